@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -207,7 +206,12 @@ func finish[T any](batch []batchItem[T], result func(i int, value T) error) {
 	}
 }
 
-// column collects one value of each item into an array for a statement.
+// one is a batch of one item, for a statement that does not share its commit.
+func one[T any](value T) []batchItem[T] { return []batchItem[T]{{value: value}} }
+
+// column collects one value of each item into an array for a statement. The statement reads it in a subquery, which hides its length from
+// the planner. Otherwise a plan for these lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every
+// batch, which takes longer than to run it.
 func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	values := make([]V, len(batch))
 	for i, item := range batch {
@@ -224,25 +228,4 @@ func optional[T, V any](batch []batchItem[T], of func(T) *V) any {
 		}
 	}
 	return nil
-}
-
-// itemColumns are the columns of an item of a batch, with their types. The value of each is an array, of the same name.
-type itemColumns []struct{ name, kind string }
-
-func (c itemColumns) columns() string {
-	names := make([]string, len(c))
-	for i, column := range c {
-		names[i] = column.name
-	}
-	return strings.Join(names, ", ")
-}
-
-// arrays returns the arrays for unnest. The subqueries hide the lengths of the arrays from the planner. Otherwise a plan for these
-// lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every batch, which takes longer than to run it.
-func (c itemColumns) arrays() string {
-	all := make([]string, len(c))
-	for i, column := range c {
-		all[i] = fmt.Sprintf("(SELECT CAST(@%s AS %s[]))", column.name, column.kind)
-	}
-	return strings.Join(all, ", ")
 }

@@ -8,25 +8,28 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
-
-// paymentItem has the columns of a payment that begins.
-var paymentItem = itemColumns{
-	{"id", "uuid"}, {"x402_version", "smallint"}, {"scheme", "text"}, {"network", "text"}, {"asset", "text"}, {"payer", "text"}, {"nonce", "text"}, {"pay_to", "text"},
-	{"amount", "bigint"}, {"valid_before", "timestamptz"}, {"operation", "text"}, {"agent_id", "uuid"}, {"key_hash", "bytea"}, {"fingerprint", "bytea"},
-	{"signature_hash", "bytea"}, {"payment_identifier", "text"}, {"request", "bytea"}, {"payload", "bytea"}, {"payment_channel_id", "text"},
-	{"cumulative_amount", "bigint"}, {"secret", "boolean"},
-}
 
 // beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a
 // fixed order, so that two statements that insert the same payments cannot deadlock. The start time and the lease use
 // the clock of the database.
-var beginPayments = `
-	INSERT INTO payments (` + paymentItem.columns() + `, deposit_amount, state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT ` + paymentItem.columns() + `, coalesce(deposit, 0), 'settling', 1, @owner, now() + lease, now(), now()
-	FROM unnest(` + paymentItem.arrays() + `, (SELECT CAST(@deposit AS bigint[])), (SELECT CAST(@lease AS interval[])))
-		AS p (` + paymentItem.columns() + `, deposit, lease)
+const beginPayments = `
+	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+		fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, deposit_amount,
+		state, attempts, owner, lease_until, created_at, updated_at)
+	SELECT id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+		fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, coalesce(deposit, 0),
+		'settling', 1, @owner, now() + lease, now(), now()
+	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@x402_version AS smallint[])), (SELECT CAST(@scheme AS text[])),
+		(SELECT CAST(@network AS text[])), (SELECT CAST(@asset AS text[])), (SELECT CAST(@payer AS text[])), (SELECT CAST(@nonce AS text[])),
+		(SELECT CAST(@pay_to AS text[])), (SELECT CAST(@amount AS bigint[])), (SELECT CAST(@valid_before AS timestamptz[])),
+		(SELECT CAST(@operation AS text[])), (SELECT CAST(@agent_id AS uuid[])), (SELECT CAST(@key_hash AS bytea[])),
+		(SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])), (SELECT CAST(@payment_identifier AS text[])),
+		(SELECT CAST(@request AS bytea[])), (SELECT CAST(@payload AS bytea[])), (SELECT CAST(@payment_channel_id AS text[])),
+		(SELECT CAST(@cumulative_amount AS bigint[])), (SELECT CAST(@secret AS boolean[])), (SELECT CAST(@deposit AS bigint[])),
+		(SELECT CAST(@lease AS interval[])))
+		AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+			fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, deposit, lease)
 	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
 
 // deposit is what the payment adds to its payment channel; nil if it adds nothing.
@@ -108,7 +111,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 		}
 	}
 	return s.Transaction(ctx, func(tx *Tx) error {
-		written, err := begin(ctx, tx, []batchItem[*Payment]{{value: payment}})
+		written, err := begin(ctx, tx, one(payment))
 		switch {
 		case err != nil:
 			return fmt.Errorf("write payment: %w", err)
@@ -129,66 +132,37 @@ func (p *Payment) begun(row begunPayment, owner int32) {
 	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = row.CreatedAt, row.CreatedAt, row.CreatedAt.Add(p.Lease)
 }
 
-// asDelivered are the changes of every delivered payment, beside its fingerprint, transaction and response.
-const asDelivered = `state = 'delivered', failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()`
-
-// deliverPayments closes delivered payments.
+// deliverPayments closes delivered payments. sendMessages has a copy.
 const deliverPayments = `
-	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
-	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])), (SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
-	WHERE p.id = d.id AND p.` + deliverable + ` RETURNING p.id`
+	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, state = 'delivered',
+		failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])),
+		(SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
+	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') AND failure_reason <> 'refunded' RETURNING p.id`
 
-// deliver runs deliverPayments.
-func deliver(ctx context.Context, on session, batch []batchItem[Delivery]) ([]uuid.UUID, error) {
-	closed, err := query[uuid.UUID](ctx, on, deliverPayments, pairs{
+func deliveryValues(batch []batchItem[Delivery]) pairs {
+	return pairs{
 		{"id", column(batch, func(d Delivery) [16]byte { return d.Payment })},
 		{"fingerprint", column(batch, func(d Delivery) []byte { return d.Fingerprint })},
 		{"transaction", column(batch, func(d Delivery) string { return d.Transaction })},
 		{"response", column(batch, func(d Delivery) []byte { return d.Response })},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deliver payment: %w", err)
 	}
-	return closed, nil
 }
 
 // deliverBatch closes payments whose delivery only records a response.
 func (r *Reader) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
-	closed, err := deliver(ctx, r, batch)
-	finish(batch, func(_ int, delivery Delivery) error {
-		if err == nil && !slices.Contains(closed, delivery.Payment) {
-			return ErrStalePayment
-		}
-		return err
-	})
+	closed, err := query[uuid.UUID](ctx, r, deliverPayments, deliveryValues(batch))
+	finish(batch, func(_ int, delivery Delivery) error { return delivery.result(closed, err) })
 }
 
-// deliverRead closes a payment and, if it was open or undeliverable, marks the messages of its response as read.
-var deliverRead = `WITH closed AS (
-		UPDATE payments SET fingerprint = @fingerprint, transaction = @transaction, response = @response, ` + asDelivered + `
-		WHERE id = @payment AND ` + deliverable + ` RETURNING id
-	), marked AS (` + markRead + ` AND EXISTS (SELECT FROM closed)) SELECT id FROM closed`
-
-// deliverRead closes the payment of a page of messages and marks them as read, in one transaction and one round trip.
-func (r *Reader) deliverRead(ctx context.Context, delivery Delivery, mark *readMark) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
-	defer cancel()
-	values := mark.values()
-	values["payment"], values["fingerprint"], values["transaction"], values["response"] = delivery.Payment, delivery.Fingerprint, delivery.Transaction, delivery.Response
-	batch := &pgx.Batch{}
-	mark.lock(batch)
-	closed := false
-	batch.Queue(deliverRead, values).Query(func(rows pgx.Rows) error {
-		closed = rows.Next()
-		rows.Close()
-		return rows.Err()
-	})
-	switch err := r.runBatch(ctx, batch); {
+// result is the result of a delivery in a batch for its caller.
+func (d Delivery) result(closed []uuid.UUID, err error) error {
+	switch {
 	case rolledBack(err):
 		return errNotBatched
 	case err != nil:
 		return fmt.Errorf("deliver payment: %w", err)
-	case !closed:
+	case !slices.Contains(closed, d.Payment):
 		return ErrStalePayment
 	}
 	return nil
