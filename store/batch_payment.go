@@ -205,9 +205,10 @@ const unheld = 10 * time.Second
 // TakeOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
 // server has died, and those of this server that it does not hold. Several servers may take concurrently; each payment goes to
 // one of them.
-func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) ([]Payment, error) {
+func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) (_ []Payment, err error) {
+	defer wrap(&err, "claim open payments")
 	// With an array the planner uses the index, even if the table was small when the statement was planned.
-	payments, err := query[Payment](ctx, s, `
+	return query[Payment](ctx, s, `
 		WITH alive AS (
 			SELECT objid::bigint AS owner FROM pg_locks
 			WHERE locktype = 'advisory' AND classid::bigint = @class AND objsubid = 2 AND granted
@@ -225,8 +226,4 @@ func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease t
 		"class": presenceClass, "owner": s.owner, "lease": lease, "network": open.Network, "asset": open.Asset, "limit": open.Limit,
 		"most": open.MaxAttempts, "unheld": unheld, "held": open.Held,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim open payments: %w", err)
-	}
-	return payments, nil
 }

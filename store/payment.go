@@ -125,15 +125,9 @@ func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, oper
 
 // onePayment loads a payment with the time of the database, or returns nil. It uses pgx because GORM allocates half as
 // much again for each repeated call.
-func (r *Reader) onePayment(ctx context.Context, condition string, values named) (*Payment, error) {
-	found, err := query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values)
-	if err != nil {
-		return nil, fmt.Errorf("look payment up: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // it is not in the ledger
-	}
-	return &found[0], nil
+func (r *Reader) onePayment(ctx context.Context, condition string, values named) (_ *Payment, err error) {
+	defer wrap(&err, "look payment up")
+	return first(query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values))
 }
 
 // OpenCounts are the payments that are not closed.

@@ -75,16 +75,10 @@ type Voucher struct {
 var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its payment channel")
 
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
-func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentChannel, error) {
-	found, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer})
-	if err != nil {
-		return nil, fmt.Errorf("look payment channel up: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // it is not known
-	}
-	return &found[0], nil
+func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *PaymentChannel, err error) {
+	defer wrap(&err, "look payment channel up")
+	return first(query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
+		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
 }
 
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found

@@ -25,16 +25,13 @@ type UnclaimedSum struct {
 }
 
 // Unclaimed sums up what is not claimed.
-func (s *Store) Unclaimed(ctx context.Context, network, asset string) ([]UnclaimedSum, error) {
-	sums, err := query[UnclaimedSum](ctx, s, `
+func (s *Store) Unclaimed(ctx context.Context, network, asset string) (_ []UnclaimedSum, err error) {
+	defer wrap(&err, "sum up unclaimed vouchers")
+	return query[UnclaimedSum](ctx, s, `
 		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged, balance))::bigint AS lost,
 			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`,
 		named{"network": network, "asset": asset})
-	if err != nil {
-		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
-	}
-	return sums, nil
 }
 
 // ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
@@ -59,8 +56,9 @@ const (
 // UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller. Several servers may call it
 // concurrently; each payment channel goes to one of them. If any is due, those with half of the age come along: a further one in a
 // transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together.
-func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) ([]PaymentChannel, error) {
-	channels, err := query[PaymentChannel](ctx, s, `
+func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
+	defer wrap(&err, "look for unclaimed payment channels")
+	return query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET claim_after = now() + @lease::interval
 		WHERE (id, payer) IN (
 			SELECT id, payer FROM payment_channels
@@ -71,10 +69,6 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
 		"id": policy.ID, "age": policy.Age, "sum": policy.Sum, "limit": limit,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for unclaimed payment channels: %w", err)
-	}
-	return channels, nil
 }
 
 // ClaimAtOnce makes payment channels due that wait after a claim that failed: that with this id, or all if it is "". It returns
@@ -131,13 +125,10 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 
 // StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, or than a share of their
 // own withdraw delay, oldest first. The delay of older payment channels may be shorter than that of new ones.
-func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) ([]PaymentChannel, error) {
-	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
+func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) (_ []PaymentChannel, err error) {
+	defer wrap(&err, "look for payment channels to refresh")
+	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = @network AND asset = @asset
 			AND synced_at < now() - least(@age::interval, withdraw_delay * interval '1 second' / @share) ORDER BY synced_at LIMIT @limit`,
 		named{"network": network, "asset": asset, "age": age, "limit": limit, "share": share})
-	if err != nil {
-		return nil, fmt.Errorf("look for payment channels to refresh: %w", err)
-	}
-	return channels, nil
 }

@@ -83,6 +83,29 @@ func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
 	return connection.SendBatch(ctx, batch).Close()
 }
 
+// first returns the first row, or nil if there is none.
+func first[T any](rows []T, err error) (*T, error) {
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// single returns the row of a statement that always returns one.
+func single[T any](rows []T, err error) (one T, _ error) {
+	if err == nil {
+		one = rows[0]
+	}
+	return one, err
+}
+
+// wrap adds to an error what was attempted.
+func wrap(err *error, action string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", action, *err)
+	}
+}
+
 func scan[T any](row pgx.CollectableRow) (T, error) {
 	if kind := reflect.TypeFor[T](); kind.Kind() == reflect.Struct && kind != reflect.TypeFor[time.Time]() {
 		return pgx.RowToStructByNameLax[T](row)

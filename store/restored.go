@@ -67,14 +67,11 @@ func (s *Store) RestoredOfWallet(ctx context.Context, scheme, network, asset, pa
 
 // HasPaidFor reports whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
 // deposit. A voucher is signed by the key of its payment channel, which need not be that of the wallet.
-func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (bool, error) {
-	found, err := query[struct{ Found bool }](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer
+func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (_ bool, err error) {
+	defer wrap(&err, "look up for whom a wallet has paid")
+	return single(query[bool](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer
 		AND agent_id = @agent AND state = 'delivered' AND (scheme = 'exact' OR deposit_amount > 0)) AS found`,
-		named{"network": network, "asset": asset, "payer": payer, "agent": agent})
-	if err != nil {
-		return false, fmt.Errorf("look up for whom a wallet has paid: %w", err)
-	}
-	return found[0].Found, nil
+		named{"network": network, "asset": asset, "payer": payer, "agent": agent}))
 }
 
 // Redemption is the call for which a restored payment is redeemed. The fields are those of [Payment].

@@ -46,12 +46,9 @@ func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, e
 }
 
 // DiskOfMessages estimates how much disk space a number of messages takes, with indexes, in bytes.
-func (s *Store) DiskOfMessages(ctx context.Context, messages int64) (int64, error) {
-	sizes, err := query[int64](ctx, s, `
+func (s *Store) DiskOfMessages(ctx context.Context, messages int64) (_ int64, err error) {
+	defer wrap(&err, "measure the messages")
+	return single(query[int64](ctx, s, `
 		SELECT CAST(pg_total_relation_size(oid) * least(1, @messages / greatest(reltuples, @messages, 1)) AS bigint)
-		FROM pg_class WHERE oid = 'messages'::regclass`, named{"messages": float64(messages)})
-	if err != nil {
-		return 0, fmt.Errorf("measure the messages: %w", err)
-	}
-	return sizes[0], nil
+		FROM pg_class WHERE oid = 'messages'::regclass`, named{"messages": float64(messages)}))
 }
