@@ -248,13 +248,12 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 // row makes the ledger's row.
 func (a *Attempt) row() *store.Payment {
 	signatureHash := a.signatureHash()
-	row := &store.Payment{
+	row := &store.Payment{PaymentRecord: store.PaymentRecord{
 		ID: a.id, X402Version: int16(a.payload.version()), Scheme: a.requirements.Scheme, Network: a.requirements.Network,
 		Asset: strings.ToLower(a.requirements.Asset), Payer: a.checked.Payer, Nonce: a.Nonce, PayTo: strings.ToLower(a.requirements.PayTo),
 		Amount: int64(a.operation.Price), ValidBefore: a.ValidBefore, Operation: a.operation.ID, AgentID: a.account(), //nolint:gosec // a price
-		Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: a.identifierHash(),
-		Secret: a.operation.Secret, Request: a.request, Payload: a.payload.raw(),
-	}
+		PaymentIdentifier: a.identifierHash(),
+	}, Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], Secret: a.operation.Secret, Request: a.request, Payload: a.payload.raw()}
 	if a.caller != nil {
 		row.KeyHash = a.caller.KeyHash
 	}

@@ -12,48 +12,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
-// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case.
-type PaymentRecord struct {
-	ID                uuid.UUID
-	X402Version       int16 `gorm:"column:x402_version"`
-	Scheme            string
-	Network           string
-	Asset             string
-	Payer             string
-	Nonce             string
-	PayTo             string
-	Amount            int64
-	ValidBefore       time.Time
-	Operation         string
-	AgentID           *uuid.UUID
-	PaymentIdentifier *string
-	PaymentChannelID  *string
-	CumulativeAmount  *int64
-	DepositAmount     int64
-	State             string
-	Transaction       string
-	FailureReason     string
-	Attempts          int
-	LeaseUntil        time.Time
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
-	Refund            *Refund `gorm:"-"` // nil if the operator has recorded none
-}
-
-// TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
-// response.
-func (PaymentRecord) TableName() string { return "payments" }
-
-// Refund is a transfer with which the operator gave the money of a payment back, or a part of it.
-type Refund struct {
-	Payer       string
-	PaymentID   uuid.UUID
-	Amount      int64 // in atomic units
-	Transaction string
-	CreatedAt   time.Time
-}
-
 // PaymentFilter selects payments. Empty fields are ignored, and all others must match. Addresses and nonces must be in
 // lower case. Since is inclusive and Until is exclusive; both refer to the time of creation.
 type PaymentFilter struct {

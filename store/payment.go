@@ -36,15 +36,9 @@ const ShortResponse = 512
 // Refunded is the failure reason of an undeliverable payment that the operator has refunded. It cannot be redeemed any more.
 const Refunded = "refunded"
 
-// Payment is one row of the ledger: one x402 authorization, or one voucher of a payment channel. Amount is what the call
-// costs, in atomic units of the asset. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme
-// batch-settlement: see [PaymentChannel]. Fingerprint is the
-// SHA-256 of the request that it pays for, SignatureHash that of the signature, KeyHash that of the API key of the
-// caller, and PaymentIdentifier that of the identifier that the payer chose. Secret means that the response holds a TAN
-// or an API key. If Transaction of an open payment is set, the payment has settled. Payload can be spent, so it is
-// never logged. Now is the time of the database when the row was read. Leases and ages are measured only with the clock
-// of the database.
-type Payment struct {
+// PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
+// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier is the hash of what the payer chose.
+type PaymentRecord struct {
 	ID                uuid.UUID
 	X402Version       int16 `gorm:"column:x402_version"`
 	Scheme            string
@@ -57,12 +51,7 @@ type Payment struct {
 	ValidBefore       time.Time
 	Operation         string
 	AgentID           *uuid.UUID
-	KeyHash           []byte
-	Fingerprint       []byte
-	SignatureHash     []byte
 	PaymentIdentifier *string
-	Request           []byte
-	Payload           []byte
 	PaymentChannelID  *string
 	CumulativeAmount  *int64
 	DepositAmount     int64
@@ -71,13 +60,39 @@ type Payment struct {
 	FailureReason     string
 	Attempts          int
 	LeaseUntil        time.Time
-	Owner             *int32
-	Secret            bool
-	Response          []byte
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
-	Now               time.Time     `gorm:"-"`
-	Lease             time.Duration `gorm:"-" db:"-"` // of a payment that begins
+	Refund            *Refund `gorm:"-"` // nil if the operator has recorded none
+}
+
+// TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
+// response.
+func (PaymentRecord) TableName() string { return "payments" }
+
+// Refund is a transfer with which the operator gave the money of a payment back, or a part of it.
+type Refund struct {
+	Payer       string
+	PaymentID   uuid.UUID
+	Amount      int64 // in atomic units
+	Transaction string
+	CreatedAt   time.Time
+}
+
+// Payment is one row of the ledger: one x402 authorization, or one voucher of a payment channel. Amount is what the call
+// costs. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme batch-settlement: see [PaymentChannel]. If Transaction of
+// an open payment is set, the payment has settled.
+type Payment struct {
+	PaymentRecord
+	KeyHash       []byte // SHA-256 of the caller's API key
+	Fingerprint   []byte // SHA-256 of the request that it pays for
+	SignatureHash []byte // SHA-256 of the signature
+	Request       []byte
+	Payload       []byte // can be spent, so it is never logged
+	Owner         *int32
+	Secret        bool // the response holds a TAN or an API key
+	Response      []byte
+	Now           time.Time     `gorm:"-"`        // the time of the database when the row was read, with which leases and ages are measured
+	Lease         time.Duration `gorm:"-" db:"-"` // of a payment that begins
 }
 
 // LeaseOver reports whether the lease of the server that worked on the payment is over.

@@ -34,10 +34,10 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err != nil {
 			return err
 		}
-		payment := &Payment{
+		payment := &Payment{PaymentRecord: PaymentRecord{
 			ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: "0xb", Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
-			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}"),
-		}
+			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send",
+		}, Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}")}
 		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
 			return err
 		}
