@@ -3,12 +3,21 @@ package store
 import (
 	"fmt"
 	"iter"
+	"time"
 
 	"gorm.io/gorm"
 )
 
 // conditions narrow a query.
 type conditions struct{ search *gorm.DB }
+
+// match adds a condition for each field of a record that has a value. The period is one of a column; a zero time is no limit.
+func match(search *gorm.DB, record any, column string, since, until time.Time) conditions {
+	c := conditions{search.Where(record)}
+	c.add(!since.IsZero(), column+" >= ?", since)
+	c.add(!until.IsZero(), column+" < ?", until)
+	return c
+}
 
 // add adds a condition if it is given.
 func (c *conditions) add(given bool, condition string, values ...any) {

@@ -27,19 +27,11 @@ type PaymentFilter struct {
 
 // apply adds the filter to a query for payments.
 func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
-	c := conditions{search}
+	c := match(search, &PaymentRecord{
+		Operation: f.Operation, AgentID: f.AgentID, Scheme: f.Scheme, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo, Payer: f.Payer, Nonce: f.Nonce,
+	}, "created_at", f.Since, f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
-	c.add(f.Operation != "", "operation = ?", f.Operation)
-	c.add(f.AgentID != nil, "agent_id = ?", f.AgentID)
-	c.add(f.Scheme != "", "scheme = ?", f.Scheme)
 	c.add(f.Channel != "", "payment_channel_id = ?", f.Channel)
-	c.add(f.Network != "", "network = ?", f.Network)
-	c.add(f.Asset != "", "asset = ?", f.Asset)
-	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	c.add(f.Payer != "", "payer = ?", f.Payer)
-	c.add(f.Nonce != "", "nonce = ?", f.Nonce)
-	c.add(!f.Since.IsZero(), "created_at >= ?", f.Since)
-	c.add(!f.Until.IsZero(), "created_at < ?", f.Until)
 	return c.search
 }
 
@@ -142,7 +134,7 @@ func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction st
 // and never can be. It returns ErrStalePayment if the outcome is not unknown, if the payment is known to be settled, or
 // if a server works on it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
-	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
+	return s.closePayment(ctx, id, asFailed(reason), "state = 'unknown' AND owner IS NULL AND transaction = ''")
 }
 
 // Refunds returns all refunds of payments with these terms.

@@ -152,28 +152,22 @@ type OpenCounts struct {
 }
 
 // CountOpenPayments counts the payments that are settling, unknown or undeliverable.
-func (s *Store) CountOpenPayments(ctx context.Context) (*OpenCounts, error) {
-	counts := &OpenCounts{ByState: map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}}
+func (s *Store) CountOpenPayments(ctx context.Context) (_ *OpenCounts, err error) {
+	defer wrap(&err, "count open payments")
 	// Each condition has the exact text of the condition of a partial index, so that the planner can use the index.
-	for _, condition := range []string{"state IN ('settling', 'unknown')", "state = 'undeliverable'"} {
-		var rows []struct {
-			State   string
-			Count   int64
-			Seconds float64
-		}
-		const columns = "state, count(*) AS count, CAST(extract(epoch FROM now() - min(created_at)) AS double precision) AS seconds"
-		err := s.gorm(ctx, &Payment{}).Select(columns).Where(condition).Group("state").Find(&rows).Error
-		if err != nil {
-			return nil, fmt.Errorf("count open payments: %w", err)
-		}
-		for _, row := range rows {
-			counts.ByState[row.State] = row.Count
-			if row.State != PaymentUndeliverable {
-				counts.Oldest = max(counts.Oldest, time.Duration(row.Seconds*float64(time.Second)))
-			}
-		}
+	rows, err := query[struct {
+		State string
+		Count int64
+		Age   time.Duration
+	}](ctx, s, `
+		SELECT state, count(*) AS count, now() - min(created_at) AS age FROM payments WHERE state IN ('settling', 'unknown') GROUP BY state
+		UNION ALL SELECT state, count(*), interval '0' FROM payments WHERE state = 'undeliverable' GROUP BY state`, none)
+	counts := &OpenCounts{ByState: map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}}
+	for _, row := range rows {
+		counts.ByState[row.State] = row.Count
+		counts.Oldest = max(counts.Oldest, row.Age)
 	}
-	return counts, nil
+	return counts, err
 }
 
 // Unclear describes an attempt with an unknown outcome.
@@ -212,12 +206,11 @@ const inHand = "state = 'settling' AND attempts = ?"
 // username that was claimed for the payment. It returns ErrStalePayment if another server has taken the payment; then
 // the rejection is not final.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
-	return s.failPayment(ctx, payment.ID, reason, inHand, payment.Attempts)
+	return s.closePayment(ctx, payment.ID, asFailed(reason), inHand, payment.Attempts)
 }
 
-func (s *Store) failPayment(ctx context.Context, id uuid.UUID, reason, condition string, values ...any) error {
-	changes := closing(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
-	return s.closePayment(ctx, id, changes, condition, values...)
+func asFailed(reason string) map[string]any {
+	return closing(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
 }
 
 // PaymentUndeliverable records that the money was taken and the operation was refused afterwards. The payment may be
@@ -234,10 +227,7 @@ func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[stri
 		if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
 			return err
 		}
-		if err := tx.releasePaymentChannel(ctx, id); err != nil {
-			return err
-		}
-		return tx.releaseUsername(ctx, id)
+		return tx.release(ctx, id)
 	})
 }
 
@@ -268,10 +258,7 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 		case taken == 0:
 			return ErrStalePayment
 		}
-		if err := tx.releasePaymentChannel(ctx, payment.ID); err != nil {
-			return err
-		}
-		return tx.releaseUsername(ctx, payment.ID)
+		return tx.release(ctx, payment.ID)
 	})
 }
 
@@ -289,10 +276,17 @@ func (r *Reader) changePayment(ctx context.Context, id uuid.UUID, changes map[st
 	return nil
 }
 
+// release releases what was claimed for a payment that has no effect.
+func (tx *Tx) release(ctx context.Context, payment uuid.UUID) error {
+	if err := tx.releasePaymentChannel(ctx, payment); err != nil {
+		return err
+	}
+	return tx.releaseUsername(ctx, payment)
+}
+
 // releaseUsername releases the username that was claimed for a payment: see ReserveRegistration.
 func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
-	if _, err := exec(ctx, tx, `UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @payment`, named{"payment": payment}); err != nil {
-		return fmt.Errorf("release username: %w", err)
-	}
-	return nil
+	_, err := exec(ctx, tx, `UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @payment`, named{"payment": payment})
+	wrap(&err, "release username")
+	return err
 }

@@ -96,17 +96,10 @@ func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.
 }
 
 func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
-	c := conditions{search}
-	c.add(f.ID != "", "id = ?", f.ID)
-	c.add(f.Payer != "", "payer = ?", f.Payer)
+	c := match(search, &PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since, f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
-	c.add(f.Network != "", "network = ?", f.Network)
-	c.add(f.Asset != "", "asset = ?", f.Asset)
-	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
 	c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
 	c.add(f.Withdrawing, "withdraw_requested_at <> 0")
-	c.add(!f.Since.IsZero(), "used_at >= ?", f.Since)
-	c.add(!f.Until.IsZero(), "used_at < ?", f.Until)
 	return c.search
 }
 
@@ -127,13 +120,8 @@ func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilte
 }
 
 func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
-	c := conditions{search}
+	c := match(search, &PaymentChannelTransaction{Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "created_at", f.Since, f.Until)
 	c.add(f.Channel != "", "? = ANY(payment_channel_ids)", f.Channel)
-	c.add(f.Network != "", "network = ?", f.Network)
-	c.add(f.Asset != "", "asset = ?", f.Asset)
-	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	c.add(!f.Since.IsZero(), "created_at >= ?", f.Since)
-	c.add(!f.Until.IsZero(), "created_at < ?", f.Until)
 	return c.search
 }
 
