@@ -69,6 +69,12 @@ type PaymentSum struct {
 	Calls, Amount int64
 }
 
+// sumOf returns the columns of a PaymentSum of the rows for which the condition holds.
+func sumOf(name, amount, condition string) string {
+	return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
+		name, amount, condition)
+}
+
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
 // states settling and unknown. Deposited counts deposits into payment channels whose call was rejected: nothing was charged, so its
 // amount is that of the deposits. Refunded counts those of the delivered and undeliverable payments that the operator has refunded by
@@ -89,16 +95,11 @@ const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = payments.
 
 // PaymentSums sums the payments that match the filter, by day and operation.
 func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]PaymentSums, error) {
-	sum := func(name, states string) string {
-		return fmt.Sprintf(`count(*) FILTER (WHERE state IN (%[2]s)) AS %[1]s_calls,
-			CAST(coalesce(sum(amount) FILTER (WHERE state IN (%[2]s)), 0) AS bigint) AS %[1]s_amount`, name, states)
-	}
 	var sums []PaymentSums
 	err := filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
-		"date_trunc('day', created_at, 'UTC') AS day, operation", sum("delivered", `'delivered'`), sum("undeliverable", `'undeliverable'`),
-		sum("failed", `'failed'`), sum("open", `'settling', 'unknown'`),
-		`count(*) FILTER (WHERE state = 'deposited') AS deposited_calls,
-			CAST(coalesce(sum(deposit_amount) FILTER (WHERE state = 'deposited'), 0) AS bigint) AS deposited_amount`,
+		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "amount", "state = 'delivered'"),
+		sumOf("undeliverable", "amount", "state = 'undeliverable'"), sumOf("failed", "amount", "state = 'failed'"),
+		sumOf("open", "amount", "state IN ('settling', 'unknown')"), sumOf("deposited", "deposit_amount", "state = 'deposited'"),
 		"count(" + refundOf + ") AS refunded_calls, CAST(coalesce(sum(" + refundOf + "), 0) AS bigint) AS refunded_amount",
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
 	if err != nil {

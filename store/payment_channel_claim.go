@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,16 +72,11 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 
 // ClaimAtOnce makes payment channels due that wait after a claim that failed: that with this id, or all if it is "". It returns
 // how many unclaimed ones there are.
-func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (int64, error) {
-	search := s.gorm(ctx, &PaymentChannel{}).Where("claimed < least(charged, balance) AND network = ? AND asset = ?", network, asset)
-	if id != "" {
-		search = search.Where("id = ?", id)
-	}
-	changed := search.Updates(map[string]any{"claim_after": nil})
-	if changed.Error != nil {
-		return 0, fmt.Errorf("make payment channels due: %w", changed.Error)
-	}
-	return changed.RowsAffected, nil
+func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (_ int64, err error) {
+	defer wrap(&err, "make payment channels due")
+	return exec(ctx, s, `UPDATE payment_channels SET claim_after = NULL
+		WHERE claimed < least(charged, balance) AND network = @network AND asset = @asset AND (@id = '' OR id = @id)`,
+		named{"network": network, "asset": asset, "id": id})
 }
 
 // Claimable is what the newest voucher of a payment channel can claim in all: no more than the balance.
@@ -90,7 +84,8 @@ func (c *PaymentChannel) Claimable() int64 { return min(c.SignedMax, c.Balance) 
 
 // ChannelsClaimed records that the newest vouchers of payment channels were claimed in a transaction. Vouchers that were charged
 // since are unclaimed from now on. The payment channels have one payee.
-func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) error {
+func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) (err error) {
+	defer wrap(&err, "record claim")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
@@ -102,7 +97,7 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 	}
 	of := channels[0]
 	// The rows are locked in a fixed order, and the amount is that of this claim, also if another server has recorded one meanwhile.
-	_, err = query[int64](ctx, s, `
+	_, err = exec(ctx, s, `
 		WITH old AS (
 			SELECT c.id, c.payer, c.claimed, new.claimed AS total FROM payment_channels c
 			JOIN unnest(@ids::text[], @payers::text[], @sums::bigint[]) AS new (id, payer, claimed) ON c.id = new.id AND c.payer = new.payer
@@ -114,13 +109,10 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 			RETURNING greatest(old.total - old.claimed, 0) AS amount
 		)
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
-		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed RETURNING claimed`, named{
+		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed`, named{
 		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo, "transaction": transaction,
 	})
-	if err != nil {
-		return fmt.Errorf("record claim: %w", err)
-	}
-	return nil
+	return err
 }
 
 // StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, or than a share of their

@@ -37,15 +37,9 @@ type ChannelIDs []string
 
 // Scan parses PostgreSQL's array text, {a,b}.
 func (c *ChannelIDs) Scan(value any) error {
-	text, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("a text[] comes as %T", value)
-	}
-	*c = ChannelIDs{}
-	if text = strings.Trim(text, "{}"); text != "" {
-		*c = strings.Split(text, ",")
-	}
-	return nil
+	items, err := arrayItems(value)
+	*c = items
+	return err
 }
 
 // Value writes PostgreSQL's array text.
@@ -154,15 +148,11 @@ type SettlementSums struct {
 
 // SettlementSums sums up the period. A zero time is no limit.
 func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*SettlementSums, error) {
-	sum := func(name, amount, condition string) string {
-		return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
-			name, amount, condition)
-	}
 	sums := &SettlementSums{}
 	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
-		sum("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
-		sum("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
-		sum("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
+		sumOf("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
+		sumOf("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
+		sumOf("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
 	}, ", ")).Take(sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)

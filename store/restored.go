@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
 
@@ -89,44 +89,28 @@ type Redemption struct {
 // BindRestored binds a restored payment to a call. From then on it is an undeliverable payment of that operation and account. It
 // returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier.
 func (s *Store) BindRestored(ctx context.Context, call Redemption) error {
-	changed := s.gorm(ctx, &Payment{}).
-		Where("id = ? AND payer = ? AND operation = ? AND "+deliverable, call.Payment, call.Payer, OperationRestored).
-		Updates(map[string]any{
-			"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
-			"payment_identifier": call.PaymentIdentifier, "secret": call.Secret, "updated_at": s.Now(),
-		})
-	taken, ok := errors.AsType[*pgconn.PgError](changed.Error)
-	switch {
-	case ok && taken.Code == "23505":
-		return ErrStalePayment
-	case changed.Error != nil:
-		return fmt.Errorf("bind a restored payment: %w", changed.Error)
-	case changed.RowsAffected == 0:
+	err := s.changePayment(ctx, call.Payment, map[string]any{
+		"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
+		"payment_identifier": call.PaymentIdentifier, "secret": call.Secret,
+	}, "payer = ? AND operation = ? AND "+deliverable, call.Payer, OperationRestored)
+	if errors.Is(err, gorm.ErrDuplicatedKey) {
 		return ErrStalePayment
 	}
-	return nil
+	return err
 }
 
 // RecoverPayout enters a payout of payment channels that the ledger lacks. It returns false if the ledger has its transaction.
 func (s *Store) RecoverPayout(ctx context.Context, terms PaymentTerms, transaction string, paid int64, at time.Time) (entered bool, err error) {
+	defer wrap(&err, "enter a lost payout")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return false, err
 	}
-	err = s.Transaction(ctx, func(tx *Tx) error {
-		var known int64
-		find := tx.gorm(ctx, &PaymentChannelTransaction{}).Where("transaction = ? AND kind = ?", transaction, ChannelSettle).Count(&known)
-		if find.Error != nil || known > 0 {
-			return find.Error
-		}
-		entered = true
-		return tx.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
-			"id": id, "kind": ChannelSettle, "network": terms.Network, "asset": terms.Asset, "pay_to": terms.PayTo,
-			"payment_channel_ids": ChannelIDs{}, "claimed": 0, "paid": paid, "transaction": transaction, "created_at": at,
-		}).Error
+	added, err := exec(ctx, s, `
+		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
+		SELECT @id, 'settle', @network, @asset, @payee, '{}', 0, @paid, @transaction, @at
+		WHERE NOT EXISTS (SELECT FROM payment_channel_transactions WHERE transaction = @transaction AND kind = 'settle')`, named{
+		"id": id, "network": terms.Network, "asset": terms.Asset, "payee": terms.PayTo, "paid": paid, "transaction": transaction, "at": at,
 	})
-	if err != nil {
-		return false, fmt.Errorf("enter a lost payout: %w", err)
-	}
-	return entered, nil
+	return added == 1, err
 }
