@@ -155,46 +155,47 @@ func parse(ctx context.Context, connection *pgx.Conn, text string, names iter.Se
 
 // RewriteQuery gives pgx the values by position.
 func (n named) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
-	statement, err := parse(ctx, connection, text, maps.Keys(n))
-	if err != nil {
-		return "", nil, err
-	}
-	values := make([]any, len(statement.names))
-	for i, name := range statement.names {
+	return rewrite(ctx, connection, text, maps.Keys(n), func(_ int, name string) (any, bool) {
 		value, ok := n[name]
-		if !ok {
-			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
-		}
-		values[i] = value
-	}
-	return statement.text, values, nil
+		return value, ok
+	})
 }
 
 // RewriteQuery gives pgx the values by position.
 func (p pairs) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
-	statement, err := parse(ctx, connection, text, func(yield func(string) bool) {
+	return rewrite(ctx, connection, text, p.names, func(i int, name string) (any, bool) {
+		if i < len(p) && p[i].name == name { // mostly they are in the order of the text
+			return p[i].value, true
+		}
 		for _, one := range p {
-			if !yield(one.name) {
-				return
+			if one.name == name {
+				return one.value, true
 			}
 		}
+		return nil, false
 	})
+}
+
+func (p pairs) names(yield func(string) bool) {
+	for _, one := range p {
+		if !yield(one.name) {
+			return
+		}
+	}
+}
+
+// rewrite returns a statement with parameters by position, and their values. Value gets the position of a name, too.
+func rewrite(ctx context.Context, connection *pgx.Conn, text string, names iter.Seq[string], value func(i int, name string) (any, bool)) (string, []any, error) {
+	statement, err := parse(ctx, connection, text, names)
 	if err != nil {
 		return "", nil, err
 	}
 	values := make([]any, len(statement.names))
 	for i, name := range statement.names {
-		at := i
-		if at >= len(p) || p[at].name != name { // mostly they are in the order of the text
-			at = 0
-			for at < len(p) && p[at].name != name {
-				at++
-			}
-		}
-		if at == len(p) {
+		var ok bool
+		if values[i], ok = value(i, name); !ok {
 			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
 		}
-		values[i] = p[at].value
 	}
 	return statement.text, values, nil
 }
