@@ -211,7 +211,8 @@ func closeRead[R any](ctx context.Context, s *Store, mark *readMark, payment uui
 	marking := mark.values()
 	marking["payment"] = payment
 	batch.Queue(markClosed, marking)
-	return closed, s.runBatch(ctx, batch)
+	err = s.runBatch(ctx, batch)
+	return closed, err
 }
 
 // markClosed marks a conversation as read if this transaction has closed the payment.
