@@ -147,7 +147,7 @@ const (
 
 // beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
 // holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction.
-func (q *sendQueues) beginContended(conversation uuid.UUID, queue *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
+func (q *sendQueues) beginContended(conversation uuid.UUID, own *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
 	connection, err := q.acquireWaiter()
 	if err != nil {
 		return nil, notSent(err)
@@ -158,14 +158,10 @@ func (q *sendQueues) beginContended(conversation uuid.UUID, queue *conversationQ
 		connection.Release() // the pool closes it if the transaction has failed
 		q.waiters.Release(1)
 	}
-	free := false
+	var free []int
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN`)
-	batch.Queue(conversationFree, named{"id": conversation}).Query(func(rows pgx.Rows) error {
-		free = rows.Next()
-		rows.Close()
-		return rows.Err()
-	})
+	queue(batch, &free, conversationFree, named{"id": conversation})
 	batch.Queue(lockConversation, named{"id": conversation})
 	if err := connection.SendBatch(ctx, batch).Close(); err != nil {
 		end()
@@ -174,9 +170,9 @@ func (q *sendQueues) beginContended(conversation uuid.UUID, queue *conversationQ
 	return func(traced context.Context, items []batchItem[paidMessage]) {
 		q.sendLocked(tracing.With(ctx, traced), connection, items)
 		end()
-		if queue.leaves(len(items), free) {
+		if own.leaves(len(items), len(free) > 0) {
 			q.contended.Remove(conversation)
-			for _, item := range queue.all() {
+			for _, item := range own.all() {
 				q.shared(item.value).push(item)
 			}
 		}
@@ -200,38 +196,33 @@ func (q *sendQueues) acquireWaiter() (*pgxpool.Conn, error) {
 // sendLocked sends messages to one conversation in the transaction that has locked it, and commits. Messages that charge a voucher
 // need another statement than those that do not.
 func (q *sendQueues) sendLocked(ctx context.Context, connection *pgxpool.Conn, items []batchItem[paidMessage]) {
-	var kinds [2]struct {
-		items  []batchItem[paidMessage]
-		placed []placedMessage
-	}
+	var kinds [2][]batchItem[paidMessage]
+	var placed [2][]placedMessage
 	for _, item := range items {
-		kind := &kinds[0]
+		kind := 0
 		if item.value.Charge != nil {
-			kind = &kinds[1]
+			kind = 1
 		}
-		kind.items = append(kind.items, item)
+		kinds[kind] = append(kinds[kind], item)
 	}
 	batch := &pgx.Batch{}
-	for i := range kinds {
-		if kind := &kinds[i]; kind.items != nil {
-			statement, values := sendStatement(q.Now(), kind.items)
-			batch.Queue(statement, values).Query(func(rows pgx.Rows) (err error) {
-				kind.placed, err = pgx.CollectRows(rows, scan[placedMessage])
-				return err
-			})
+	for i, kind := range kinds {
+		if kind != nil {
+			statement, values := sendStatement(q.Now(), kind)
+			queue(batch, &placed[i], statement, values)
 		}
 	}
 	batch.Queue(`COMMIT`)
 	err := connection.SendBatch(ctx, batch).Close()
-	for _, kind := range kinds {
-		finish(kind.items, func(i int, message paidMessage) error {
+	for i, kind := range kinds {
+		finish(kind, func(n int, message paidMessage) error {
 			switch {
 			case err != nil:
 				return unlessRolledBack(err)
-			case !kind.placed[i].Sent:
+			case !placed[i][n].Sent:
 				return errNotBatched
 			}
-			message.Charge.done(kind.placed[i].chargedChannel)
+			message.Charge.done(placed[i][n].chargedChannel)
 			return nil
 		})
 	}

@@ -76,23 +76,29 @@ func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begu
 	})
 }
 
-// beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
-// ErrStalePayment.
+// beginBatch inserts payments that begin.
 func (r *Reader) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 	written, err := begin(ctx, r, batch)
 	finish(batch, func(_ int, payment *Payment) error {
-		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
-		switch {
-		case rolledBack(err) && len(batch) > 1: // one failed, or deadlock with another server: retry each alone
+		if rolledBack(err) && len(batch) > 1 { // one failed, or deadlock with another server: retry each alone
 			return errNotBatched
-		case err != nil:
-			return fmt.Errorf("write payment: %w", err)
-		case i < 0:
-			return ErrStalePayment
 		}
-		payment.begun(written[i], r.owner)
-		return nil
+		return payment.begun(written, err, r.owner)
 	})
+}
+
+// begun makes the payment as the row that was inserted. It returns ErrStalePayment if its authorization or identifier was in the ledger.
+func (p *Payment) begun(written []begunPayment, err error, owner int32) error {
+	i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == p.ID })
+	switch {
+	case err != nil:
+		return fmt.Errorf("write payment: %w", err)
+	case i < 0:
+		return ErrStalePayment
+	}
+	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
+	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = written[i].CreatedAt, written[i].CreatedAt, written[i].CreatedAt.Add(p.Lease)
+	return nil
 }
 
 // BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
@@ -112,24 +118,11 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	}
 	return s.Transaction(ctx, func(tx *Tx) error {
 		written, err := begin(ctx, tx, one(payment))
-		switch {
-		case err != nil:
-			return fmt.Errorf("write payment: %w", err)
-		case len(written) == 0:
-			return ErrStalePayment
-		}
-		payment.begun(written[0], tx.owner)
-		if reserve == nil {
-			return nil
+		if err := payment.begun(written, err, tx.owner); err != nil || reserve == nil {
+			return err
 		}
 		return reserve(tx)
 	})
-}
-
-// begun makes the payment as the row that was inserted.
-func (p *Payment) begun(row begunPayment, owner int32) {
-	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
-	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = row.CreatedAt, row.CreatedAt, row.CreatedAt.Add(p.Lease)
 }
 
 // deliverPayments closes delivered payments. sendMessages has a copy.

@@ -200,19 +200,15 @@ type placedMessage struct {
 	chargedChannel
 }
 
-// payment is that of the delivery; nil if the message is sent in a transaction that closes the payment by itself.
+// noDelivery is the delivery of a message without a payment.
+var noDelivery Delivery
+
+// payment is nil if the message is sent in a transaction that closes the payment by itself.
 func (m *paidMessage) payment() *uuid.UUID {
-	if m.Delivery == nil {
+	if m.Delivery == &noDelivery {
 		return nil
 	}
 	return &m.Delivery.Payment
-}
-
-func (m *paidMessage) delivery() Delivery {
-	if m.Delivery == nil {
-		return Delivery{}
-	}
-	return *m.Delivery
 }
 
 // sendStatement returns the statement that sends a batch, and its values. pgx encodes [16]byte directly.
@@ -234,9 +230,9 @@ func sendStatement(now time.Time, batch []batchItem[paidMessage]) (statement str
 	values = append(values, pairs{
 		{"payment", column(batch, func(m message) *[16]byte { return (*[16]byte)(m.payment()) })},
 		{"now", now},
-		{"fingerprint", column(batch, func(m message) []byte { return m.delivery().Fingerprint })},
-		{"transaction", column(batch, func(m message) string { return m.delivery().Transaction })},
-		{"response", column(batch, func(m message) []byte { return m.delivery().Response })},
+		{"fingerprint", column(batch, func(m message) []byte { return m.Delivery.Fingerprint })},
+		{"transaction", column(batch, func(m message) string { return m.Delivery.Transaction })},
+		{"response", column(batch, func(m message) []byte { return m.Delivery.Response })},
 	}...)
 	return sendMessages, values
 }

@@ -204,10 +204,7 @@ func closeRead[R any](ctx context.Context, s *Store, mark *readMark, payment uui
 	defer cancel()
 	batch := &pgx.Batch{}
 	mark.lock(batch)
-	batch.Queue(statement, values).Query(func(rows pgx.Rows) (err error) {
-		closed, err = pgx.CollectRows(rows, scan[R])
-		return err
-	})
+	queue(batch, &closed, statement, values)
 	marking := mark.values()
 	marking["payment"] = payment
 	batch.Queue(markClosed, marking)
@@ -234,13 +231,10 @@ func (c *Closing) lock(ctx context.Context, tx *Tx) (err error) {
 func (c *Closing) record(ctx context.Context, tx *Tx) error {
 	if c.Charge == nil {
 		closed, err := query[uuid.UUID](ctx, tx, deliverPayments, deliveryValues(one(*c.Delivery)))
-		switch {
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("deliver payment: %w", err)
-		case len(closed) == 0:
-			return ErrStalePayment
 		}
-		return nil
+		return c.Delivery.result(closed, nil)
 	}
 	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues(one(c.Charge)))
 	switch {

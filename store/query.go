@@ -83,6 +83,14 @@ func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
 	return connection.SendBatch(ctx, batch).Close()
 }
 
+// queue adds a statement to a batch, and collects its rows.
+func queue[T any](batch *pgx.Batch, rows *[]T, text string, values pgx.QueryRewriter) {
+	batch.Queue(text, values).Query(func(result pgx.Rows) (err error) {
+		*rows, err = pgx.CollectRows(result, scan[T])
+		return err
+	})
+}
+
 // first returns the first row, or nil if there is none.
 func first[T any](rows []T, err error) (*T, error) {
 	if err != nil || len(rows) == 0 {
