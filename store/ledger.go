@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -52,16 +51,13 @@ func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.S
 }
 
 // PaymentRecord returns one payment, or nil.
-func (s *Store) PaymentRecord(ctx context.Context, id uuid.UUID) (*PaymentRecord, error) {
-	record, err := gorm.G[PaymentRecord](s.db).Where("id = ?", id).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, nil
+func (s *Store) PaymentRecord(ctx context.Context, id uuid.UUID) (_ *PaymentRecord, err error) {
+	defer wrap(&err, "look payment up")
+	found, err := gorm.G[PaymentRecord](s.db).Where("id = ?", id).Find(ctx)
+	if err == nil {
+		err = s.addRefunds(ctx, found)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("look payment up: %w", err)
-	}
-	one := []PaymentRecord{record}
-	return &one[0], s.addRefunds(ctx, one)
+	return first(found, err)
 }
 
 // PaymentSum is a number of payments and their amount in atomic units.
@@ -94,18 +90,15 @@ type PaymentSums struct {
 const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = payments.id AND r.payer = payments.payer)"
 
 // PaymentSums sums the payments that match the filter, by day and operation.
-func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]PaymentSums, error) {
-	var sums []PaymentSums
-	err := filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
+func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) (sums []PaymentSums, err error) {
+	defer wrap(&err, "add payments up")
+	err = filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
 		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "amount", "state = 'delivered'"),
 		sumOf("undeliverable", "amount", "state = 'undeliverable'"), sumOf("failed", "amount", "state = 'failed'"),
 		sumOf("open", "amount", "state IN ('settling', 'unknown')"), sumOf("deposited", "deposit_amount", "state = 'deposited'"),
 		"count(" + refundOf + ") AS refunded_calls, CAST(coalesce(sum(" + refundOf + "), 0) AS bigint) AS refunded_amount",
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
-	if err != nil {
-		return nil, fmt.Errorf("add payments up: %w", err)
-	}
-	return sums, nil
+	return sums, err
 }
 
 // PaymentTerms are the network, asset and payee of payments.
@@ -114,13 +107,10 @@ type PaymentTerms struct {
 }
 
 // PaymentTerms returns the distinct terms of all payments.
-func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
-	var terms []PaymentTerms
-	err := s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
-	if err != nil {
-		return nil, fmt.Errorf("list payment terms: %w", err)
-	}
-	return terms, nil
+func (s *Store) PaymentTerms(ctx context.Context) (terms []PaymentTerms, err error) {
+	defer wrap(&err, "list payment terms")
+	err = s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
+	return terms, err
 }
 
 // ResolveSettled records that a payment with unknown outcome was settled in this transaction (0x and 64 hex digits),
@@ -139,14 +129,11 @@ func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) 
 }
 
 // Refunds returns all refunds of payments with these terms.
-func (s *Store) Refunds(ctx context.Context, terms PaymentTerms) ([]Refund, error) {
-	var refunds []Refund
-	err := s.gorm(ctx, &Refund{}).Joins("JOIN payments p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
+func (s *Store) Refunds(ctx context.Context, terms PaymentTerms) (refunds []Refund, err error) {
+	defer wrap(&err, "list refunds")
+	err = s.gorm(ctx, &Refund{}).Joins("JOIN payments p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
 		Where("p.network = ? AND p.asset = ? AND p.pay_to = ?", terms.Network, terms.Asset, terms.PayTo).Order("refunds.created_at").Find(&refunds).Error
-	if err != nil {
-		return nil, fmt.Errorf("list refunds: %w", err)
-	}
-	return refunds, nil
+	return refunds, err
 }
 
 // addRefunds completes the records with their refunds.

@@ -39,30 +39,20 @@ const Refunded = "refunded"
 // PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
 // calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier is the hash of what the payer chose.
 type PaymentRecord struct {
-	ID                uuid.UUID
-	X402Version       int16 `gorm:"column:x402_version"`
-	Scheme            string
-	Network           string
-	Asset             string
-	Payer             string
-	Nonce             string
-	PayTo             string
-	Amount            int64
-	ValidBefore       time.Time
-	Operation         string
-	AgentID           *uuid.UUID
-	PaymentIdentifier *string
-	PaymentChannelID  *string
-	CumulativeAmount  *int64
-	DepositAmount     int64
-	State             string
-	Transaction       string
-	FailureReason     string
-	Attempts          int
-	LeaseUntil        time.Time
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
-	Refund            *Refund `gorm:"-"` // nil if the operator has recorded none
+	ID                                          uuid.UUID
+	X402Version                                 int16 `gorm:"column:x402_version"`
+	Scheme, Network, Asset, Payer, Nonce, PayTo string
+	Amount                                      int64
+	ValidBefore                                 time.Time
+	Operation                                   string
+	AgentID                                     *uuid.UUID
+	PaymentIdentifier, PaymentChannelID         *string
+	CumulativeAmount                            *int64
+	DepositAmount                               int64
+	State, Transaction, FailureReason           string
+	Attempts                                    int
+	LeaseUntil, CreatedAt, UpdatedAt            time.Time
+	Refund                                      *Refund `gorm:"-"` // nil if the operator has recorded none
 }
 
 // TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and

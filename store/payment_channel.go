@@ -23,33 +23,23 @@ const (
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
 // blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began. Now is the time of the database when the row was read.
 type PaymentChannel struct {
-	ID                  string
-	Payer               string
-	PayerAuthorizer     string
-	Network             string
-	Asset               string
-	PayTo               string
-	ReceiverAuthorizer  string
-	WithdrawDelay       int64
-	Salt                string
-	Charged             int64
-	SignedMax           int64
-	Signature           string
-	Balance             int64
-	Claimed             int64
-	WithdrawRequestedAt int64
-	RefundNonce         int64
-	SyncedAt            time.Time
-	State               string
-	PaymentID           *uuid.UUID
-	RefundAmount        int64
-	RefundedAt          *time.Time
-	LeaseUntil          *time.Time
-	UnclaimedSince      *time.Time
-	ClaimAfter          *time.Time
-	UsedAt              time.Time
-	CreatedAt           time.Time
-	Now                 time.Time `gorm:"-"`
+	ID, Payer, PayerAuthorizer, Network, Asset, PayTo, ReceiverAuthorizer string
+	WithdrawDelay                                                         int64
+	Salt                                                                  string
+
+	Charged, SignedMax                                 int64
+	Signature                                          string
+	Balance, Claimed, WithdrawRequestedAt, RefundNonce int64
+	SyncedAt                                           time.Time
+
+	State                  string
+	PaymentID              *uuid.UUID
+	RefundAmount           int64
+	RefundedAt, LeaseUntil *time.Time
+
+	UnclaimedSince, ClaimAfter *time.Time
+	UsedAt, CreatedAt          time.Time
+	Now                        time.Time `gorm:"-"`
 }
 
 // paymentChannelColumns are the columns of PaymentChannel.

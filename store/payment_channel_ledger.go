@@ -50,20 +50,17 @@ func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChanne
 	return s.recordChannelTransaction(ctx, one)
 }
 
-func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
+func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) (err error) {
+	defer wrap(&err, "record a transaction of payment channels")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
-	err = r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
+	return r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
 		"id": id, "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
 		"payment_channel_ids": one.PaymentChannelIDs,
 		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),
 	}).Error
-	if err != nil {
-		return fmt.Errorf("record a transaction of payment channels: %w", err)
-	}
-	return nil
 }
 
 // ChannelFilter selects payment channels. Empty fields are ignored, and all others must match. Addresses and ids must be in lower
@@ -105,12 +102,10 @@ type TransactionFilter struct {
 }
 
 // ChannelTransactions returns the transactions that match the filter, oldest first.
-func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilter) ([]PaymentChannelTransaction, error) {
-	var found []PaymentChannelTransaction
-	if err := filter.apply(s.gorm(ctx, &PaymentChannelTransaction{})).Order("created_at, id").Find(&found).Error; err != nil {
-		return nil, fmt.Errorf("list transactions of payment channels: %w", err)
-	}
-	return found, nil
+func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilter) (found []PaymentChannelTransaction, err error) {
+	defer wrap(&err, "list transactions of payment channels")
+	err = filter.apply(s.gorm(ctx, &PaymentChannelTransaction{})).Order("created_at, id").Find(&found).Error
+	return found, err
 }
 
 func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
@@ -120,19 +115,17 @@ func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
 }
 
 // CountPaymentChannels counts the payment channels by state. Those with a withdrawal count as "withdrawing".
-func (s *Store) CountPaymentChannels(ctx context.Context) (map[string]int64, error) {
+func (s *Store) CountPaymentChannels(ctx context.Context) (_ map[string]int64, err error) {
+	defer wrap(&err, "count payment channels")
 	rows, err := query[struct {
 		State string
 		Count int64
 	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count FROM payment_channels GROUP BY 1`, none)
-	if err != nil {
-		return nil, fmt.Errorf("count payment channels: %w", err)
-	}
 	counts := map[string]int64{PaymentChannelOpen: 0, PaymentChannelDepositing: 0, PaymentChannelRefunding: 0, "withdrawing": 0}
 	for _, row := range rows {
 		counts[row.State] = row.Count
 	}
-	return counts, nil
+	return counts, err
 }
 
 // SettlementSums are the transactions and amounts that brought the revenue of a period to the payee. Vouchers need no transaction.
@@ -157,26 +150,20 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
 	}
-	var kinds []struct {
-		Kind                 string
-		Calls, Claimed, Paid int64
+	var done struct {
+		Claims  PaymentSum `gorm:"embedded;embeddedPrefix:claims_"`
+		Payouts PaymentSum `gorm:"embedded;embeddedPrefix:payouts_"`
+		Refunds PaymentSum `gorm:"embedded;embeddedPrefix:refunds_"`
 	}
 	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
-		Select("kind, count(*) AS calls, CAST(sum(claimed) AS bigint) AS claimed, CAST(sum(paid) AS bigint) AS paid").Group("kind").Find(&kinds).Error
+		Select(strings.Join([]string{
+			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount", // refunds claim too
+			sumOf("payouts", "paid", "kind = 'settle'"), sumOf("refunds", "paid", "kind = 'refund'"),
+		}, ", ")).Take(&done).Error
 	if err != nil {
 		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
 	}
-	for _, one := range kinds {
-		switch one.Kind {
-		case ChannelClaim:
-			sums.Claims.Calls = one.Calls
-		case ChannelSettle:
-			sums.Payouts = PaymentSum{one.Calls, one.Paid}
-		case ChannelRefund:
-			sums.Refunds = PaymentSum{one.Calls, one.Paid}
-		}
-		sums.Claims.Amount += one.Claimed // refunds claim too
-	}
+	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
 	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").
 		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
 	if err != nil {

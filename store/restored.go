@@ -3,12 +3,10 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // OperationRestored is the operation of a restored payment: a payment whose row was lost with a restored database, and that was
@@ -34,29 +32,27 @@ type RestoredPayment struct {
 }
 
 // RestorePayment enters a settled payment that the ledger lacks, or has as failed. It returns false if the ledger has it in another state.
-func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (bool, error) {
+func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ bool, err error) {
+	defer wrap(&err, "enter a lost payment")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return false, err
 	}
-	unknown := make([]byte, 32) // the hash of nothing: no request and no signature matches
-	row := map[string]any{
-		"operation": OperationRestored, "agent_id": nil, "key_hash": nil, "fingerprint": unknown, "signature_hash": unknown,
-		"payment_identifier": nil, "secret": false, "amount": lost.Amount, "pay_to": lost.PayTo, "transaction": lost.Transaction,
-		"state": PaymentUndeliverable, "failure_reason": restoredReason, "created_at": lost.At, "updated_at": s.Now(),
-	}
-	replaced := clause.Assignments(row)
-	row["id"], row["x402_version"], row["scheme"], row["network"], row["asset"] = id, 2, "exact", lost.Network, lost.Asset
-	row["payer"], row["nonce"], row["valid_before"], row["lease_until"] = lost.Payer, lost.Nonce, lost.At, lost.At
-	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{
-		Columns:   []clause.Column{{Name: "network"}, {Name: "asset"}, {Name: "payer"}, {Name: "nonce"}},
-		Where:     clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "payments.state = 'failed' AND payments.scheme = 'exact'"}}},
-		DoUpdates: replaced,
-	}).Create(row)
-	if written.Error != nil {
-		return false, fmt.Errorf("enter a lost payment: %w", written.Error)
-	}
-	return written.RowsAffected == 1, nil
+	written, err := exec(ctx, s, `
+		INSERT INTO payments AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, fingerprint,
+			signature_hash, state, transaction, failure_reason, lease_until, secret, created_at, updated_at)
+		VALUES (@id, 2, 'exact', @network, @asset, @payer, @nonce, @payee, @amount, @at, @operation, @unknown,
+			@unknown, 'undeliverable', @transaction, @reason, @at, false, @at, @now)
+		ON CONFLICT (network, asset, payer, nonce) DO UPDATE SET operation = excluded.operation, agent_id = NULL, key_hash = NULL,
+			fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, secret = false,
+			amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction, state = excluded.state,
+			failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
+		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{
+		"id": id, "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo, "amount": lost.Amount,
+		"at": lost.At, "operation": OperationRestored, "transaction": lost.Transaction, "reason": restoredReason, "now": s.Now(),
+		"unknown": make([]byte, 32), // the hash of nothing: no request and no signature matches
+	})
+	return written == 1, err
 }
 
 // RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
