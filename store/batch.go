@@ -80,20 +80,20 @@ var errTooSlow = fmt.Errorf("the database is too slow: %w", context.DeadlineExce
 func (b *batcher[T]) do(ctx context.Context, value T) error {
 	ctx, span := b.tracer.Start(ctx, "wait for batch")
 	defer span.End(false)
-	deadline, limited := ctx.Deadline()
-	if !limited {
-		return <-b.add(ctx, value)
+	var over <-chan time.Time
+	if deadline, limited := ctx.Deadline(); limited {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return errNotSent
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		over = timer.C
 	}
-	left := time.Until(deadline)
-	if left <= 0 {
-		return errNotSent
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
 	select {
 	case err := <-b.add(ctx, value):
 		return err
-	case <-timer.C:
+	case <-over:
 		return errTooSlow
 	}
 }
@@ -116,24 +116,25 @@ func (b *batcher[T]) add(ctx context.Context, value T) <-chan error {
 	return item.done
 }
 
-// push puts items after those that wait.
-func (b *batcher[T]) push(items ...batchItem[T]) {
+// push puts an item after those that wait.
+func (b *batcher[T]) push(item batchItem[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wait(append(b.waiting, items...))
+	b.waiting = append(b.waiting, item)
+	b.start()
 }
 
 // retry puts items of a batch before those that wait.
 func (b *batcher[T]) retry(items []batchItem[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wait(append(items, b.waiting...))
+	b.waiting = append(items, b.waiting...)
+	b.start()
 }
 
-// wait sets the items that wait, and starts the work.
-func (b *batcher[T]) wait(items []batchItem[T]) {
-	b.waiting = items
-	if !b.busy && len(items) > 0 {
+// start starts the work, unless it runs.
+func (b *batcher[T]) start() {
+	if !b.busy && len(b.waiting) > 0 {
 		b.busy = true
 		go b.work()
 	}
@@ -206,8 +207,8 @@ func finish[T any](batch []batchItem[T], result func(i int, value T) error) {
 	}
 }
 
-// one is a batch of one item, for a statement that does not share its commit.
-func one[T any](value T) []batchItem[T] { return []batchItem[T]{{value: value}} }
+// batchOf is a batch of one item, for a statement that does not share its commit.
+func batchOf[T any](value T) []batchItem[T] { return []batchItem[T]{{value: value}} }
 
 // column collects one value of each item into an array for a statement. The statement reads it in a subquery, which hides its length from
 // the planner. Otherwise a plan for these lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every

@@ -46,8 +46,8 @@ type begunPayment struct {
 	CreatedAt time.Time
 }
 
-// begin runs beginPayments.
-func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
+// insertBegun runs beginPayments.
+func insertBegun(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
 	return query[begunPayment](ctx, on, beginPayments, pairs{
 		{"id", column(batch, func(p *Payment) [16]byte { return p.ID })},
 		{"x402_version", column(batch, func(p *Payment) int16 { return p.X402Version })},
@@ -78,7 +78,7 @@ func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begu
 
 // beginBatch inserts payments that begin.
 func (r *Reader) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
-	written, err := begin(ctx, r, batch)
+	written, err := insertBegun(ctx, r, batch)
 	finish(batch, func(_ int, payment *Payment) error {
 		if rolledBack(err) && len(batch) > 1 { // one failed, or deadlock with another server: retry each alone
 			return errNotBatched
@@ -117,7 +117,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 		}
 	}
 	return s.Transaction(ctx, func(tx *Tx) error {
-		written, err := begin(ctx, tx, one(payment))
+		written, err := insertBegun(ctx, tx, batchOf(payment))
 		if err := payment.begun(written, err, tx.owner); err != nil || reserve == nil {
 			return err
 		}

@@ -184,10 +184,10 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	case effect.sends():
 		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Delivery: closing.Delivery, Charge: closing.Charge, conversation: effect.sent.ConversationID})
 	case effect.mark != nil && closing.Charge != nil:
-		charged, failed := closeRead[chargedVoucher](ctx, s, effect.mark, closing.Charge.Payment.ID, chargeVouchers, chargeValues(one(closing.Charge)))
+		charged, failed := closeRead[chargedVoucher](ctx, s, effect.mark, closing.Charge.Payment.ID, chargeVouchers, chargeValues(batchOf(closing.Charge)))
 		err = closing.Charge.result(charged, 0, failed)
 	case effect.mark != nil:
-		closed, failed := closeRead[uuid.UUID](ctx, s, effect.mark, closing.Delivery.Payment, deliverPayments, deliveryValues(one(*closing.Delivery)))
+		closed, failed := closeRead[uuid.UUID](ctx, s, effect.mark, closing.Delivery.Payment, deliverPayments, deliveryValues(batchOf(*closing.Delivery)))
 		err = closing.Delivery.result(closed, failed)
 	case closing.Charge != nil:
 		err = s.group.charges.do(ctx, closing.Charge)
@@ -230,13 +230,13 @@ func (c *Closing) lock(ctx context.Context, tx *Tx) (err error) {
 // record runs the statement of the group commit for this payment alone.
 func (c *Closing) record(ctx context.Context, tx *Tx) error {
 	if c.Charge == nil {
-		closed, err := query[uuid.UUID](ctx, tx, deliverPayments, deliveryValues(one(*c.Delivery)))
+		closed, err := query[uuid.UUID](ctx, tx, deliverPayments, deliveryValues(batchOf(*c.Delivery)))
 		if err != nil {
 			return fmt.Errorf("deliver payment: %w", err)
 		}
 		return c.Delivery.result(closed, nil)
 	}
-	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues(one(c.Charge)))
+	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues(batchOf(c.Charge)))
 	switch {
 	case err != nil:
 		return fmt.Errorf("charge voucher: %w", err)

@@ -200,13 +200,13 @@ func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason stri
 }
 
 func asFailed(reason string) map[string]any {
-	return closing(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
+	return asClosed(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
 }
 
 // PaymentUndeliverable records that the money was taken and the operation was refused afterwards. The payment may be
 // redeemed with another request, so it releases its username.
 func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
-	changes := closing(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
+	changes := asClosed(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
 	return s.closePayment(ctx, id, changes, deliverable)
 }
 
@@ -221,8 +221,8 @@ func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[stri
 	})
 }
 
-// closing returns the changes for a payment that is closed. They erase the data that is no longer needed.
-func closing(state string, changes map[string]any) map[string]any {
+// asClosed returns the changes for a payment that is closed. They erase the data that is no longer needed.
+func asClosed(state string, changes map[string]any) map[string]any {
 	all := map[string]any{"state": state, "request": nil, "payload": nil, "key_hash": nil, "owner": nil}
 	maps.Copy(all, changes)
 	return all

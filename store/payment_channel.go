@@ -99,9 +99,9 @@ func (r *Reader) advance(ctx context.Context, changes map[string]any, condition 
 func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
 	err := s.BeginSettlement(ctx, payment, lease, func(tx *Tx) error {
 		fresh := *channel
-		fresh.State, fresh.PaymentID, fresh.SyncedAt, fresh.UsedAt, fresh.CreatedAt = PaymentChannelOpen, nil, payment.CreatedAt, payment.CreatedAt, payment.CreatedAt
-		if err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&fresh).Error; err != nil {
-			return fmt.Errorf("insert payment channel: %w", err)
+		fresh.State, fresh.PaymentID = PaymentChannelOpen, nil
+		if err := tx.insertPaymentChannel(ctx, fresh, payment.CreatedAt); err != nil {
+			return err
 		}
 		_, err := tx.advance(ctx, map[string]any{"state": PaymentChannelDepositing, "payment_id": payment.ID},
 			"id = ? AND payer = ? AND charged = ? AND state = 'open'", channel.ID, channel.Payer, channel.Charged)
@@ -144,7 +144,7 @@ func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vouc
 // server has closed the payment.
 func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, reason string, chain OnChain) (channel *PaymentChannel, err error) {
 	err = s.Transaction(ctx, func(tx *Tx) error {
-		changes := closing(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
+		changes := asClosed(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
 		if err := tx.changePayment(ctx, payment.ID, changes, "state = 'settling'"); err != nil {
 			return err
 		}
@@ -171,19 +171,21 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 
 // AdoptPaymentChannel inserts a payment channel that was found on the blockchain, unless it is in the ledger.
 func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
-	adopted := *channel
-	err := s.Transaction(ctx, func(tx *Tx) error {
+	return s.Transaction(ctx, func(tx *Tx) error {
 		now, err := tx.time(ctx)
 		if err != nil {
 			return err
 		}
-		adopted.SyncedAt, adopted.UsedAt, adopted.CreatedAt = now, now, now
-		return tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&adopted).Error
+		return tx.insertPaymentChannel(ctx, *channel, now)
 	})
-	if err != nil {
-		return fmt.Errorf("insert payment channel: %w", err)
-	}
-	return nil
+}
+
+// insertPaymentChannel inserts a payment channel, unless it is known.
+func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
+	channel.SyncedAt, channel.UsedAt, channel.CreatedAt = now, now, now
+	err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
+	wrap(&err, "insert payment channel")
+	return err
 }
 
 // changes are the changes of a payment channel to the state on the blockchain. More can be claimed there than was charged
