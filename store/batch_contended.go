@@ -146,10 +146,15 @@ const (
 )
 
 // beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
-// holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction.
+// holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction. At most a quarter of the
+// connections are used for that, so that other calls do not wait for the lock too.
 func (q *sendQueues) beginContended(conversation uuid.UUID, own *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
-	connection, err := q.acquireWaiter()
+	if err := q.acquire(context.Background(), q.waiters); err != nil {
+		return nil, notSent(err)
+	}
+	connection, err := q.pool.Acquire(context.Background())
 	if err != nil {
+		q.waiters.Release(1)
 		return nil, notSent(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(q.limits.Statement, batchTimeout))
@@ -177,20 +182,6 @@ func (q *sendQueues) beginContended(conversation uuid.UUID, own *conversationQue
 			}
 		}
 	}, nil
-}
-
-// acquireWaiter returns a connection for a transaction that waits for a lock. At most a quarter of the connections are used for that, so
-// that other calls do not wait for the lock too.
-func (q *sendQueues) acquireWaiter() (*pgxpool.Conn, error) {
-	ctx := context.Background()
-	if err := q.acquire(ctx, q.waiters); err != nil {
-		return nil, err
-	}
-	connection, err := q.pool.Acquire(ctx)
-	if err != nil {
-		q.waiters.Release(1)
-	}
-	return connection, err
 }
 
 // sendLocked sends messages to one conversation in the transaction that has locked it, and commits. Messages that charge a voucher

@@ -154,4 +154,9 @@ func TestCopies(t *testing.T) {
 			t.Errorf("%s (-original +copy):\n%s", name, diff)
 		}
 	}
+	for _, statement := range []string{sendMessages, deliverPayments} {
+		if !strings.Contains(statement, deliverable) {
+			t.Errorf("a statement delivers payments without the condition %s: %s", deliverable, statement)
+		}
+	}
 }

@@ -125,7 +125,7 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	})
 }
 
-// deliverPayments closes delivered payments. sendMessages has a copy.
+// deliverPayments closes payments that are deliverable. sendMessages has a copy.
 const deliverPayments = `
 	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, state = 'delivered',
 		failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()

@@ -208,8 +208,6 @@ func (tx *Tx) releasePaymentChannel(ctx context.Context, payment uuid.UUID) erro
 		err = tx.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
 			Updates(map[string]any{"state": PaymentChannelOpen, "payment_id": nil}).Error
 	}
-	if err != nil {
-		return fmt.Errorf("release payment channel: %w", err)
-	}
-	return nil
+	wrap(&err, "release payment channel")
+	return err
 }

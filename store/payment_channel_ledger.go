@@ -166,8 +166,6 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
 	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").
 		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
-	if err != nil {
-		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
-	}
-	return sums, nil
+	wrap(&err, "sum up unclaimed vouchers")
+	return sums, err
 }

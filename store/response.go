@@ -42,8 +42,6 @@ func (r *Reader) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 		return nil
 	}
 	err := r.gorm(ctx, &Payment{}).Where("id = ? AND response IS NOT NULL", *payment).UpdateColumn("response", nil).Error
-	if err != nil {
-		return fmt.Errorf("erase response: %w", err)
-	}
-	return nil
+	wrap(&err, "erase response")
+	return err
 }

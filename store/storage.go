@@ -39,10 +39,8 @@ func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, e
 			SELECT sender_id, CAST(count(*) / @share AS bigint) AS messages, CAST(sum(octet_length(content)) / @share AS bigint) AS bytes
 			FROM messages TABLESAMPLE SYSTEM (100 * @share) GROUP BY sender_id ORDER BY bytes DESC LIMIT @limit
 		) m JOIN agents a ON a.id = m.sender_id ORDER BY m.bytes DESC, a.id`, named{"share": found.Share, "limit": n})
-	if err != nil {
-		return nil, fmt.Errorf("look for the largest accounts: %w", err)
-	}
-	return found, nil
+	wrap(&err, "look for the largest accounts")
+	return found, err
 }
 
 // DiskOfMessages estimates how much disk space a number of messages takes, with indexes, in bytes.

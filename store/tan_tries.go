@@ -70,8 +70,6 @@ func (s *Store) EndTANTry(ctx context.Context, keys []string, wrong bool) error 
 		WITH locked AS MATERIALIZED (SELECT key_hash FROM tan_tries WHERE key_hash = ANY (CAST(@keys AS bytea[])) ORDER BY key_hash FOR NO KEY UPDATE)
 		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + CAST(CAST(@wrong AS boolean) AS integer) FROM locked l WHERE t.key_hash = l.key_hash`,
 		named{"keys": tanHashes(keys), "wrong": wrong})
-	if err != nil {
-		return fmt.Errorf("end the try of a TAN: %w", err)
-	}
-	return nil
+	wrap(&err, "end the try of a TAN")
+	return err
 }
