@@ -112,7 +112,8 @@ const chargeVouchers = `
 		) p
 	), recorded AS (
 		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
-			fingerprint, signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until, secret, response, created_at, updated_at)
+			fingerprint, signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until,
+			secret, response, created_at, updated_at)
 		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now(),
 			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret,
 			d.response, now(), now()

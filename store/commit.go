@@ -182,12 +182,16 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	}
 	switch {
 	case effect.sends():
-		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Delivery: closing.Delivery, Charge: closing.Charge, conversation: effect.sent.ConversationID})
+		err = s.group.sends.send(ctx, paidMessage{
+			OutgoingMessage: effect.message, conversation: effect.sent.ConversationID, Delivery: closing.Delivery, Charge: closing.Charge,
+		})
 	case effect.mark != nil && closing.Charge != nil:
-		charged, failed := closeRead[chargedVoucher](ctx, s, effect.mark, closing.Charge.Payment.ID, chargeVouchers, chargeValues(batchOf(closing.Charge)))
+		values := chargeValues(batchOf(closing.Charge))
+		charged, failed := closeRead[chargedVoucher](ctx, s, effect.mark, closing.Charge.Payment.ID, chargeVouchers, values)
 		err = closing.Charge.result(charged, 0, failed)
 	case effect.mark != nil:
-		closed, failed := closeRead[uuid.UUID](ctx, s, effect.mark, closing.Delivery.Payment, deliverPayments, deliveryValues(batchOf(*closing.Delivery)))
+		values := deliveryValues(batchOf(*closing.Delivery))
+		closed, failed := closeRead[uuid.UUID](ctx, s, effect.mark, closing.Delivery.Payment, deliverPayments, values)
 		err = closing.Delivery.result(closed, failed)
 	case closing.Charge != nil:
 		err = s.group.charges.do(ctx, closing.Charge)
@@ -197,8 +201,8 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	return response, err
 }
 
-// closeRead closes the payment of a page of messages with a statement of the group commit and marks the messages as read, in one transaction
-// and one round trip. It waits for the membership before it locks a payment channel, and does not wait for that one.
+// closeRead closes the payment of a page of messages with a statement of the group commit and marks the messages as read, in one
+// transaction and one round trip. It waits for the membership before it locks a payment channel, and does not wait for that one.
 func closeRead[R any](ctx context.Context, s *Store, mark *readMark, payment uuid.UUID, statement string, values pairs) (closed []R, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()

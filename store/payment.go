@@ -37,7 +37,7 @@ const ShortResponse = 512
 const Refunded = "refunded"
 
 // PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
-// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier is the hash of what the payer chose.
+// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier is a hash.
 type PaymentRecord struct {
 	ID                                          uuid.UUID
 	X402Version                                 int16 `gorm:"column:x402_version"`
@@ -69,8 +69,8 @@ type Refund struct {
 }
 
 // Payment is one row of the ledger: one x402 authorization, or one voucher of a payment channel. Amount is what the call
-// costs. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme batch-settlement: see [PaymentChannel]. If Transaction of
-// an open payment is set, the payment has settled.
+// costs. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme batch-settlement: see [PaymentChannel].
+// If Transaction of an open payment is set, the payment has settled.
 type Payment struct {
 	PaymentRecord
 	KeyHash       []byte // SHA-256 of the caller's API key

@@ -193,7 +193,9 @@ func (p pairs) names(yield func(string) bool) {
 }
 
 // rewrite returns a statement with parameters by position, and their values. Value gets the position of a name, too.
-func rewrite(ctx context.Context, connection *pgx.Conn, text string, names iter.Seq[string], value func(i int, name string) (any, bool)) (string, []any, error) {
+func rewrite(
+	ctx context.Context, connection *pgx.Conn, text string, names iter.Seq[string], value func(i int, name string) (any, bool),
+) (string, []any, error) {
 	statement, err := parse(ctx, connection, text, names)
 	if err != nil {
 		return "", nil, err
