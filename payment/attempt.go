@@ -256,13 +256,12 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 // row makes the ledger's row.
 func (a *Attempt) row() *store.Payment {
 	signatureHash := a.signatureHash()
-	row := &store.Payment{
+	row := &store.Payment{PaymentRecord: store.PaymentRecord{
 		ID: a.id, X402Version: int16(a.payload.Version()), Scheme: a.Requirements.Scheme, Network: a.Requirements.Network,
 		Asset: strings.ToLower(a.Requirements.Asset), Payer: a.Payer(), Nonce: a.Nonce, PayTo: strings.ToLower(a.Requirements.PayTo),
 		Amount: int64(a.Operation.Price), ValidBefore: a.ValidBefore, Operation: a.Operation.ID, AgentID: a.account(), //nolint:gosec // a price
-		Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], PaymentIdentifier: a.identifierHash(),
-		Secret: a.Operation.Secret, Request: a.request, Payload: a.payload.Raw(),
-	}
+		PaymentIdentifier: a.identifierHash(),
+	}, Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], Secret: a.Operation.Secret, Request: a.request, Payload: a.payload.Raw()}
 	if a.Caller != nil {
 		row.KeyHash = a.Caller.KeyHash
 	}

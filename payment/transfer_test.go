@@ -85,7 +85,7 @@ func TestMove(t *testing.T) {
 			t.Parallel()
 			e := &Engine{Chain: test.chain}
 			e.metrics = newMetrics(nil, nil, nil)
-			moved, err := e.move(t.Context(), &Attempt{}, test.facilitator, &store.Payment{Attempts: test.attempts, ValidBefore: valid})
+			moved, err := e.move(t.Context(), &Attempt{}, test.facilitator, &store.Payment{PaymentRecord: store.PaymentRecord{Attempts: test.attempts, ValidBefore: valid}})
 			no, refused := errors.AsType[*RefusedSettlement](err)
 			unclear, isUnclear := errors.AsType[*UnclearSettlement](err)
 			switch {
@@ -107,7 +107,7 @@ func TestMove(t *testing.T) {
 // TestJudge: an authorization that was used is the payment only if it paid the payee the price, not long before it came here.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	row := &store.Payment{CreatedAt: time.Now()}
+	row := &store.Payment{PaymentRecord: store.PaymentRecord{CreatedAt: time.Now()}}
 	row.PayTo, row.Amount = "0xpayee", 5000
 	for _, test := range []struct {
 		name string

@@ -39,7 +39,7 @@ func HashKey(key string) []byte {
 // agent returns the agent with this value of a unique column, or ErrAgentNotFound.
 func (r *Reader) agent(ctx context.Context, condition string, value any, lock ...clause.Expression) (*Agent, error) {
 	found, err := gorm.G[Agent](r.db, lock...).Where(condition, value).Find(ctx)
-	return first(found, err, "load agent", ErrAgentNotFound)
+	return firstOr(found, err, "load agent", ErrAgentNotFound)
 }
 
 // AgentByKey returns the agent with this API key, or ErrAgentNotFound. The record may be up to one second old. Use it
@@ -53,7 +53,7 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	// On pgx, because almost every call starts with this query.
 	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash, a.key_payment,
 		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`, named{"hash": hash[:]})
-	if agent, err = first(found, err, "load agent", ErrAgentNotFound); err != nil {
+	if agent, err = firstOr(found, err, "load agent", ErrAgentNotFound); err != nil {
 		return nil, err
 	}
 	s.agents.put(hash, *agent, load)
@@ -112,7 +112,7 @@ func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, u
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
 		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username, a.username)
 			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id, "username": username})
-	return first(found, err, "load profile", ErrAgentNotFound)
+	return firstOr(found, err, "load profile", ErrAgentNotFound)
 }
 
 // EditAgent changes the fields that are not nil.

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/internal/tracing"
@@ -65,12 +63,13 @@ type batchKind struct {
 	tracer *tracing.Tracer
 }
 
-func (s *Store) batchOf(kind string) batchKind {
-	return batchKind{s.limits.Queue, s.batchSizes.WithLabelValues(kind), "batch " + kind, s.tracer}
-}
-
 func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T]), key func(T) any) *batcher[T] {
-	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return run, nil }, key: key, batchKind: kind}
+	limited := func(ctx context.Context, batch []batchItem[T]) {
+		ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+		defer cancel()
+		run(ctx, batch)
+	}
+	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return limited, nil }, key: key, batchKind: kind}
 }
 
 // errTooSlow means that a call gave up a batch that it is in. Whether the batch did its work is unknown.
@@ -81,20 +80,20 @@ var errTooSlow = fmt.Errorf("the database is too slow: %w", context.DeadlineExce
 func (b *batcher[T]) do(ctx context.Context, value T) error {
 	ctx, span := b.tracer.Start(ctx, "wait for batch")
 	defer span.End(false)
-	deadline, limited := ctx.Deadline()
-	if !limited {
-		return <-b.add(ctx, value)
+	var over <-chan time.Time
+	if deadline, limited := ctx.Deadline(); limited {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return errNotSent
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		over = timer.C
 	}
-	left := time.Until(deadline)
-	if left <= 0 {
-		return errNotSent
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
 	select {
 	case err := <-b.add(ctx, value):
 		return err
-	case <-timer.C:
+	case <-over:
 		return errTooSlow
 	}
 }
@@ -117,24 +116,25 @@ func (b *batcher[T]) add(ctx context.Context, value T) <-chan error {
 	return item.done
 }
 
-// push puts items after those that wait.
-func (b *batcher[T]) push(items ...batchItem[T]) {
+// push puts an item after those that wait.
+func (b *batcher[T]) push(item batchItem[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wait(append(b.waiting, items...))
+	b.waiting = append(b.waiting, item)
+	b.start()
 }
 
 // retry puts items of a batch before those that wait.
 func (b *batcher[T]) retry(items []batchItem[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wait(append(items, b.waiting...))
+	b.waiting = append(items, b.waiting...)
+	b.start()
 }
 
-// wait sets the items that wait, and starts the work.
-func (b *batcher[T]) wait(items []batchItem[T]) {
-	b.waiting = items
-	if !b.busy && len(items) > 0 {
+// start starts the work, unless it runs.
+func (b *batcher[T]) start() {
+	if !b.busy && len(b.waiting) > 0 {
 		b.busy = true
 		go b.work()
 	}
@@ -207,7 +207,12 @@ func finish[T any](batch []batchItem[T], result func(i int, value T) error) {
 	}
 }
 
-// column collects one value of each item into an array for a statement.
+// batchOf is a batch of one item, for a statement that does not share its commit.
+func batchOf[T any](value T) []batchItem[T] { return []batchItem[T]{{value: value}} }
+
+// column collects one value of each item into an array for a statement. The statement reads it in a subquery, which hides its length from
+// the planner. Otherwise a plan for these lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every
+// batch, which takes longer than to run it.
 func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	values := make([]V, len(batch))
 	for i, item := range batch {
@@ -224,43 +229,4 @@ func optional[T, V any](batch []batchItem[T], of func(T) *V) any {
 		}
 	}
 	return nil
-}
-
-// itemColumns are the columns of an item of a batch, with their types. The value of each is an array, of the same name.
-type itemColumns []struct{ name, kind string }
-
-func (c itemColumns) columns() string {
-	names := make([]string, len(c))
-	for i, column := range c {
-		names[i] = column.name
-	}
-	return strings.Join(names, ", ")
-}
-
-// arrays returns the arrays for unnest. The subqueries hide the lengths of the arrays from the planner. Otherwise a plan for these
-// lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every batch, which takes longer than to run it.
-func (c itemColumns) arrays() string {
-	all := make([]string, len(c))
-	for i, column := range c {
-		all[i] = fmt.Sprintf("(SELECT CAST(@%s AS %s[]))", column.name, column.kind)
-	}
-	return strings.Join(all, ", ")
-}
-
-// rolledBack reports whether PostgreSQL itself reports that a statement was rolled back. With any other error it is
-// unknown whether the statement was committed.
-func rolledBack(err error) bool {
-	said, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
-}
-
-// errNotSent means that nothing was sent to the database: there was no connection in time, or the queue was too long.
-var errNotSent = errors.New("no connection to the database in time")
-
-// notSent marks an error that occurred before anything was sent.
-func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
-
-// NotCommitted reports whether a statement certainly was not committed: it was rolled back, or never sent.
-func NotCommitted(err error) bool {
-	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
 }

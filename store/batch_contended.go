@@ -3,10 +3,13 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/parley-chat/parley/internal/tracing"
 )
@@ -46,53 +49,91 @@ func (q *conversationQueue) leaves(size int, free bool) bool {
 	return q.size < ownBatch || q.free >= calmAfter
 }
 
-// sendItem appends the message to the conversation and closes its payment in one transaction, as an item of the group commit. It
+// sendQueues send the messages of batches.
+type sendQueues struct {
+	Reader
+	plain, charged *batcher[paidMessage] // messages to any conversation; those of the second charge vouchers
+	contended      *lru.Cache[uuid.UUID, *conversationQueue]
+	waiters        *semaphore.Weighted // bounds the transactions that wait for a contended conversation
+	kind           batchKind           // of the batches to contended conversations
+}
+
+func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) batchKind) (*sendQueues, error) {
+	contended, err := lru.New[uuid.UUID, *conversationQueue](maxContended)
+	q := &sendQueues{Reader: r, contended: contended, waiters: waiters, kind: of("contended_sends")}
+	q.plain = newBatcher(of("sends"), q.sendBatch, paidMessage.key)
+	q.charged = newBatcher(of("charged_sends"), q.sendBatch, paidMessage.key)
+	return q, err
+}
+
+// send appends the message to the conversation and closes its payment in one transaction, as an item of the group commit. It
 // returns errNotBatched if nothing changed and the message needs a transaction of its own: the message is refused, the payment was
 // closed before, the voucher cannot be charged, or a statement failed.
-func (s *Store) sendItem(ctx context.Context, message paidMessage) error {
-	if queue, ok := s.contended.Get(message.conversation); ok {
+func (q *sendQueues) send(ctx context.Context, message paidMessage) error {
+	if queue, ok := q.contended.Get(message.conversation); ok {
 		return queue.do(ctx, message)
 	}
-	return s.shared(message).do(ctx, message)
+	return q.shared(message).do(ctx, message)
 }
 
 // shared is the batcher for messages to any conversation.
-func (s *Store) shared(message paidMessage) *batcher[paidMessage] {
+func (q *sendQueues) shared(message paidMessage) *batcher[paidMessage] {
 	if message.Charge != nil {
-		return s.chargedSends
+		return q.charged
 	}
-	return s.sends
+	return q.plain
+}
+
+// sendBatch sends messages. Either all of them charge a voucher, or none does.
+func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessage]) {
+	statement, values := sendStatement(q.Now(), batch)
+	placed, err := query[placedMessage](ctx, q, statement, values)
+	var locked []batchItem[paidMessage]
+	for i, item := range batch {
+		switch {
+		case err != nil:
+			item.done <- unlessRolledBack(err)
+		case placed[i].Sent:
+			item.value.Charge.done(placed[i].chargedChannel)
+			item.done <- nil
+		case placed[i].Locked:
+			locked = append(locked, item)
+		default: // a transaction of its own returns the reason
+			item.done <- errNotBatched
+		}
+	}
+	q.sendAgain(locked) //nolint:contextcheck // the next batch is other work
 }
 
 // sendAgain sends items of a batch that found their conversations locked: with the next batch, or in the queue of the conversation.
-func (s *Store) sendAgain(items []batchItem[paidMessage]) {
+func (q *sendQueues) sendAgain(items []batchItem[paidMessage]) {
 	var next []batchItem[paidMessage]
 	for _, item := range items {
-		queue, ok := s.contended.Get(item.value.conversation)
+		queue, ok := q.contended.Get(item.value.conversation)
 		item.value.locked++
 		switch {
-		case item.late(s.limits.Queue):
+		case item.late(q.limits.Queue):
 			item.done <- errNotSent
 		case ok:
 			queue.push(item)
 		case item.value.locked < maxLocked:
 			next = append(next, item)
 		default:
-			s.queueFor(item.value.conversation).push(item)
+			q.queueFor(item.value.conversation).push(item)
 		}
 	}
 	if next != nil {
-		s.shared(next[0].value).retry(next)
+		q.shared(next[0].value).retry(next)
 	}
 }
 
 // queueFor returns the queue of a contended conversation, which it creates if there is none.
-func (s *Store) queueFor(conversation uuid.UUID) *conversationQueue {
-	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, batchKind: s.batchOf("contended_sends")}}
+func (q *sendQueues) queueFor(conversation uuid.UUID) *conversationQueue {
+	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, batchKind: q.kind}}
 	queue.begin = func() (func(context.Context, []batchItem[paidMessage]), error) {
-		return s.beginContended(conversation, queue)
+		return q.beginContended(conversation, queue)
 	}
-	if first, ok, _ := s.contended.PeekOrAdd(conversation, queue); ok {
+	if first, ok, _ := q.contended.PeekOrAdd(conversation, queue); ok {
 		return first
 	}
 	return queue
@@ -105,93 +146,84 @@ const (
 )
 
 // beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
-// holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction.
-func (s *Store) beginContended(conversation uuid.UUID, queue *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
-	connection, err := s.acquireWaiter()
-	if err != nil {
+// holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction. At most a quarter of the
+// connections are used for that, so that other calls do not wait for the lock too.
+func (q *sendQueues) beginContended(conversation uuid.UUID, own *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
+	if err := q.acquire(context.Background(), q.waiters); err != nil {
 		return nil, notSent(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.limits.Statement, batchTimeout))
+	connection, err := q.pool.Acquire(context.Background())
+	if err != nil {
+		q.waiters.Release(1)
+		return nil, notSent(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(q.limits.Statement, batchTimeout))
 	end := func() {
 		cancel()
 		connection.Release() // the pool closes it if the transaction has failed
-		s.waiters.Release(1)
+		q.waiters.Release(1)
 	}
-	free := false
+	var free []int
 	batch := &pgx.Batch{}
 	batch.Queue(`BEGIN`)
-	batch.Queue(conversationFree, named{"id": conversation}).Query(func(rows pgx.Rows) error {
-		free = rows.Next()
-		rows.Close()
-		return rows.Err()
-	})
+	queue(batch, &free, conversationFree, named{"id": conversation})
 	batch.Queue(lockConversation, named{"id": conversation})
 	if err := connection.SendBatch(ctx, batch).Close(); err != nil {
 		end()
 		return nil, notSent(err)
 	}
 	return func(traced context.Context, items []batchItem[paidMessage]) {
-		s.sendLocked(tracing.With(ctx, traced), connection, items)
+		q.sendLocked(tracing.With(ctx, traced), connection, items)
 		end()
-		if queue.leaves(len(items), free) {
-			s.contended.Remove(conversation)
-			for _, item := range queue.all() {
-				s.shared(item.value).push(item)
+		if own.leaves(len(items), len(free) > 0) {
+			q.contended.Remove(conversation)
+			for _, item := range own.all() {
+				q.shared(item.value).push(item)
 			}
 		}
 	}, nil
 }
 
-// acquireWaiter returns a connection for a transaction that waits for a lock. At most a quarter of the connections are used for that, so
-// that other calls do not wait for the lock too.
-func (s *Store) acquireWaiter() (*pgxpool.Conn, error) {
-	ctx := context.Background()
-	if err := s.acquire(ctx, s.waiters); err != nil {
-		return nil, err
-	}
-	connection, err := s.pool.Acquire(ctx)
-	if err != nil {
-		s.waiters.Release(1)
-	}
-	return connection, err
-}
-
 // sendLocked sends messages to one conversation in the transaction that has locked it, and commits. Messages that charge a voucher
 // need another statement than those that do not.
-func (s *Store) sendLocked(ctx context.Context, connection *pgxpool.Conn, items []batchItem[paidMessage]) {
-	var kinds [2]struct {
-		items  []batchItem[paidMessage]
-		placed []placedMessage
-	}
+func (q *sendQueues) sendLocked(ctx context.Context, connection *pgxpool.Conn, items []batchItem[paidMessage]) {
+	var kinds [2][]batchItem[paidMessage]
+	var placed [2][]placedMessage
 	for _, item := range items {
-		kind := &kinds[0]
+		kind := 0
 		if item.value.Charge != nil {
-			kind = &kinds[1]
+			kind = 1
 		}
-		kind.items = append(kind.items, item)
+		kinds[kind] = append(kinds[kind], item)
 	}
 	batch := &pgx.Batch{}
-	for i := range kinds {
-		if kind := &kinds[i]; kind.items != nil {
-			statement, values := sendStatement(s.Now(), kind.items)
-			batch.Queue(statement, values).Query(func(rows pgx.Rows) (err error) {
-				kind.placed, err = pgx.CollectRows(rows, scan[placedMessage])
-				return err
-			})
+	for i, kind := range kinds {
+		if kind != nil {
+			statement, values := sendStatement(q.Now(), kind)
+			queue(batch, &placed[i], statement, values)
 		}
 	}
 	batch.Queue(`COMMIT`)
 	err := connection.SendBatch(ctx, batch).Close()
-	for _, kind := range kinds {
-		finish(kind.items, func(i int, message paidMessage) error {
+	for i, kind := range kinds {
+		finish(kind, func(n int, message paidMessage) error {
 			switch {
 			case err != nil:
 				return unlessRolledBack(err)
-			case !kind.placed[i].Sent:
+			case !placed[i][n].Sent:
 				return errNotBatched
 			}
-			message.Charge.done(kind.placed[i].chargedChannel)
+			message.Charge.done(placed[i][n].chargedChannel)
 			return nil
 		})
 	}
+}
+
+// unlessRolledBack returns errNotBatched for a statement that was rolled back. Each item then runs in a transaction of
+// its own, which returns its own error.
+func unlessRolledBack(err error) error {
+	if rolledBack(err) {
+		return errNotBatched
+	}
+	return fmt.Errorf("send message: %w", err)
 }

@@ -2,30 +2,34 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
-
-// paymentItem has the columns of a payment that begins.
-var paymentItem = itemColumns{
-	{"id", "uuid"}, {"x402_version", "smallint"}, {"scheme", "text"}, {"network", "text"}, {"asset", "text"}, {"payer", "text"}, {"nonce", "text"}, {"pay_to", "text"},
-	{"amount", "bigint"}, {"valid_before", "timestamptz"}, {"operation", "text"}, {"agent_id", "uuid"}, {"key_hash", "bytea"}, {"fingerprint", "bytea"},
-	{"signature_hash", "bytea"}, {"payment_identifier", "text"}, {"request", "bytea"}, {"payload", "bytea"}, {"payment_channel_id", "text"},
-	{"cumulative_amount", "bigint"}, {"secret", "boolean"},
-}
 
 // beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a
 // fixed order, so that two statements that insert the same payments cannot deadlock. The start time and the lease use
 // the clock of the database.
-var beginPayments = `
-	INSERT INTO payments (` + paymentItem.columns() + `, deposit_amount, state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT ` + paymentItem.columns() + `, coalesce(deposit, 0), 'settling', 1, @owner, now() + lease, now(), now()
-	FROM unnest(` + paymentItem.arrays() + `, (SELECT CAST(@deposit AS bigint[])), (SELECT CAST(@lease AS interval[])))
-		AS p (` + paymentItem.columns() + `, deposit, lease)
+const beginPayments = `
+	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+		fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, deposit_amount,
+		state, attempts, owner, lease_until, created_at, updated_at)
+	SELECT id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+		fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, coalesce(deposit, 0),
+		'settling', 1, @owner, now() + lease, now(), now()
+	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@x402_version AS smallint[])), (SELECT CAST(@scheme AS text[])),
+		(SELECT CAST(@network AS text[])), (SELECT CAST(@asset AS text[])), (SELECT CAST(@payer AS text[])), (SELECT CAST(@nonce AS text[])),
+		(SELECT CAST(@pay_to AS text[])), (SELECT CAST(@amount AS bigint[])), (SELECT CAST(@valid_before AS timestamptz[])),
+		(SELECT CAST(@operation AS text[])), (SELECT CAST(@agent_id AS uuid[])), (SELECT CAST(@key_hash AS bytea[])),
+		(SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])), (SELECT CAST(@payment_identifier AS text[])),
+		(SELECT CAST(@request AS bytea[])), (SELECT CAST(@payload AS bytea[])), (SELECT CAST(@payment_channel_id AS text[])),
+		(SELECT CAST(@cumulative_amount AS bigint[])), (SELECT CAST(@secret AS boolean[])), (SELECT CAST(@deposit AS bigint[])),
+		(SELECT CAST(@lease AS interval[])))
+		AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+			fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, deposit, lease)
 	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
 
 // deposit is what the payment adds to its payment channel; nil if it adds nothing.
@@ -42,8 +46,8 @@ type begunPayment struct {
 	CreatedAt time.Time
 }
 
-// begin runs beginPayments.
-func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
+// insertBegun runs beginPayments.
+func insertBegun(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
 	return query[begunPayment](ctx, on, beginPayments, pairs{
 		{"id", column(batch, func(p *Payment) [16]byte { return p.ID })},
 		{"x402_version", column(batch, func(p *Payment) int16 { return p.X402Version })},
@@ -72,89 +76,86 @@ func begin(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begu
 	})
 }
 
-// beginBatch inserts payments that begin. A payment whose authorization or identifier is already in the ledger gets
-// ErrStalePayment.
-func (s *Store) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	written, err := begin(ctx, s, batch)
+// beginBatch inserts payments that begin.
+func (r *Reader) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
+	written, err := insertBegun(ctx, r, batch)
 	finish(batch, func(_ int, payment *Payment) error {
-		i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == payment.ID })
-		switch {
-		case rolledBack(err) && len(batch) > 1: // one failed, or deadlock with another server: retry each alone
+		if rolledBack(err) && len(batch) > 1 { // one failed, or deadlock with another server: retry each alone
 			return errNotBatched
-		case err != nil:
-			return fmt.Errorf("write payment: %w", err)
-		case i < 0:
-			return ErrStalePayment
 		}
-		payment.begun(written[i], s.owner)
-		return nil
+		return payment.begun(written, err, r.owner)
 	})
 }
 
-// asDelivered are the changes of every delivered payment, beside its fingerprint, transaction and response.
-const asDelivered = `state = 'delivered', failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()`
+// begun makes the payment as the row that was inserted. It returns ErrStalePayment if its authorization or identifier was in the ledger.
+func (p *Payment) begun(written []begunPayment, err error, owner int32) error {
+	i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == p.ID })
+	switch {
+	case err != nil:
+		return fmt.Errorf("write payment: %w", err)
+	case i < 0:
+		return ErrStalePayment
+	}
+	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
+	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = written[i].CreatedAt, written[i].CreatedAt, written[i].CreatedAt.Add(p.Lease)
+	return nil
+}
 
-// deliverPayments closes delivered payments.
+// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
+// transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
+// authorization, or another payment with the same identifier, is already in the ledger.
+func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
+	payment.Lease = lease
+	if reserve == nil {
+		item := *payment // the batch may use it after the call gave up
+		err := s.group.begins.do(ctx, &item)
+		if err == nil {
+			*payment = item
+		}
+		if !errors.Is(err, errNotBatched) {
+			return err
+		}
+	}
+	return s.Transaction(ctx, func(tx *Tx) error {
+		written, err := insertBegun(ctx, tx, batchOf(payment))
+		if err := payment.begun(written, err, tx.owner); err != nil || reserve == nil {
+			return err
+		}
+		return reserve(tx)
+	})
+}
+
+// deliverPayments closes payments that are deliverable. sendMessages has a copy.
 const deliverPayments = `
-	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, ` + asDelivered + `
-	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])), (SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
-	WHERE p.id = d.id AND p.` + deliverable + ` RETURNING p.id`
+	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, state = 'delivered',
+		failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
+	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])),
+		(SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
+	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') AND failure_reason <> 'refunded' RETURNING p.id`
 
-// deliver runs deliverPayments.
-func deliver(ctx context.Context, on session, batch []batchItem[Delivery]) ([]uuid.UUID, error) {
-	closed, err := query[uuid.UUID](ctx, on, deliverPayments, pairs{
+func deliveryValues(batch []batchItem[Delivery]) pairs {
+	return pairs{
 		{"id", column(batch, func(d Delivery) [16]byte { return d.Payment })},
 		{"fingerprint", column(batch, func(d Delivery) []byte { return d.Fingerprint })},
 		{"transaction", column(batch, func(d Delivery) string { return d.Transaction })},
 		{"response", column(batch, func(d Delivery) []byte { return d.Response })},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deliver payment: %w", err)
 	}
-	return closed, nil
 }
 
 // deliverBatch closes payments whose delivery only records a response.
-func (s *Store) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	closed, err := deliver(ctx, s, batch)
-	finish(batch, func(_ int, delivery Delivery) error {
-		if err == nil && !slices.Contains(closed, delivery.Payment) {
-			return ErrStalePayment
-		}
-		return err
-	})
+func (r *Reader) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
+	closed, err := query[uuid.UUID](ctx, r, deliverPayments, deliveryValues(batch))
+	finish(batch, func(_ int, delivery Delivery) error { return delivery.result(closed, err) })
 }
 
-// deliverRead closes a payment and, if it was open or undeliverable, marks the messages of its response as read.
-var deliverRead = `WITH closed AS (
-		UPDATE payments SET fingerprint = @fingerprint, transaction = @transaction, response = @response, ` + asDelivered + `
-		WHERE id = @payment AND ` + deliverable + ` RETURNING id
-	), marked AS (` + markRead + ` AND EXISTS (SELECT FROM closed)) SELECT id FROM closed`
-
-// deliverRead closes the payment of a page of messages and marks them as read, in one transaction and one round trip.
-func (s *Store) deliverRead(ctx context.Context, delivery Delivery, mark *readMark) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
-	defer cancel()
-	values := mark.values()
-	values["payment"], values["fingerprint"], values["transaction"], values["response"] = delivery.Payment, delivery.Fingerprint, delivery.Transaction, delivery.Response
-	batch := &pgx.Batch{}
-	mark.lock(batch)
-	closed := false
-	batch.Queue(deliverRead, values).Query(func(rows pgx.Rows) error {
-		closed = rows.Next()
-		rows.Close()
-		return rows.Err()
-	})
-	switch err := s.runBatch(ctx, batch); {
+// result is the result of a delivery in a batch for its caller.
+func (d Delivery) result(closed []uuid.UUID, err error) error {
+	switch {
 	case rolledBack(err):
 		return errNotBatched
 	case err != nil:
 		return fmt.Errorf("deliver payment: %w", err)
-	case !closed:
+	case !slices.Contains(closed, d.Payment):
 		return ErrStalePayment
 	}
 	return nil
@@ -197,9 +198,10 @@ const unheld = 10 * time.Second
 // TakeOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
 // server has died, and those of this server that it does not hold. Several servers may take concurrently; each payment goes to
 // one of them.
-func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) ([]Payment, error) {
+func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) (_ []Payment, err error) {
+	defer wrapInto(&err, "claim open payments")
 	// With an array the planner uses the index, even if the table was small when the statement was planned.
-	payments, err := query[Payment](ctx, s, `
+	return query[Payment](ctx, s, `
 		WITH alive AS (
 			SELECT objid::bigint AS owner FROM pg_locks
 			WHERE locktype = 'advisory' AND classid::bigint = @class AND objsubid = 2 AND granted
@@ -217,8 +219,4 @@ func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease t
 		"class": presenceClass, "owner": s.owner, "lease": lease, "network": open.Network, "asset": open.Asset, "limit": open.Limit,
 		"most": open.MaxAttempts, "unheld": unheld, "held": open.Held,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim open payments: %w", err)
-	}
-	return payments, nil
 }

@@ -20,11 +20,10 @@ import (
 
 func beginning(payer string, agent uuid.UUID) *store.Payment {
 	hash := sha256.Sum256([]byte("x"))
-	return &store.Payment{
+	return &store.Payment{PaymentRecord: store.PaymentRecord{
 		ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: payer, Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
-		Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", AgentID: &agent, Fingerprint: hash[:], SignatureHash: hash[:],
-		Payload: []byte("{}"), Request: []byte("{}"),
-	}
+		Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", AgentID: &agent,
+	}, Fingerprint: hash[:], SignatureHash: hash[:], Payload: []byte("{}"), Request: []byte("{}")}
 }
 
 // deliveryOf is the closing of a payment that was delivered.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. MaxAge is how
@@ -23,8 +20,6 @@ type VoucherCharge struct {
 // chargedChannel is what a batch returns of a payment channel that it has charged.
 type chargedChannel struct{ Balance, Claimed, RefundNonce int64 }
 
-const chargedColumns = `coalesce(c.balance, 0) AS balance, coalesce(c.claimed, 0) AS claimed, coalesce(c.refund_nonce, 0) AS refund_nonce`
-
 // done sets Channel. A payment without a voucher has no charge.
 func (c *VoucherCharge) done(charged chargedChannel) {
 	if c != nil {
@@ -35,15 +30,7 @@ func (c *VoucherCharge) done(charged chargedChannel) {
 	}
 }
 
-// voucherItem has the columns of a voucher and its payment in a batch, without the id of the payment. Everything else in the row of the
-// payment comes from the payment channel.
-var voucherItem = itemColumns{
-	{"channel", "text"}, {"channel_payer", "text"}, {"price", "bigint"}, {"cumulative", "bigint"}, {"max_unclaimed", "bigint"}, {"signature", "text"},
-	{"max_age", "interval"}, {"operation", "text"}, {"account", "uuid"}, {"fingerprint", "bytea"}, {"signature_hash", "bytea"}, {"identifier", "text"},
-	{"secret", "boolean"}, {"response", "bytea"},
-}
-
-// addVouchers adds the values of voucherItem and the ids of the payments.
+// addVouchers adds the values of vouchers and their payments. Everything else in the row of a payment comes from its payment channel.
 func addVouchers[T any](to pairs, batch []batchItem[T], charge func(T) *VoucherCharge) pairs {
 	voucher := func(t T) *Voucher { return &charge(t).Voucher }
 	payment := func(t T) *Payment { return charge(t).Payment }
@@ -66,49 +53,78 @@ func addVouchers[T any](to pairs, batch []batchItem[T], charge func(T) *VoucherC
 	}...)
 }
 
-// voucherFits is the condition of a payment channel for a voucher: see lockFitting.
-const voucherFits = `charged + @price = @cumulative AND balance >= @cumulative AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
-	AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)`
+// lockPaymentChannel locks a payment channel if a voucher fits it.
+const lockPaymentChannel = `
+	SELECT id FROM payment_channels
+	WHERE id = @id AND payer = @payer AND charged + @price = @cumulative AND balance >= @cumulative
+		AND claimed < @cumulative AND claimed >= CAST(@cumulative AS bigint) - @max_unclaimed AND state = 'open'
+		AND withdraw_requested_at = 0 AND synced_at > now() - CAST(@max_age AS interval)
+	FOR NO KEY UPDATE`
 
-// A statement that charges vouchers consists of these parts. It may not wait for a payment channel while it has locked another
-// one, so it skips those that are locked. A row lock reads the current version of the row, so the condition holds until the
-// transaction ends.
+// lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
+// after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
+// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state
+// of the blockchain is older than MaxAge.
+func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
+	voucher := charge.Voucher
+	fits, err := query[string](ctx, tx, lockPaymentChannel, named{
+		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed, "max_age": charge.MaxAge,
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("lock payment channel: %w", err)
+	case len(fits) == 0:
+		return ErrVoucherMismatch
+	}
+	return nil
+}
+
+// chargeVouchers charges vouchers and records their payments. It returns a row for each voucher that it has charged; n is its
+// position in the batch, from 1. It may not wait for a payment channel while it has locked another one, so it skips those that are
+// locked. A row lock reads the current version of the row, so the condition holds until the transaction ends.
 //
-//   - fittingVouchers locks the payment channels that the vouchers fit.
-//   - recordVouchers inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same
+//   - due locks the payment channels that the vouchers fit: see lockFitting; the condition of lockPaymentChannel is a copy.
+//   - recorded inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same
 //     identifiers do so in the same order.
-//   - advanceChannels charges the payment channels whose payments were inserted.
-var fittingVouchers = `
-		SELECT i.payment, ` + voucherItem.columns() + `, i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
+//   - charged charges the payment channels whose payments were inserted.
+const chargeVouchers = `
+	WITH item AS (
+		SELECT payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint,
+			signature_hash, identifier, secret, response, n
+		FROM unnest((SELECT CAST(@payment AS uuid[])),
+			(SELECT CAST(@channel AS text[])), (SELECT CAST(@channel_payer AS text[])),
+			(SELECT CAST(@price AS bigint[])), (SELECT CAST(@cumulative AS bigint[])), (SELECT CAST(@max_unclaimed AS bigint[])),
+			(SELECT CAST(@signature AS text[])), (SELECT CAST(@max_age AS interval[])), (SELECT CAST(@operation AS text[])),
+			(SELECT CAST(@account AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])),
+			(SELECT CAST(@identifier AS text[])), (SELECT CAST(@secret AS boolean[])), (SELECT CAST(@response AS bytea[])))
+			WITH ORDINALITY AS i (payment, channel, channel_payer, price,
+				cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint, signature_hash, identifier, secret, response, n)
+	), due AS MATERIALIZED (
+		SELECT i.payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint,
+			signature_hash, identifier, secret, response,
+			i.n, p.network, p.asset, p.pay_to
+		FROM item i CROSS JOIN LATERAL (
 			SELECT network, asset, pay_to FROM payment_channels
-			WHERE id = i.channel AND payer = i.channel_payer AND ` + strings.ReplaceAll(voucherFits, "@", "i.") + ` FOR NO KEY UPDATE SKIP LOCKED
+			WHERE id = i.channel AND payer = i.channel_payer AND charged + i.price = i.cumulative AND balance >= i.cumulative
+				AND claimed < i.cumulative AND claimed >= CAST(i.cumulative AS bigint) - i.max_unclaimed AND state = 'open'
+				AND withdraw_requested_at = 0 AND synced_at > now() - CAST(i.max_age AS interval)
+			FOR NO KEY UPDATE SKIP LOCKED
 		) p
-	`
-
-const (
-	recordVouchers = `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
-			signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until, secret, response, created_at, updated_at)
+	), recorded AS (
+		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
+			fingerprint, signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until,
+			secret, response, created_at, updated_at)
 		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now(),
-			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret, d.response, now(), now()
-		FROM due d`
-	onceRecorded    = `ORDER BY d.account, d.operation, d.identifier ON CONFLICT DO NOTHING RETURNING id`
-	advanceChannels = `
+			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret,
+			d.response, now(), now()
+		FROM due d
+		ORDER BY d.account, d.operation, d.identifier ON CONFLICT DO NOTHING RETURNING id
+	), charged AS (
 		UPDATE payment_channels p SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),
 			unclaimed_since = coalesce(p.unclaimed_since, now())
 		FROM due d JOIN recorded r ON r.id = d.payment WHERE p.id = d.channel AND p.payer = d.channel_payer
 		RETURNING d.n, p.balance, p.claimed, p.refund_nonce
-	`
-)
-
-// chargeVouchers charges vouchers and records their payments. It returns a row for each voucher that it has charged; n is its
-// position in the batch, from 1.
-var chargeVouchers = `
-	WITH item AS (
-		SELECT payment, ` + voucherItem.columns() + `, n FROM unnest((SELECT CAST(@payment AS uuid[])), ` + voucherItem.arrays() + `)
-			WITH ORDINALITY AS i (payment, ` + voucherItem.columns() + `, n)
-	), due AS MATERIALIZED (` + fittingVouchers + `), recorded AS (
-		` + recordVouchers + ` ` + onceRecorded + `
-	), charged AS (` + advanceChannels + `)
+	)
 	SELECT n, balance, claimed, refund_nonce FROM charged`
 
 // chargedVoucher is a row of chargeVouchers.
@@ -121,10 +137,8 @@ func chargeValues(batch []batchItem[*VoucherCharge]) pairs {
 	return addVouchers(nil, batch, func(c *VoucherCharge) *VoucherCharge { return c })
 }
 
-func (s *Store) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	charged, err := query[chargedVoucher](ctx, s, chargeVouchers, chargeValues(batch))
+func (r *Reader) chargeBatch(ctx context.Context, batch []batchItem[*VoucherCharge]) {
+	charged, err := query[chargedVoucher](ctx, r, chargeVouchers, chargeValues(batch))
 	finish(batch, func(i int, charge *VoucherCharge) error { return charge.result(charged, i, err) })
 }
 
@@ -139,26 +153,4 @@ func (c *VoucherCharge) result(charged []chargedVoucher, i int, err error) error
 	}
 	c.done(charged[row].chargedChannel)
 	return nil
-}
-
-// markPaid marks a conversation as read if the payment was recorded.
-const markPaid = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.payer = @payer)`
-
-// chargeRead charges the voucher of a page of messages and marks them as read, in one transaction and one round trip. It
-// waits for the membership before it locks the payment channel, and does not wait for that one.
-func (s *Store) chargeRead(ctx context.Context, charge *VoucherCharge, mark *readMark) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
-	defer cancel()
-	batch := &pgx.Batch{}
-	mark.lock(batch)
-	var charged []chargedVoucher
-	batch.Queue(chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: charge}})).Query(func(rows pgx.Rows) (err error) {
-		charged, err = pgx.CollectRows(rows, scan[chargedVoucher])
-		return err
-	})
-	values := mark.values()
-	values["payment"], values["payer"] = charge.Payment.ID, charge.Voucher.Payer
-	batch.Queue(markPaid, values)
-	err := s.runBatch(ctx, batch)
-	return charge.result(charged, 0, err)
 }

@@ -51,15 +51,3 @@ func (c *clock) read(ctx context.Context, from interface {
 	c.set(database, asked, time.Now())
 	return nil
 }
-
-// Now returns the time of the database. It costs no query: BePresent and ReadClock read the database's clock.
-func (r *Reader) Now() time.Time { return r.clock.now() }
-
-// ReadClock reads the database's clock once, for a store that is not used with BePresent.
-func (s *Store) ReadClock(ctx context.Context) error { return s.clock.read(ctx, s.pool) }
-
-// ClockDifference returns how far the clock of this machine is ahead of the database's. It is negative if it is behind.
-func (s *Store) ClockDifference() time.Duration {
-	local := time.Now()
-	return local.Round(0).Sub(s.clock.at(local))
-}

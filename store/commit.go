@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // Work is what a call does in the database: one of its two functions, which may run several times. The changes of a dry run are lost.
@@ -181,18 +182,42 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	}
 	switch {
 	case effect.sends():
-		err = s.sendItem(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
+		err = s.group.sends.send(ctx, paidMessage{
+			OutgoingMessage: effect.message, conversation: effect.sent.ConversationID, Delivery: closing.Delivery, Charge: closing.Charge,
+		})
 	case effect.mark != nil && closing.Charge != nil:
-		err = s.chargeRead(ctx, closing.Charge, effect.mark)
+		values := chargeValues(batchOf(closing.Charge))
+		charged, failed := closeRead[chargedVoucher](ctx, s, effect.mark, closing.Charge.Payment.ID, chargeVouchers, values)
+		err = closing.Charge.result(charged, 0, failed)
 	case effect.mark != nil:
-		err = s.deliverRead(ctx, *closing.Delivery, effect.mark)
+		values := deliveryValues(batchOf(*closing.Delivery))
+		closed, failed := closeRead[uuid.UUID](ctx, s, effect.mark, closing.Delivery.Payment, deliverPayments, values)
+		err = closing.Delivery.result(closed, failed)
 	case closing.Charge != nil:
-		err = s.charges.do(ctx, closing.Charge)
+		err = s.group.charges.do(ctx, closing.Charge)
 	default:
-		err = s.deliveries.do(ctx, *closing.Delivery)
+		err = s.group.deliveries.do(ctx, *closing.Delivery)
 	}
 	return response, err
 }
+
+// closeRead closes the payment of a page of messages with a statement of the group commit and marks the messages as read, in one
+// transaction and one round trip. It waits for the membership before it locks a payment channel, and does not wait for that one.
+func closeRead[R any](ctx context.Context, s *Store, mark *readMark, payment uuid.UUID, statement string, values pairs) (closed []R, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	mark.lock(batch)
+	queue(batch, &closed, statement, values)
+	marking := mark.values()
+	marking["payment"] = payment
+	batch.Queue(markClosed, marking)
+	err = s.runBatch(ctx, batch)
+	return closed, err
+}
+
+// markClosed marks a conversation as read if this transaction has closed the payment.
+const markClosed = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.updated_at = now())`
 
 // lock locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. That of a deposit is
 // charged at once.
@@ -209,13 +234,13 @@ func (c *Closing) lock(ctx context.Context, tx *Tx) (err error) {
 // record runs the statement of the group commit for this payment alone.
 func (c *Closing) record(ctx context.Context, tx *Tx) error {
 	if c.Charge == nil {
-		closed, err := deliver(ctx, tx, []batchItem[Delivery]{{value: *c.Delivery}})
-		if err == nil && len(closed) == 0 {
-			err = ErrStalePayment
+		closed, err := query[uuid.UUID](ctx, tx, deliverPayments, deliveryValues(batchOf(*c.Delivery)))
+		if err != nil {
+			return fmt.Errorf("deliver payment: %w", err)
 		}
-		return err
+		return c.Delivery.result(closed, nil)
 	}
-	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues([]batchItem[*VoucherCharge]{{value: c.Charge}}))
+	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues(batchOf(c.Charge)))
 	switch {
 	case err != nil:
 		return fmt.Errorf("charge voucher: %w", err)

@@ -161,12 +161,12 @@ var (
 // limitKey is the key of the context value that holds the function that releases the deadline.
 type limitKey struct{}
 
-func limited(ctx context.Context, limit time.Duration) context.Context {
+func withLimit(ctx context.Context, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	return context.WithValue(ctx, limitKey{}, cancel)
 }
 
-func release(ctx context.Context) {
+func releaseLimit(ctx context.Context) {
 	if cancel, ok := ctx.Value(limitKey{}).(context.CancelFunc); ok {
 		cancel()
 	}
@@ -178,7 +178,7 @@ func (g *guard) ended(ctx context.Context, err error) {
 	var network net.Error
 	failed := errors.As(err, &network)
 	silent := (errors.Is(ctx.Err(), context.DeadlineExceeded) || failed && network.Timeout()) && !pgconn.SafeToRetry(err) // it was sent
-	release(ctx)
+	releaseLimit(ctx)
 	said, refused := errors.AsType[*pgconn.PgError](err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -197,7 +197,7 @@ func (g *guard) ended(ctx context.Context, err error) {
 
 // TraceQueryStart limits the statement that begins.
 func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return limited(ctx, g.limits.Statement)
+	return withLimit(ctx, g.limits.Statement)
 }
 
 // TraceQueryEnd releases the deadline of the statement.
@@ -207,7 +207,7 @@ func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 
 // TraceBatchStart limits the batch that begins.
 func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return limited(ctx, g.limits.Statement)
+	return withLimit(ctx, g.limits.Statement)
 }
 
 // TraceBatchQuery does nothing: the limit is that of the batch.
@@ -220,10 +220,10 @@ func (g *guard) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBa
 
 // TraceAcquireStart limits the wait for a connection.
 func (g *guard) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
-	return limited(ctx, g.limits.Acquire)
+	return withLimit(ctx, g.limits.Acquire)
 }
 
 // TraceAcquireEnd releases the deadline of the wait.
 func (g *guard) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
-	release(ctx)
+	releaseLimit(ctx)
 }

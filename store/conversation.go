@@ -55,7 +55,7 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 	found, err := query[ConversationView](ctx, r, `SELECT `+viewColumns+`
 		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
 		WHERE c.id = @id AND c.kind = @kind`, named{"id": id, "kind": kind, "agent": agent})
-	view, err := first(found, err, "load conversation", notFound[kind])
+	view, err := firstOr(found, err, "load conversation", notFound[kind])
 	if err == nil && view.DeletedAt != nil {
 		return nil, ErrDeleted
 	}
@@ -69,7 +69,7 @@ const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_disco
 // StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
 func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
 	found, err := gorm.G[Conversation](r.db).Where("id = ?", id).Find(ctx)
-	return first(found, err, "load conversation", ErrChatNotFound)
+	return firstOr(found, err, "load conversation", ErrChatNotFound)
 }
 
 // LockConversation locks a conversation until the transaction ends. Code that changes members, admin, bans, pins or deletion locks it first

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -122,4 +123,22 @@ func Unavailable(err error) bool {
 func Deadlocked(err error) bool {
 	postgres, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(postgres.Code, "40")
+}
+
+// rolledBack reports whether PostgreSQL itself reports that a statement was rolled back. With any other error it is
+// unknown whether the statement was committed.
+func rolledBack(err error) bool {
+	said, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")
+}
+
+// errNotSent means that nothing was sent to the database: there was no connection in time, or the queue was too long.
+var errNotSent = errors.New("no connection to the database in time")
+
+// notSent marks an error that occurred before anything was sent.
+func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
+
+// NotCommitted reports whether a statement certainly was not committed: it was rolled back, or never sent.
+func NotCommitted(err error) bool {
+	return rolledBack(err) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err) || errors.As(err, new(*pgconn.ConnectError))
 }

@@ -76,9 +76,9 @@ func (s *Store) ClearAgentCache() {
 func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uuid.UUID, charges []*VoucherCharge) (results []error) {
 	var batch []batchItem[paidMessage]
 	for i, message := range messages {
-		batch = append(batch, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: message, Closing: Closing{Charge: charges[i]}, conversation: conversations[i]}, done: make(chan error, 1), since: time.Now()})
+		batch = append(batch, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: message, Charge: charges[i], conversation: conversations[i]}, done: make(chan error, 1), since: time.Now()})
 	}
-	s.sendBatch(context.Background(), batch)
+	s.group.sends.sendBatch(context.Background(), batch)
 	for _, item := range batch {
 		results = append(results, <-item.done)
 	}

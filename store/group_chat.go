@@ -56,7 +56,7 @@ func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, 
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "23514" { // a check: the schema sets the limit
 		return nil, ErrPinLimit
 	}
-	all, err := first(pinned, err, "pin message", ErrMessageNotFound)
+	all, err := firstOr(pinned, err, "pin message", ErrMessageNotFound)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 )
 
 // Inspection is what a server needs to know about its database before it runs.
@@ -21,8 +20,9 @@ type Inspection struct {
 }
 
 // Inspect reads what a server needs to know about its database. The schema may be missing.
-func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
-	found, err := query[Inspection](ctx, s, `
+func (s *Store) Inspect(ctx context.Context) (_ Inspection, err error) {
+	defer wrapInto(&err, "inspect the database")
+	return single(query[Inspection](ctx, s, `
 		SELECT current_setting('server_version') AS version, CAST(current_setting('server_version_num') AS integer) AS version_number,
 			CAST(current_user AS text) AS role, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser,
 			pg_is_in_recovery() OR CAST(current_setting('transaction_read_only') AS boolean) AS read_only,
@@ -37,9 +37,5 @@ func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
 						ELSE has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
 							AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
 					END
-				ORDER BY relname) AS missing_rights`, none)
-	if err != nil {
-		return Inspection{}, fmt.Errorf("inspect the database: %w", err)
-	}
-	return found[0], nil
+				ORDER BY relname) AS missing_rights`, none))
 }

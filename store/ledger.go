@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -11,42 +10,6 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 )
-
-// PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
-// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case.
-type PaymentRecord struct {
-	ID                uuid.UUID
-	X402Version       int16 `gorm:"column:x402_version"`
-	Scheme            string
-	Network           string
-	Asset             string
-	Payer             string
-	Nonce             string
-	PayTo             string
-	Amount            int64
-	ValidBefore       time.Time
-	Operation         string
-	AgentID           *uuid.UUID
-	PaymentIdentifier *string
-	PaymentChannelID  *string
-	CumulativeAmount  *int64
-	DepositAmount     int64
-	State             string
-	Transaction       string
-	FailureReason     string
-	Attempts          int
-	LeaseUntil        time.Time
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
-	Refund            *Refund `gorm:"-"` // nil if the operator has recorded none
-}
-
-// TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
-// response.
-func (PaymentRecord) TableName() string { return "payments" }
-
-// recordPage is the maximum number of records in memory.
-const recordPage = 500
 
 // PaymentFilter selects payments. Empty fields are ignored, and all others must match. Addresses and nonces must be in
 // lower case. Since is inclusive and Until is exclusive; both refer to the time of creation.
@@ -61,31 +24,13 @@ type PaymentFilter struct {
 	NewestFirst                         bool // for calls that return an order
 }
 
-// conditions narrow a query.
-type conditions struct{ search *gorm.DB }
-
-// add adds a condition if it is given.
-func (c *conditions) add(given bool, condition string, values ...any) {
-	if given {
-		c.search = c.search.Where(condition, values...)
-	}
-}
-
 // apply adds the filter to a query for payments.
 func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
-	c := conditions{search}
+	c := match(search, &PaymentRecord{
+		Operation: f.Operation, AgentID: f.AgentID, Scheme: f.Scheme, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo, Payer: f.Payer, Nonce: f.Nonce,
+	}, "created_at", f.Since, f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
-	c.add(f.Operation != "", "operation = ?", f.Operation)
-	c.add(f.AgentID != nil, "agent_id = ?", f.AgentID)
-	c.add(f.Scheme != "", "scheme = ?", f.Scheme)
 	c.add(f.Channel != "", "payment_channel_id = ?", f.Channel)
-	c.add(f.Network != "", "network = ?", f.Network)
-	c.add(f.Asset != "", "asset = ?", f.Asset)
-	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	c.add(f.Payer != "", "payer = ?", f.Payer)
-	c.add(f.Nonce != "", "nonce = ?", f.Nonce)
-	c.add(!f.Since.IsZero(), "created_at >= ?", f.Since)
-	c.add(!f.Until.IsZero(), "created_at < ?", f.Until)
 	return c.search
 }
 
@@ -105,52 +50,25 @@ func (s *Store) PaymentRecords(ctx context.Context, filter PaymentFilter) iter.S
 	}, func(page []PaymentRecord) error { return s.addRefunds(ctx, page) })
 }
 
-// allPages yields the rows of all pages. Search returns the query for the rows after last, or for all rows if last is nil; the
-// error of a query says what was done. The functions complete each page.
-func allPages[T any](what string, search func(last *T) *gorm.DB, complete ...func(page []T) error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for last := (*T)(nil); ; {
-			var page []T
-			err := search(last).Limit(recordPage).Find(&page).Error
-			for _, add := range complete {
-				if err == nil {
-					err = add(page)
-				}
-			}
-			if err != nil {
-				var none T
-				yield(none, fmt.Errorf("%s: %w", what, err))
-				return
-			}
-			for _, row := range page {
-				if !yield(row, nil) {
-					return
-				}
-			}
-			if len(page) < recordPage {
-				return
-			}
-			last = &page[len(page)-1]
-		}
-	}
-}
-
 // PaymentRecord returns one payment, or nil.
-func (s *Store) PaymentRecord(ctx context.Context, id uuid.UUID) (*PaymentRecord, error) {
-	record, err := gorm.G[PaymentRecord](s.db).Where("id = ?", id).Take(ctx)
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, nil
+func (s *Store) PaymentRecord(ctx context.Context, id uuid.UUID) (_ *PaymentRecord, err error) {
+	defer wrapInto(&err, "look payment up")
+	found, err := gorm.G[PaymentRecord](s.db).Where("id = ?", id).Find(ctx)
+	if err == nil {
+		err = s.addRefunds(ctx, found)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("look payment up: %w", err)
-	}
-	one := []PaymentRecord{record}
-	return &one[0], s.addRefunds(ctx, one)
+	return first(found, err)
 }
 
 // PaymentSum is a number of payments and their amount in atomic units.
 type PaymentSum struct {
 	Calls, Amount int64
+}
+
+// sumOf returns the columns of a PaymentSum of the rows for which the condition holds.
+func sumOf(name, amount, condition string) string {
+	return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
+		name, amount, condition)
 }
 
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
@@ -172,23 +90,15 @@ type PaymentSums struct {
 const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = payments.id AND r.payer = payments.payer)"
 
 // PaymentSums sums the payments that match the filter, by day and operation.
-func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) ([]PaymentSums, error) {
-	sum := func(name, states string) string {
-		return fmt.Sprintf(`count(*) FILTER (WHERE state IN (%[2]s)) AS %[1]s_calls,
-			CAST(coalesce(sum(amount) FILTER (WHERE state IN (%[2]s)), 0) AS bigint) AS %[1]s_amount`, name, states)
-	}
-	var sums []PaymentSums
-	err := filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
-		"date_trunc('day', created_at, 'UTC') AS day, operation", sum("delivered", `'delivered'`), sum("undeliverable", `'undeliverable'`),
-		sum("failed", `'failed'`), sum("open", `'settling', 'unknown'`),
-		`count(*) FILTER (WHERE state = 'deposited') AS deposited_calls,
-			CAST(coalesce(sum(deposit_amount) FILTER (WHERE state = 'deposited'), 0) AS bigint) AS deposited_amount`,
+func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) (sums []PaymentSums, err error) {
+	defer wrapInto(&err, "add payments up")
+	err = filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
+		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "amount", "state = 'delivered'"),
+		sumOf("undeliverable", "amount", "state = 'undeliverable'"), sumOf("failed", "amount", "state = 'failed'"),
+		sumOf("open", "amount", "state IN ('settling', 'unknown')"), sumOf("deposited", "deposit_amount", "state = 'deposited'"),
 		"count(" + refundOf + ") AS refunded_calls, CAST(coalesce(sum(" + refundOf + "), 0) AS bigint) AS refunded_amount",
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
-	if err != nil {
-		return nil, fmt.Errorf("add payments up: %w", err)
-	}
-	return sums, nil
+	return sums, err
 }
 
 // PaymentTerms are the network, asset and payee of payments.
@@ -197,13 +107,10 @@ type PaymentTerms struct {
 }
 
 // PaymentTerms returns the distinct terms of all payments.
-func (s *Store) PaymentTerms(ctx context.Context) ([]PaymentTerms, error) {
-	var terms []PaymentTerms
-	err := s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
-	if err != nil {
-		return nil, fmt.Errorf("list payment terms: %w", err)
-	}
-	return terms, nil
+func (s *Store) PaymentTerms(ctx context.Context) (terms []PaymentTerms, err error) {
+	defer wrapInto(&err, "list payment terms")
+	err = s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
+	return terms, err
 }
 
 // ResolveSettled records that a payment with unknown outcome was settled in this transaction (0x and 64 hex digits),
@@ -218,5 +125,33 @@ func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction st
 // and never can be. It returns ErrStalePayment if the outcome is not unknown, if the payment is known to be settled, or
 // if a server works on it.
 func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
-	return s.failPayment(ctx, id, reason, "state = 'unknown' AND owner IS NULL AND transaction = ''")
+	return s.closePayment(ctx, id, asFailed(reason), "state = 'unknown' AND owner IS NULL AND transaction = ''")
+}
+
+// Refunds returns all refunds of payments with these terms.
+func (s *Store) Refunds(ctx context.Context, terms PaymentTerms) (refunds []Refund, err error) {
+	defer wrapInto(&err, "list refunds")
+	err = s.gorm(ctx, &Refund{}).Joins("JOIN payments p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
+		Where("p.network = ? AND p.asset = ? AND p.pay_to = ?", terms.Network, terms.Asset, terms.PayTo).Order("refunds.created_at").Find(&refunds).Error
+	return refunds, err
+}
+
+// addRefunds completes the records with their refunds.
+func (s *Store) addRefunds(ctx context.Context, records []PaymentRecord) error {
+	ids := make([]uuid.UUID, len(records))
+	for i, record := range records {
+		ids[i] = record.ID
+	}
+	refunds, err := gorm.G[Refund](s.db).Where("payment_id = ANY (?)", UUIDs(ids)).Find(ctx)
+	if err != nil {
+		return fmt.Errorf("list refunds: %w", err)
+	}
+	of := map[uuid.UUID]*Refund{}
+	for i := range refunds {
+		of[refunds[i].PaymentID] = &refunds[i]
+	}
+	for i := range records {
+		records[i].Refund = of[records[i].ID]
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -95,52 +94,6 @@ func (r sendRight) refusal(kind string) error {
 	return nil
 }
 
-// SendMessage appends the message in this transaction and returns where it was stored. A private message creates its chat if there is none.
-// It returns ErrNothingToSelf or a refusal of sendRight. It waits for the locks, and then runs sendMessages with one message. See there for
-// the order of locks.
-func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
-	to := message.To
-	if message.Kind == KindPrivate {
-		var err error
-		if to, err = tx.openPrivateChat(ctx, message); err != nil {
-			return nil, err
-		}
-	}
-	last, err := tx.lockForSending(ctx, message, to)
-	if err != nil {
-		return nil, err
-	}
-	statement, values := sendStatement(tx.Now(), []batchItem[paidMessage]{{value: paidMessage{OutgoingMessage: message, conversation: to}}})
-	placed, err := query[placedMessage](ctx, tx, statement, values)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("send message: %w", err)
-	case !placed[0].Sent:
-		return nil, errors.New("send message: the statement rejects what lockForSending allows")
-	}
-	return &Sent{ConversationID: to, Number: last + 1}, nil
-}
-
-// lockForSending locks the conversation and then the sender's membership, checks whether the sender may send, and returns the number of the
-// last message. For a private chat openPrivateChat has checked the blocks before.
-func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uuid.UUID) (last int64, err error) {
-	found, err := gorm.G[Conversation](tx.db, forNoKeyUpdate).Where("id = ? AND kind = ?", to, message.Kind).Find(ctx)
-	conversation, err := first(found, err, "lock conversation", notFound[message.Kind])
-	if err != nil {
-		return 0, err
-	}
-	memberships, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Where("conversation_id = ? AND agent_id = ?", to, message.Sender).Find(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("lock membership: %w", err)
-	}
-	right := sendRight{Found: true, Recipient: true, Deleted: conversation.DeletedAt != nil}
-	right.Admin = conversation.AdminID != nil && *conversation.AdminID == message.Sender
-	if len(memberships) > 0 {
-		right.Status = memberships[0].Status
-	}
-	return conversation.LastNumber, right.refusal(message.Kind)
-}
-
 // MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut short.
 type MessagePage struct {
 	Messages []SentMessage
@@ -188,7 +141,7 @@ func (r *Reader) newestBefore(ctx context.Context, view *ConversationView, befor
 		return view.LastNumber, nil
 	}
 	found, err := gorm.G[Message](r.db).Select("number").Where("id = ? AND conversation_id = ?", *before, view.ID).Find(ctx)
-	anchor, err := first(found, err, "find message", ErrMessageNotFound)
+	anchor, err := firstOr(found, err, "find message", ErrMessageNotFound)
 	if err != nil {
 		return 0, err
 	}

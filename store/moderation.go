@@ -34,7 +34,7 @@ const SettledAfter = cachedFor + CallTime
 // Suspension returns the suspension of an agent, or nil.
 func (r *Reader) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, error) {
 	found, err := gorm.G[Suspension](r.db).Where("agent_id = ?", agent).Find(ctx)
-	return first(found, err, "look for a suspension", nil)
+	return firstOr(found, err, "look for a suspension", nil)
 }
 
 // changeAccount runs an action on an account that is not erased, which is locked, and its suspension, if there is one.
@@ -145,7 +145,7 @@ type conversationRemoval struct {
 // StoredMessage returns what an operator may see of a message, which is not its content, or ErrMessageNotFound.
 func (r *Reader) StoredMessage(ctx context.Context, id uuid.UUID) (*Message, error) {
 	found, err := gorm.G[Message](r.db).Select("id", "conversation_id", "number", "sender_id", "created_at", "removed_at").Where("id = ?", id).Find(ctx)
-	return first(found, err, "find message", ErrMessageNotFound)
+	return firstOr(found, err, "find message", ErrMessageNotFound)
 }
 
 // RemoveMessage replaces the content of a message and takes its pin away. It returns ErrMessageNotFound. Erase the stored responses

@@ -22,48 +22,67 @@ const (
 	PaymentDeposited     = "deposited"     // the deposit is in its payment channel, but nothing was charged: the operation was refused
 )
 
+// How long the ledger keeps data that it does not keep forever, counted from the last change of the payment. The
+// contract names the same times.
+const (
+	SecretLifetime   = 10 * time.Minute // a response with a TAN or an API key
+	ResponseLifetime = time.Hour        // any other response of more than ShortResponse
+	failureLifetime  = time.Hour        // a payment that was rejected, at least until it expires: no money was taken
+)
+
+// ShortResponse is how many bytes a stored response has that the ledger keeps forever.
+const ShortResponse = 512
+
+// Refunded is the failure reason of an undeliverable payment that the operator has refunded. It cannot be redeemed any more.
+const Refunded = "refunded"
+
+// PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
+// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier is a hash.
+type PaymentRecord struct {
+	ID                                          uuid.UUID
+	X402Version                                 int16 `gorm:"column:x402_version"`
+	Scheme, Network, Asset, Payer, Nonce, PayTo string
+	Amount                                      int64
+	ValidBefore                                 time.Time
+	Operation                                   string
+	AgentID                                     *uuid.UUID
+	PaymentIdentifier, PaymentChannelID         *string
+	CumulativeAmount                            *int64
+	DepositAmount                               int64
+	State, Transaction, FailureReason           string
+	Attempts                                    int
+	LeaseUntil, CreatedAt, UpdatedAt            time.Time
+	Refund                                      *Refund `gorm:"-"` // nil if the operator has recorded none
+}
+
+// TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
+// response.
+func (PaymentRecord) TableName() string { return "payments" }
+
+// Refund is a transfer with which the operator gave the money of a payment back, or a part of it.
+type Refund struct {
+	Payer       string
+	PaymentID   uuid.UUID
+	Amount      int64 // in atomic units
+	Transaction string
+	CreatedAt   time.Time
+}
+
 // Payment is one row of the ledger: one x402 authorization, or one voucher of a payment channel. Amount is what the call
-// costs, in atomic units of the asset. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme
-// batch-settlement: see [PaymentChannel]. Fingerprint is the
-// SHA-256 of the request that it pays for, SignatureHash that of the signature, KeyHash that of the API key of the
-// caller, and PaymentIdentifier that of the identifier that the payer chose. Secret means that the response holds a TAN
-// or an API key. If Transaction of an open payment is set, the payment has settled. Payload can be spent, so it is
-// never logged. Now is the time of the database when the row was read. Leases and ages are measured only with the clock
-// of the database.
+// costs. PaymentChannelID, CumulativeAmount and DepositAmount belong to the scheme batch-settlement: see [PaymentChannel].
+// If Transaction of an open payment is set, the payment has settled.
 type Payment struct {
-	ID                uuid.UUID
-	X402Version       int16 `gorm:"column:x402_version"`
-	Scheme            string
-	Network           string
-	Asset             string
-	Payer             string
-	Nonce             string
-	PayTo             string
-	Amount            int64
-	ValidBefore       time.Time
-	Operation         string
-	AgentID           *uuid.UUID
-	KeyHash           []byte
-	Fingerprint       []byte
-	SignatureHash     []byte
-	PaymentIdentifier *string
-	Request           []byte
-	Payload           []byte
-	PaymentChannelID  *string
-	CumulativeAmount  *int64
-	DepositAmount     int64
-	State             string
-	Transaction       string
-	FailureReason     string
-	Attempts          int
-	LeaseUntil        time.Time
-	Owner             *int32
-	Secret            bool
-	Response          []byte
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
-	Now               time.Time     `gorm:"-"`
-	Lease             time.Duration `gorm:"-" db:"-"` // of a payment that begins
+	PaymentRecord
+	KeyHash       []byte // SHA-256 of the caller's API key
+	Fingerprint   []byte // SHA-256 of the request that it pays for
+	SignatureHash []byte // SHA-256 of the signature
+	Request       []byte
+	Payload       []byte // can be spent, so it is never logged
+	Owner         *int32
+	Secret        bool // the response holds a TAN or an API key
+	Response      []byte
+	Now           time.Time     `gorm:"-"`        // the time of the database when the row was read, with which leases and ages are measured
+	Lease         time.Duration `gorm:"-" db:"-"` // of a payment that begins
 }
 
 // LeaseOver reports whether the lease of the server that worked on the payment is over.
@@ -111,52 +130,9 @@ func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, oper
 
 // onePayment loads a payment with the time of the database, or returns nil. It uses pgx because GORM allocates half as
 // much again for each repeated call.
-func (r *Reader) onePayment(ctx context.Context, condition string, values named) (*Payment, error) {
-	found, err := query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values)
-	if err != nil {
-		return nil, fmt.Errorf("look payment up: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // it is not in the ledger
-	}
-	return &found[0], nil
-}
-
-// BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
-// transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
-// authorization, or another payment with the same identifier, is already in the ledger.
-func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
-	payment.Lease = lease
-	if reserve == nil {
-		item := *payment // the batch may use it after the call gave up
-		err := s.begins.do(ctx, &item)
-		if err == nil {
-			*payment = item
-		}
-		if !errors.Is(err, errNotBatched) {
-			return err
-		}
-	}
-	return s.Transaction(ctx, func(tx *Tx) error {
-		written, err := begin(ctx, tx, []batchItem[*Payment]{{value: payment}})
-		switch {
-		case err != nil:
-			return fmt.Errorf("write payment: %w", err)
-		case len(written) == 0:
-			return ErrStalePayment
-		}
-		payment.begun(written[0], tx.owner)
-		if reserve == nil {
-			return nil
-		}
-		return reserve(tx)
-	})
-}
-
-// begun makes the payment as the row that was inserted.
-func (p *Payment) begun(row begunPayment, owner int32) {
-	p.State, p.Attempts, p.Owner = PaymentSettling, 1, &owner
-	p.CreatedAt, p.UpdatedAt, p.LeaseUntil = row.CreatedAt, row.CreatedAt, row.CreatedAt.Add(p.Lease)
+func (r *Reader) onePayment(ctx context.Context, condition string, values named) (_ *Payment, err error) {
+	defer wrapInto(&err, "look payment up")
+	return first(query[Payment](ctx, r, `SELECT `+paymentColumns+` FROM payments WHERE `+condition, values))
 }
 
 // OpenCounts are the payments that are not closed.
@@ -166,28 +142,22 @@ type OpenCounts struct {
 }
 
 // CountOpenPayments counts the payments that are settling, unknown or undeliverable.
-func (s *Store) CountOpenPayments(ctx context.Context) (*OpenCounts, error) {
-	counts := &OpenCounts{ByState: map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}}
+func (s *Store) CountOpenPayments(ctx context.Context) (_ *OpenCounts, err error) {
+	defer wrapInto(&err, "count open payments")
 	// Each condition has the exact text of the condition of a partial index, so that the planner can use the index.
-	for _, condition := range []string{"state IN ('settling', 'unknown')", "state = 'undeliverable'"} {
-		var rows []struct {
-			State   string
-			Count   int64
-			Seconds float64
-		}
-		const columns = "state, count(*) AS count, CAST(extract(epoch FROM now() - min(created_at)) AS double precision) AS seconds"
-		err := s.gorm(ctx, &Payment{}).Select(columns).Where(condition).Group("state").Find(&rows).Error
-		if err != nil {
-			return nil, fmt.Errorf("count open payments: %w", err)
-		}
-		for _, row := range rows {
-			counts.ByState[row.State] = row.Count
-			if row.State != PaymentUndeliverable {
-				counts.Oldest = max(counts.Oldest, time.Duration(row.Seconds*float64(time.Second)))
-			}
-		}
+	rows, err := query[struct {
+		State string
+		Count int64
+		Age   time.Duration
+	}](ctx, s, `
+		SELECT state, count(*) AS count, now() - min(created_at) AS age FROM payments WHERE state IN ('settling', 'unknown') GROUP BY state
+		UNION ALL SELECT state, count(*), interval '0' FROM payments WHERE state = 'undeliverable' GROUP BY state`, none)
+	counts := &OpenCounts{ByState: map[string]int64{PaymentSettling: 0, PaymentUnknown: 0, PaymentUndeliverable: 0}}
+	for _, row := range rows {
+		counts.ByState[row.State] = row.Count
+		counts.Oldest = max(counts.Oldest, row.Age)
 	}
-	return counts, nil
+	return counts, err
 }
 
 // Unclear describes an attempt with an unknown outcome.
@@ -226,18 +196,17 @@ const inHand = "state = 'settling' AND attempts = ?"
 // username that was claimed for the payment. It returns ErrStalePayment if another server has taken the payment; then
 // the rejection is not final.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
-	return s.failPayment(ctx, payment.ID, reason, inHand, payment.Attempts)
+	return s.closePayment(ctx, payment.ID, asFailed(reason), inHand, payment.Attempts)
 }
 
-func (s *Store) failPayment(ctx context.Context, id uuid.UUID, reason, condition string, values ...any) error {
-	changes := closing(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
-	return s.closePayment(ctx, id, changes, condition, values...)
+func asFailed(reason string) map[string]any {
+	return asClosed(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
 }
 
 // PaymentUndeliverable records that the money was taken and the operation was refused afterwards. The payment may be
 // redeemed with another request, so it releases its username.
 func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
-	changes := closing(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
+	changes := asClosed(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
 	return s.closePayment(ctx, id, changes, deliverable)
 }
 
@@ -248,15 +217,12 @@ func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[stri
 		if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
 			return err
 		}
-		if err := tx.releasePaymentChannel(ctx, id); err != nil {
-			return err
-		}
-		return tx.releaseUsername(ctx, id)
+		return tx.release(ctx, id)
 	})
 }
 
-// closing returns the changes for a payment that is closed. They erase the data that is no longer needed.
-func closing(state string, changes map[string]any) map[string]any {
+// asClosed returns the changes for a payment that is closed. They erase the data that is no longer needed.
+func asClosed(state string, changes map[string]any) map[string]any {
 	all := map[string]any{"state": state, "request": nil, "payload": nil, "key_hash": nil, "owner": nil}
 	maps.Copy(all, changes)
 	return all
@@ -282,10 +248,7 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 		case taken == 0:
 			return ErrStalePayment
 		}
-		if err := tx.releasePaymentChannel(ctx, payment.ID); err != nil {
-			return err
-		}
-		return tx.releaseUsername(ctx, payment.ID)
+		return tx.release(ctx, payment.ID)
 	})
 }
 
@@ -303,9 +266,17 @@ func (r *Reader) changePayment(ctx context.Context, id uuid.UUID, changes map[st
 	return nil
 }
 
-func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
-	if _, err := gorm.G[Registration](tx.db).Where("claimed_by = ?", payment).Update(ctx, "claimed_by", nil); err != nil {
-		return fmt.Errorf("release username: %w", err)
+// release releases what was claimed for a payment that has no effect.
+func (tx *Tx) release(ctx context.Context, payment uuid.UUID) error {
+	if err := tx.releasePaymentChannel(ctx, payment); err != nil {
+		return err
 	}
-	return nil
+	return tx.releaseUsername(ctx, payment)
+}
+
+// releaseUsername releases the username that was claimed for a payment: see ReserveRegistration.
+func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
+	_, err := exec(ctx, tx, `UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @payment`, named{"payment": payment})
+	wrapInto(&err, "release username")
+	return err
 }

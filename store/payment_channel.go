@@ -23,33 +23,23 @@ const (
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
 // blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began. Now is the time of the database when the row was read.
 type PaymentChannel struct {
-	ID                  string
-	Payer               string
-	PayerAuthorizer     string
-	Network             string
-	Asset               string
-	PayTo               string
-	ReceiverAuthorizer  string
-	WithdrawDelay       int64
-	Salt                string
-	Charged             int64
-	SignedMax           int64
-	Signature           string
-	Balance             int64
-	Claimed             int64
-	WithdrawRequestedAt int64
-	RefundNonce         int64
-	SyncedAt            time.Time
-	State               string
-	PaymentID           *uuid.UUID
-	RefundAmount        int64
-	RefundedAt          *time.Time
-	LeaseUntil          *time.Time
-	UnclaimedSince      *time.Time
-	ClaimAfter          *time.Time
-	UsedAt              time.Time
-	CreatedAt           time.Time
-	Now                 time.Time `gorm:"-"`
+	ID, Payer, PayerAuthorizer, Network, Asset, PayTo, ReceiverAuthorizer string
+	WithdrawDelay                                                         int64
+	Salt                                                                  string
+
+	Charged, SignedMax                                 int64
+	Signature                                          string
+	Balance, Claimed, WithdrawRequestedAt, RefundNonce int64
+	SyncedAt                                           time.Time
+
+	State                  string
+	PaymentID              *uuid.UUID
+	RefundAmount           int64
+	RefundedAt, LeaseUntil *time.Time
+
+	UnclaimedSince, ClaimAfter *time.Time
+	UsedAt, CreatedAt          time.Time
+	Now                        time.Time `gorm:"-"`
 }
 
 // paymentChannelColumns are the columns of PaymentChannel.
@@ -75,16 +65,10 @@ type Voucher struct {
 var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its payment channel")
 
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
-func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentChannel, error) {
-	found, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer})
-	if err != nil {
-		return nil, fmt.Errorf("look payment channel up: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // it is not known
-	}
-	return &found[0], nil
+func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *PaymentChannel, err error) {
+	defer wrapInto(&err, "look payment channel up")
+	return first(query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
+		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
 }
 
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
@@ -92,24 +76,6 @@ func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (*PaymentC
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
 	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0 AND state = 'delivered'`,
 		named{"channel": channel, "payer": payer, "cumulative": cumulative})
-}
-
-// lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
-// after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
-// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state
-// of the blockchain is older than MaxAge.
-func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
-	voucher := charge.Voucher
-	fits, err := query[string](ctx, tx, `SELECT id FROM payment_channels WHERE id = @id AND payer = @payer AND `+voucherFits+` FOR NO KEY UPDATE`, named{
-		"id": voucher.Channel, "payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max, "max_unclaimed": voucher.MaxUnclaimed, "max_age": charge.MaxAge,
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("lock payment channel: %w", err)
-	case len(fits) == 0:
-		return ErrVoucherMismatch
-	}
-	return nil
 }
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
@@ -133,9 +99,9 @@ func (r *Reader) advance(ctx context.Context, changes map[string]any, condition 
 func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
 	err := s.BeginSettlement(ctx, payment, lease, func(tx *Tx) error {
 		fresh := *channel
-		fresh.State, fresh.PaymentID, fresh.SyncedAt, fresh.UsedAt, fresh.CreatedAt = PaymentChannelOpen, nil, payment.CreatedAt, payment.CreatedAt, payment.CreatedAt
-		if err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&fresh).Error; err != nil {
-			return fmt.Errorf("insert payment channel: %w", err)
+		fresh.State, fresh.PaymentID = PaymentChannelOpen, nil
+		if err := tx.insertPaymentChannel(ctx, fresh, payment.CreatedAt); err != nil {
+			return err
 		}
 		_, err := tx.advance(ctx, map[string]any{"state": PaymentChannelDepositing, "payment_id": payment.ID},
 			"id = ? AND payer = ? AND charged = ? AND state = 'open'", channel.ID, channel.Payer, channel.Charged)
@@ -178,7 +144,7 @@ func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vouc
 // server has closed the payment.
 func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, reason string, chain OnChain) (channel *PaymentChannel, err error) {
 	err = s.Transaction(ctx, func(tx *Tx) error {
-		changes := closing(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
+		changes := asClosed(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
 		if err := tx.changePayment(ctx, payment.ID, changes, "state = 'settling'"); err != nil {
 			return err
 		}
@@ -205,19 +171,21 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 
 // AdoptPaymentChannel inserts a payment channel that was found on the blockchain, unless it is in the ledger.
 func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
-	adopted := *channel
-	err := s.Transaction(ctx, func(tx *Tx) error {
+	return s.Transaction(ctx, func(tx *Tx) error {
 		now, err := tx.time(ctx)
 		if err != nil {
 			return err
 		}
-		adopted.SyncedAt, adopted.UsedAt, adopted.CreatedAt = now, now, now
-		return tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&adopted).Error
+		return tx.insertPaymentChannel(ctx, *channel, now)
 	})
-	if err != nil {
-		return fmt.Errorf("insert payment channel: %w", err)
-	}
-	return nil
+}
+
+// insertPaymentChannel inserts a payment channel, unless it is known.
+func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
+	channel.SyncedAt, channel.UsedAt, channel.CreatedAt = now, now, now
+	err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
+	wrapInto(&err, "insert payment channel")
+	return err
 }
 
 // changes are the changes of a payment channel to the state on the blockchain. More can be claimed there than was charged
@@ -240,8 +208,6 @@ func (tx *Tx) releasePaymentChannel(ctx context.Context, payment uuid.UUID) erro
 		err = tx.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
 			Updates(map[string]any{"state": PaymentChannelOpen, "payment_id": nil}).Error
 	}
-	if err != nil {
-		return fmt.Errorf("release payment channel: %w", err)
-	}
-	return nil
+	wrapInto(&err, "release payment channel")
+	return err
 }

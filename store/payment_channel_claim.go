@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,16 +24,13 @@ type UnclaimedSum struct {
 }
 
 // Unclaimed sums up what is not claimed.
-func (s *Store) Unclaimed(ctx context.Context, network, asset string) ([]UnclaimedSum, error) {
-	sums, err := query[UnclaimedSum](ctx, s, `
+func (s *Store) Unclaimed(ctx context.Context, network, asset string) (_ []UnclaimedSum, err error) {
+	defer wrapInto(&err, "sum up unclaimed vouchers")
+	return query[UnclaimedSum](ctx, s, `
 		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged, balance))::bigint AS lost,
 			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`,
 		named{"network": network, "asset": asset})
-	if err != nil {
-		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
-	}
-	return sums, nil
 }
 
 // ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
@@ -59,8 +55,9 @@ const (
 // UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller. Several servers may call it
 // concurrently; each payment channel goes to one of them. If any is due, those with half of the age come along: a further one in a
 // transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together.
-func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) ([]PaymentChannel, error) {
-	channels, err := query[PaymentChannel](ctx, s, `
+func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
+	defer wrapInto(&err, "look for unclaimed payment channels")
+	return query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET claim_after = now() + @lease::interval
 		WHERE (id, payer) IN (
 			SELECT id, payer FROM payment_channels
@@ -71,24 +68,15 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
 		"id": policy.ID, "age": policy.Age, "sum": policy.Sum, "limit": limit,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for unclaimed payment channels: %w", err)
-	}
-	return channels, nil
 }
 
 // ClaimAtOnce makes payment channels due that wait after a claim that failed: that with this id, or all if it is "". It returns
 // how many unclaimed ones there are.
-func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (int64, error) {
-	search := s.gorm(ctx, &PaymentChannel{}).Where("claimed < least(charged, balance) AND network = ? AND asset = ?", network, asset)
-	if id != "" {
-		search = search.Where("id = ?", id)
-	}
-	changed := search.Updates(map[string]any{"claim_after": nil})
-	if changed.Error != nil {
-		return 0, fmt.Errorf("make payment channels due: %w", changed.Error)
-	}
-	return changed.RowsAffected, nil
+func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (_ int64, err error) {
+	defer wrapInto(&err, "make payment channels due")
+	return exec(ctx, s, `UPDATE payment_channels SET claim_after = NULL
+		WHERE claimed < least(charged, balance) AND network = @network AND asset = @asset AND (@id = '' OR id = @id)`,
+		named{"network": network, "asset": asset, "id": id})
 }
 
 // Claimable is what the newest voucher of a payment channel can claim in all: no more than the balance.
@@ -96,7 +84,8 @@ func (c *PaymentChannel) Claimable() int64 { return min(c.SignedMax, c.Balance) 
 
 // ChannelsClaimed records that the newest vouchers of payment channels were claimed in a transaction. Vouchers that were charged
 // since are unclaimed from now on. The payment channels have one payee.
-func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) error {
+func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) (err error) {
+	defer wrapInto(&err, "record claim")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
@@ -108,7 +97,7 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 	}
 	of := channels[0]
 	// The rows are locked in a fixed order, and the amount is that of this claim, also if another server has recorded one meanwhile.
-	_, err = query[int64](ctx, s, `
+	_, err = exec(ctx, s, `
 		WITH old AS (
 			SELECT c.id, c.payer, c.claimed, new.claimed AS total FROM payment_channels c
 			JOIN unnest(@ids::text[], @payers::text[], @sums::bigint[]) AS new (id, payer, claimed) ON c.id = new.id AND c.payer = new.payer
@@ -120,24 +109,18 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 			RETURNING greatest(old.total - old.claimed, 0) AS amount
 		)
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
-		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed RETURNING claimed`, named{
+		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed`, named{
 		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo, "transaction": transaction,
 	})
-	if err != nil {
-		return fmt.Errorf("record claim: %w", err)
-	}
-	return nil
+	return err
 }
 
 // StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, or than a share of their
 // own withdraw delay, oldest first. The delay of older payment channels may be shorter than that of new ones.
-func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) ([]PaymentChannel, error) {
-	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
+func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) (_ []PaymentChannel, err error) {
+	defer wrapInto(&err, "look for payment channels to refresh")
+	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = @network AND asset = @asset
 			AND synced_at < now() - least(@age::interval, withdraw_delay * interval '1 second' / @share) ORDER BY synced_at LIMIT @limit`,
 		named{"network": network, "asset": asset, "age": age, "limit": limit, "share": share})
-	if err != nil {
-		return nil, fmt.Errorf("look for payment channels to refresh: %w", err)
-	}
-	return channels, nil
 }

@@ -37,15 +37,9 @@ type ChannelIDs []string
 
 // Scan parses PostgreSQL's array text, {a,b}.
 func (c *ChannelIDs) Scan(value any) error {
-	text, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("a text[] comes as %T", value)
-	}
-	*c = ChannelIDs{}
-	if text = strings.Trim(text, "{}"); text != "" {
-		*c = strings.Split(text, ",")
-	}
-	return nil
+	items, err := arrayItems(value)
+	*c = items
+	return err
 }
 
 // Value writes PostgreSQL's array text.
@@ -56,20 +50,17 @@ func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChanne
 	return s.recordChannelTransaction(ctx, one)
 }
 
-func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) error {
+func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) (err error) {
+	defer wrapInto(&err, "record a transaction of payment channels")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
-	err = r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
+	return r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
 		"id": id, "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
 		"payment_channel_ids": one.PaymentChannelIDs,
 		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),
 	}).Error
-	if err != nil {
-		return fmt.Errorf("record a transaction of payment channels: %w", err)
-	}
-	return nil
 }
 
 // ChannelFilter selects payment channels. Empty fields are ignored, and all others must match. Addresses and ids must be in lower
@@ -96,17 +87,10 @@ func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.
 }
 
 func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
-	c := conditions{search}
-	c.add(f.ID != "", "id = ?", f.ID)
-	c.add(f.Payer != "", "payer = ?", f.Payer)
+	c := match(search, &PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since, f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
-	c.add(f.Network != "", "network = ?", f.Network)
-	c.add(f.Asset != "", "asset = ?", f.Asset)
-	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
 	c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
 	c.add(f.Withdrawing, "withdraw_requested_at <> 0")
-	c.add(!f.Since.IsZero(), "used_at >= ?", f.Since)
-	c.add(!f.Until.IsZero(), "used_at < ?", f.Until)
 	return c.search
 }
 
@@ -118,39 +102,30 @@ type TransactionFilter struct {
 }
 
 // ChannelTransactions returns the transactions that match the filter, oldest first.
-func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilter) ([]PaymentChannelTransaction, error) {
-	var found []PaymentChannelTransaction
-	if err := filter.apply(s.gorm(ctx, &PaymentChannelTransaction{})).Order("created_at, id").Find(&found).Error; err != nil {
-		return nil, fmt.Errorf("list transactions of payment channels: %w", err)
-	}
-	return found, nil
+func (s *Store) ChannelTransactions(ctx context.Context, filter TransactionFilter) (found []PaymentChannelTransaction, err error) {
+	defer wrapInto(&err, "list transactions of payment channels")
+	err = filter.apply(s.gorm(ctx, &PaymentChannelTransaction{})).Order("created_at, id").Find(&found).Error
+	return found, err
 }
 
 func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
-	c := conditions{search}
+	c := match(search, &PaymentChannelTransaction{Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "created_at", f.Since, f.Until)
 	c.add(f.Channel != "", "? = ANY(payment_channel_ids)", f.Channel)
-	c.add(f.Network != "", "network = ?", f.Network)
-	c.add(f.Asset != "", "asset = ?", f.Asset)
-	c.add(f.PayTo != "", "pay_to = ?", f.PayTo)
-	c.add(!f.Since.IsZero(), "created_at >= ?", f.Since)
-	c.add(!f.Until.IsZero(), "created_at < ?", f.Until)
 	return c.search
 }
 
 // CountPaymentChannels counts the payment channels by state. Those with a withdrawal count as "withdrawing".
-func (s *Store) CountPaymentChannels(ctx context.Context) (map[string]int64, error) {
+func (s *Store) CountPaymentChannels(ctx context.Context) (_ map[string]int64, err error) {
+	defer wrapInto(&err, "count payment channels")
 	rows, err := query[struct {
 		State string
 		Count int64
 	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count FROM payment_channels GROUP BY 1`, none)
-	if err != nil {
-		return nil, fmt.Errorf("count payment channels: %w", err)
-	}
 	counts := map[string]int64{PaymentChannelOpen: 0, PaymentChannelDepositing: 0, PaymentChannelRefunding: 0, "withdrawing": 0}
 	for _, row := range rows {
 		counts[row.State] = row.Count
 	}
-	return counts, nil
+	return counts, err
 }
 
 // SettlementSums are the transactions and amounts that brought the revenue of a period to the payee. Vouchers need no transaction.
@@ -166,43 +141,31 @@ type SettlementSums struct {
 
 // SettlementSums sums up the period. A zero time is no limit.
 func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*SettlementSums, error) {
-	sum := func(name, amount, condition string) string {
-		return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
-			name, amount, condition)
-	}
 	sums := &SettlementSums{}
 	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
-		sum("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
-		sum("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
-		sum("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
+		sumOf("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
+		sumOf("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
+		sumOf("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
 	}, ", ")).Take(sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
 	}
-	var kinds []struct {
-		Kind                 string
-		Calls, Claimed, Paid int64
+	var done struct {
+		Claims  PaymentSum `gorm:"embedded;embeddedPrefix:claims_"`
+		Payouts PaymentSum `gorm:"embedded;embeddedPrefix:payouts_"`
+		Refunds PaymentSum `gorm:"embedded;embeddedPrefix:refunds_"`
 	}
 	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
-		Select("kind, count(*) AS calls, CAST(sum(claimed) AS bigint) AS claimed, CAST(sum(paid) AS bigint) AS paid").Group("kind").Find(&kinds).Error
+		Select(strings.Join([]string{
+			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount", // refunds claim too
+			sumOf("payouts", "paid", "kind = 'settle'"), sumOf("refunds", "paid", "kind = 'refund'"),
+		}, ", ")).Take(&done).Error
 	if err != nil {
 		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
 	}
-	for _, one := range kinds {
-		switch one.Kind {
-		case ChannelClaim:
-			sums.Claims.Calls = one.Calls
-		case ChannelSettle:
-			sums.Payouts = PaymentSum{one.Calls, one.Paid}
-		case ChannelRefund:
-			sums.Refunds = PaymentSum{one.Calls, one.Paid}
-		}
-		sums.Claims.Amount += one.Claimed // refunds claim too
-	}
+	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
 	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").
 		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
-	if err != nil {
-		return nil, fmt.Errorf("sum up unclaimed vouchers: %w", err)
-	}
-	return sums, nil
+	wrapInto(&err, "sum up unclaimed vouchers")
+	return sums, err
 }

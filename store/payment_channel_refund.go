@@ -23,24 +23,22 @@ func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount
 }
 
 // HasUsedChannel reports whether an account made a deposit into a payment channel, or the call that was charged last.
-func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, account uuid.UUID) (bool, error) {
-	found, err := query[struct{ Found bool }](ctx, s, `SELECT
+func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, account uuid.UUID) (_ bool, err error) {
+	defer wrapInto(&err, "look up who used a payment channel")
+	return single(query[bool](ctx, s, `SELECT
 		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account AND state IN ('delivered', 'deposited'))
 		OR EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @voucher AND agent_id = @account) AS found`,
 		named{
 			"id": channel.ID, "account": account, "network": channel.Network, "asset": channel.Asset, "payer": channel.Payer,
 			"voucher": channel.ID + ":" + strconv.FormatInt(channel.Charged, 10),
-		})
-	if err != nil {
-		return false, fmt.Errorf("look up who used a payment channel: %w", err)
-	}
-	return found[0].Found, nil
+		}))
 }
 
 // ClaimRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may claim
 // concurrently; each refund goes to one of them.
-func (s *Store) ClaimRefunds(ctx context.Context, scope ChannelScope, limit int, lease time.Duration) ([]PaymentChannel, error) {
-	channels, err := query[PaymentChannel](ctx, s, `
+func (s *Store) ClaimRefunds(ctx context.Context, scope ChannelScope, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
+	defer wrapInto(&err, "claim refunds")
+	return query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET lease_until = now() + @lease::interval
 		WHERE (id, payer) IN (
 			SELECT id, payer FROM payment_channels WHERE state = 'refunding' AND lease_until < now()
@@ -49,10 +47,6 @@ func (s *Store) ClaimRefunds(ctx context.Context, scope ChannelScope, limit int,
 		) RETURNING `+paymentChannelColumns, named{
 		"lease": lease, "network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers, "limit": limit,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim refunds: %w", err)
-	}
-	return channels, nil
 }
 
 // EndRefund records the state on the blockchain after a refund together with its transaction, and opens the payment channel
@@ -83,8 +77,9 @@ func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain On
 
 // IdleChannels returns up to limit payment channels that were not used for the time idle and have at least the sum least that
 // is not charged. It leaves out those whose state was read from the blockchain within the time pause.
-func (s *Store) IdleChannels(ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int) ([]PaymentChannel, error) {
-	channels, err := query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
+func (s *Store) IdleChannels(ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int) (_ []PaymentChannel, err error) {
+	defer wrapInto(&err, "look for idle payment channels")
+	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE state = 'open' AND withdraw_requested_at = 0 AND balance - charged >= @least
 			AND used_at < now() - @idle::interval AND synced_at < now() - @pause::interval
 			AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
@@ -92,8 +87,4 @@ func (s *Store) IdleChannels(ctx context.Context, scope ChannelScope, idle, paus
 		"idle": idle, "pause": pause, "least": least, "limit": limit,
 		"network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for idle payment channels: %w", err)
-	}
-	return channels, nil
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,10 +10,6 @@ import (
 
 // presenceClass separates the advisory locks of running servers from all other advisory locks. It is "PARL" in ASCII.
 const presenceClass = 0x5041524c
-
-// newOwner picks the number that identifies this process in the payments that it works on. If two processes pick the
-// same number, the second one does not get the lock and has no presence of its own. Leases still protect its payments.
-func newOwner() int32 { return rand.Int32N(1<<31-1) + 1 } //nolint:gosec // a name, not a secret
 
 // BePresent shows other servers on this database that this server is alive, until ctx ends. It holds an advisory lock
 // on a separate connection. PostgreSQL releases the lock as soon as the process ends. BePresent replaces a lost

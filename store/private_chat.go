@@ -16,9 +16,6 @@ type PrivatePair struct {
 	ConversationID uuid.UUID
 }
 
-// maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale: a pair keeps its chat forever.
-const maxCachedChats = 1 << 16
-
 // pairOf sorts two agents in the order of a private_pairs row.
 func pairOf(a, b uuid.UUID) PrivatePair {
 	if bytes.Compare(a[:], b[:]) > 0 {
@@ -30,12 +27,13 @@ func pairOf(a, b uuid.UUID) PrivatePair {
 // PrivateChat returns the private chat of two agents, or uuid.Nil if there is none yet.
 func (s *Store) PrivateChat(ctx context.Context, a, b uuid.UUID) (uuid.UUID, error) {
 	pair := pairOf(a, b)
-	if chat, ok := s.chats.Get(pair); ok {
+	key := [2]uuid.UUID{pair.LowAgent, pair.HighAgent}
+	if chat, ok := s.chats.Get(key); ok {
 		return chat, nil
 	}
 	chat, err := s.findPrivateChat(ctx, pair)
 	if chat != uuid.Nil {
-		s.chats.Add(pair, chat)
+		s.chats.Add(key, chat)
 	}
 	return chat, err
 }

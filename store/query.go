@@ -83,6 +83,41 @@ func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
 	return connection.SendBatch(ctx, batch).Close()
 }
 
+// queue adds a statement to a batch, and collects its rows.
+func queue[T any](batch *pgx.Batch, rows *[]T, text string, values pgx.QueryRewriter) {
+	batch.Queue(text, values).Query(func(result pgx.Rows) (err error) {
+		*rows, err = pgx.CollectRows(result, scan[T])
+		return err
+	})
+}
+
+// first returns the first row, or nil if there is none.
+func first[T any](rows []T, err error) (*T, error) {
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// single returns the row of a statement that always returns one.
+func single[T any](rows []T, err error) (one T, _ error) {
+	if err == nil {
+		one = rows[0]
+	}
+	return one, err
+}
+
+// wrap adds to an error what was attempted. It returns nil if err is nil.
+func wrap(action string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", action, err)
+}
+
+// wrapInto is wrap for the result of a function that defers it.
+func wrapInto(err *error, action string) { *err = wrap(action, *err) }
+
 func scan[T any](row pgx.CollectableRow) (T, error) {
 	if kind := reflect.TypeFor[T](); kind.Kind() == reflect.Struct && kind != reflect.TypeFor[time.Time]() {
 		return pgx.RowToStructByNameLax[T](row)
@@ -132,46 +167,49 @@ func parse(ctx context.Context, connection *pgx.Conn, text string, names iter.Se
 
 // RewriteQuery gives pgx the values by position.
 func (n named) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
-	statement, err := parse(ctx, connection, text, maps.Keys(n))
-	if err != nil {
-		return "", nil, err
-	}
-	values := make([]any, len(statement.names))
-	for i, name := range statement.names {
+	return rewrite(ctx, connection, text, maps.Keys(n), func(_ int, name string) (any, bool) {
 		value, ok := n[name]
-		if !ok {
-			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
-		}
-		values[i] = value
-	}
-	return statement.text, values, nil
+		return value, ok
+	})
 }
 
 // RewriteQuery gives pgx the values by position.
 func (p pairs) RewriteQuery(ctx context.Context, connection *pgx.Conn, text string, _ []any) (string, []any, error) {
-	statement, err := parse(ctx, connection, text, func(yield func(string) bool) {
+	return rewrite(ctx, connection, text, p.names, func(i int, name string) (any, bool) {
+		if i < len(p) && p[i].name == name { // mostly they are in the order of the text
+			return p[i].value, true
+		}
 		for _, one := range p {
-			if !yield(one.name) {
-				return
+			if one.name == name {
+				return one.value, true
 			}
 		}
+		return nil, false
 	})
+}
+
+func (p pairs) names(yield func(string) bool) {
+	for _, one := range p {
+		if !yield(one.name) {
+			return
+		}
+	}
+}
+
+// rewrite returns a statement with parameters by position, and their values. Value gets the position of a name, too.
+func rewrite(
+	ctx context.Context, connection *pgx.Conn, text string, names iter.Seq[string], value func(i int, name string) (any, bool),
+) (string, []any, error) {
+	statement, err := parse(ctx, connection, text, names)
 	if err != nil {
 		return "", nil, err
 	}
 	values := make([]any, len(statement.names))
 	for i, name := range statement.names {
-		at := i
-		if at >= len(p) || p[at].name != name { // mostly they are in the order of the text
-			at = 0
-			for at < len(p) && p[at].name != name {
-				at++
-			}
-		}
-		if at == len(p) {
+		var ok bool
+		if values[i], ok = value(i, name); !ok {
 			return "", nil, fmt.Errorf("a statement needs a value for @%s: %s", name, strings.TrimSpace(text))
 		}
-		values[i] = p[at].value
 	}
 	return statement.text, values, nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -14,16 +13,8 @@ var forNoKeyUpdate = clause.Locking{Strength: "NO KEY UPDATE"}
 // skipLocked is forNoKeyUpdate without rows that another transaction has locked.
 var skipLocked = clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked}
 
-// wrap names the action that failed. It returns nil if err is nil.
-func wrap(action string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", action, err)
-}
-
-// first returns the first row that the action found, or missing if it found none.
-func first[T any](found []T, err error, action string, missing error) (*T, error) {
+// firstOr returns the first row that the action found, or missing if it found none.
+func firstOr[T any](found []T, err error, action string, missing error) (*T, error) {
 	switch {
 	case err != nil:
 		return nil, wrap(action, err)

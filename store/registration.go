@@ -30,21 +30,18 @@ func (tx *Tx) RequestAccount(ctx context.Context, username, payer string, tanHas
 	if err := tx.checkUsername(ctx, username, uuid.Nil); err != nil {
 		return err
 	}
-	free := clause.OnConflict{
-		Columns:   []clause.Column{{Name: "username"}},
-		DoUpdates: clause.AssignmentColumns([]string{"tan_hash", "payer", "expires_at", "payment_id"}),
-		Where: clause.Where{Exprs: []clause.Expression{
-			gorm.Expr("registrations.claimed_by IS NULL AND (registrations.expires_at <= now() OR registrations.payer = excluded.payer)"),
-		}},
-	}
-	reserved := tx.gorm(ctx, &Registration{}).Clauses(free).Create(map[string]any{
-		"username": username, "tan_hash": tanHash, "payer": payer, "payment_id": payment,
-		"expires_at": gorm.Expr("now() + CAST(? AS interval)", TANLifetime), // the database's clock decides, as for leases
-	})
-	if reserved.Error != nil {
-		return fmt.Errorf("reserve username: %w", reserved.Error)
-	}
-	if reserved.RowsAffected == 0 {
+	// The database's clock decides, as for leases.
+	reserved, err := exec(ctx, tx, `
+		INSERT INTO registrations AS r (username, tan_hash, payer, payment_id, expires_at)
+		VALUES (@username, @tan, @payer, @payment, now() + CAST(@lifetime AS interval))
+		ON CONFLICT (username) DO UPDATE
+			SET tan_hash = excluded.tan_hash, payer = excluded.payer, expires_at = excluded.expires_at, payment_id = excluded.payment_id
+		WHERE r.claimed_by IS NULL AND (r.expires_at <= now() OR r.payer = excluded.payer)`,
+		named{"username": username, "tan": tanHash, "payer": payer, "payment": payment, "lifetime": TANLifetime})
+	switch {
+	case err != nil:
+		return fmt.Errorf("reserve username: %w", err)
+	case reserved == 0:
 		return ErrUsernameReserved
 	}
 	return nil

@@ -3,23 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
-
-// How long the ledger keeps data that it does not keep forever, counted from the last change of the payment. The
-// contract names the same times.
-const (
-	SecretLifetime   = 10 * time.Minute // a response with a TAN or an API key
-	ResponseLifetime = time.Hour        // any other response of more than ShortResponse
-	failureLifetime  = time.Hour        // a payment that was rejected, at least until it expires: no money was taken
-)
-
-// ShortResponse is how many bytes a stored response has that the ledger keeps forever.
-const ShortResponse = 512
 
 // longResponse reports whether a stored response is long. The index payments_long_responses has the same condition.
 var longResponse = fmt.Sprintf("octet_length(response) > %d", ShortResponse)
@@ -54,8 +42,6 @@ func (r *Reader) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 		return nil
 	}
 	err := r.gorm(ctx, &Payment{}).Where("id = ? AND response IS NOT NULL", *payment).UpdateColumn("response", nil).Error
-	if err != nil {
-		return fmt.Errorf("erase response: %w", err)
-	}
-	return nil
+	wrapInto(&err, "erase response")
+	return err
 }

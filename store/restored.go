@@ -3,12 +3,10 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
-	"gorm.io/gorm/clause"
+	"gorm.io/gorm"
 )
 
 // OperationRestored is the operation of a restored payment: a payment whose row was lost with a restored database, and that was
@@ -34,29 +32,27 @@ type RestoredPayment struct {
 }
 
 // RestorePayment enters a settled payment that the ledger lacks, or has as failed. It returns false if the ledger has it in another state.
-func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (bool, error) {
+func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ bool, err error) {
+	defer wrapInto(&err, "enter a lost payment")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return false, err
 	}
-	unknown := make([]byte, 32) // the hash of nothing: no request and no signature matches
-	row := map[string]any{
-		"operation": OperationRestored, "agent_id": nil, "key_hash": nil, "fingerprint": unknown, "signature_hash": unknown,
-		"payment_identifier": nil, "secret": false, "amount": lost.Amount, "pay_to": lost.PayTo, "transaction": lost.Transaction,
-		"state": PaymentUndeliverable, "failure_reason": restoredReason, "created_at": lost.At, "updated_at": s.Now(),
-	}
-	replaced := clause.Assignments(row)
-	row["id"], row["x402_version"], row["scheme"], row["network"], row["asset"] = id, 2, "exact", lost.Network, lost.Asset
-	row["payer"], row["nonce"], row["valid_before"], row["lease_until"] = lost.Payer, lost.Nonce, lost.At, lost.At
-	written := s.gorm(ctx, &Payment{}).Clauses(clause.OnConflict{
-		Columns:   []clause.Column{{Name: "network"}, {Name: "asset"}, {Name: "payer"}, {Name: "nonce"}},
-		Where:     clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "payments.state = 'failed' AND payments.scheme = 'exact'"}}},
-		DoUpdates: replaced,
-	}).Create(row)
-	if written.Error != nil {
-		return false, fmt.Errorf("enter a lost payment: %w", written.Error)
-	}
-	return written.RowsAffected == 1, nil
+	written, err := exec(ctx, s, `
+		INSERT INTO payments AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, fingerprint,
+			signature_hash, state, transaction, failure_reason, lease_until, secret, created_at, updated_at)
+		VALUES (@id, 2, 'exact', @network, @asset, @payer, @nonce, @payee, @amount, @at, @operation, @unknown,
+			@unknown, 'undeliverable', @transaction, @reason, @at, false, @at, @now)
+		ON CONFLICT (network, asset, payer, nonce) DO UPDATE SET operation = excluded.operation, agent_id = NULL, key_hash = NULL,
+			fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, secret = false,
+			amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction, state = excluded.state,
+			failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
+		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{
+		"id": id, "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo, "amount": lost.Amount,
+		"at": lost.At, "operation": OperationRestored, "transaction": lost.Transaction, "reason": restoredReason, "now": s.Now(),
+		"unknown": make([]byte, 32), // the hash of nothing: no request and no signature matches
+	})
+	return written == 1, err
 }
 
 // RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
@@ -67,14 +63,11 @@ func (s *Store) RestoredOfWallet(ctx context.Context, scheme, network, asset, pa
 
 // HasPaidFor reports whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
 // deposit. A voucher is signed by the key of its payment channel, which need not be that of the wallet.
-func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (bool, error) {
-	found, err := query[struct{ Found bool }](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer
+func (s *Store) HasPaidFor(ctx context.Context, network, asset, payer string, agent uuid.UUID) (_ bool, err error) {
+	defer wrapInto(&err, "look up for whom a wallet has paid")
+	return single(query[bool](ctx, s, `SELECT EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer
 		AND agent_id = @agent AND state = 'delivered' AND (scheme = 'exact' OR deposit_amount > 0)) AS found`,
-		named{"network": network, "asset": asset, "payer": payer, "agent": agent})
-	if err != nil {
-		return false, fmt.Errorf("look up for whom a wallet has paid: %w", err)
-	}
-	return found[0].Found, nil
+		named{"network": network, "asset": asset, "payer": payer, "agent": agent}))
 }
 
 // Redemption is the call for which a restored payment is redeemed. The fields are those of [Payment].
@@ -92,44 +85,28 @@ type Redemption struct {
 // BindRestored binds a restored payment to a call. From then on it is an undeliverable payment of that operation and account. It
 // returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier.
 func (s *Store) BindRestored(ctx context.Context, call Redemption) error {
-	changed := s.gorm(ctx, &Payment{}).
-		Where("id = ? AND payer = ? AND operation = ? AND "+deliverable, call.Payment, call.Payer, OperationRestored).
-		Updates(map[string]any{
-			"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
-			"payment_identifier": call.PaymentIdentifier, "secret": call.Secret, "updated_at": s.Now(),
-		})
-	taken, ok := errors.AsType[*pgconn.PgError](changed.Error)
-	switch {
-	case ok && taken.Code == "23505":
-		return ErrStalePayment
-	case changed.Error != nil:
-		return fmt.Errorf("bind a restored payment: %w", changed.Error)
-	case changed.RowsAffected == 0:
+	err := s.changePayment(ctx, call.Payment, map[string]any{
+		"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
+		"payment_identifier": call.PaymentIdentifier, "secret": call.Secret,
+	}, "payer = ? AND operation = ? AND "+deliverable, call.Payer, OperationRestored)
+	if errors.Is(err, gorm.ErrDuplicatedKey) {
 		return ErrStalePayment
 	}
-	return nil
+	return err
 }
 
 // RecoverPayout enters a payout of payment channels that the ledger lacks. It returns false if the ledger has its transaction.
 func (s *Store) RecoverPayout(ctx context.Context, terms PaymentTerms, transaction string, paid int64, at time.Time) (entered bool, err error) {
+	defer wrapInto(&err, "enter a lost payout")
 	id, err := uuid.NewV7()
 	if err != nil {
 		return false, err
 	}
-	err = s.Transaction(ctx, func(tx *Tx) error {
-		var known int64
-		find := tx.gorm(ctx, &PaymentChannelTransaction{}).Where("transaction = ? AND kind = ?", transaction, ChannelSettle).Count(&known)
-		if find.Error != nil || known > 0 {
-			return find.Error
-		}
-		entered = true
-		return tx.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
-			"id": id, "kind": ChannelSettle, "network": terms.Network, "asset": terms.Asset, "pay_to": terms.PayTo,
-			"payment_channel_ids": ChannelIDs{}, "claimed": 0, "paid": paid, "transaction": transaction, "created_at": at,
-		}).Error
+	added, err := exec(ctx, s, `
+		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
+		SELECT @id, 'settle', @network, @asset, @payee, '{}', 0, @paid, @transaction, @at
+		WHERE NOT EXISTS (SELECT FROM payment_channel_transactions WHERE transaction = @transaction AND kind = 'settle')`, named{
+		"id": id, "network": terms.Network, "asset": terms.Asset, "payee": terms.PayTo, "paid": paid, "transaction": transaction, "at": at,
 	})
-	if err != nil {
-		return false, fmt.Errorf("enter a lost payout: %w", err)
-	}
-	return entered, nil
+	return added == 1, err
 }

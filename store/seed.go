@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Seeding is how much data Seed creates. Conversations counts private chats and group chats; one channel is added.
@@ -37,33 +35,23 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 	case size.Subscribers < 0 || size.Subscribers > size.Agents:
 		return nil, errors.New("a channel cannot have more subscribers than there are agents")
 	}
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.Transaction(ctx, func(tx *Tx) error {
 		// The lock prevents registrations until the end of the transaction, so the following check stays valid.
-		if _, err := tx.Exec(ctx, `LOCK TABLE agents IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		if _, err := exec(ctx, tx, `LOCK TABLE agents IN SHARE ROW EXCLUSIVE MODE`, none); err != nil {
 			return fmt.Errorf("lock agents: %w", err)
 		}
-		var inhabited bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM agents)`).Scan(&inhabited); err != nil {
+		inhabited, err := single(query[bool](ctx, tx, `SELECT EXISTS (SELECT FROM agents)`, none))
+		if err != nil {
 			return fmt.Errorf("look for agents: %w", err)
 		}
 		if inhabited {
 			return errors.New("the database already has agents; use an empty database")
 		}
-		restore, err := dropIndexes(ctx, tx)
-		if err != nil {
-			return err
-		}
-		arguments := named{"agents": size.Agents, "conversations": size.Conversations, "messages": size.Messages, "subscribers": size.Subscribers}
+		values := named{"agents": size.Agents, "conversations": size.Conversations, "messages": size.Messages, "subscribers": size.Subscribers}
 		for _, step := range seedSteps {
 			began(step.name)
-			if _, err := tx.Exec(ctx, step.statement, arguments); err != nil {
+			if _, err := exec(ctx, tx, step.statement, values); err != nil {
 				return fmt.Errorf("seed %s: %w", step.name, err)
-			}
-		}
-		began("indexes")
-		for _, statement := range restore {
-			if _, err := tx.Exec(ctx, statement); err != nil {
-				return fmt.Errorf("restore index: %w", err)
 			}
 		}
 		return nil
@@ -73,43 +61,16 @@ func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string))
 	}
 	began("statistics")
 	// Autovacuum would do this later, in the middle of a measurement.
-	if _, err := s.pool.Exec(ctx, `VACUUM (ANALYZE) agents, conversations, private_pairs, memberships, messages`); err != nil {
+	if _, err := exec(ctx, s, `VACUUM (ANALYZE) agents, conversations, private_pairs, memberships, messages`, none); err != nil {
 		return nil, fmt.Errorf("vacuum: %w", err)
 	}
-	var made Seeded
-	err = s.pool.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM agents), count(*) FILTER (WHERE kind = 'private'), count(*) FILTER (WHERE kind = 'group'),
-			count(*) FILTER (WHERE kind = 'channel'), (SELECT count(*) FROM memberships), (SELECT count(*) FROM messages)
-		FROM conversations`).Scan(&made.Agents, &made.PrivateChats, &made.Groups, &made.Channels, &made.Memberships, &made.Messages)
-	if err != nil {
-		return nil, fmt.Errorf("count: %w", err)
-	}
-	return &made, nil
-}
-
-// dropIndexes drops the indexes that no constraint needs, and returns the statements that create them again.
-func dropIndexes(ctx context.Context, tx pgx.Tx) (restore []string, err error) {
-	rows, err := tx.Query(ctx, `
-		SELECT format('DROP INDEX %s', CAST(indexrelid AS regclass)), pg_get_indexdef(indexrelid) FROM pg_index
-		WHERE indrelid IN ('agents'::regclass, 'conversations'::regclass, 'memberships'::regclass, 'messages'::regclass) AND NOT indisunique
-		ORDER BY indexrelid`)
-	if err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	var drops []string
-	var drop, create string
-	if _, err := pgx.ForEachRow(rows, []any{&drop, &create}, func() error {
-		drops, restore = append(drops, drop), append(restore, create)
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	for _, drop := range drops {
-		if _, err := tx.Exec(ctx, drop); err != nil {
-			return nil, fmt.Errorf("drop index: %w", err)
-		}
-	}
-	return restore, nil
+	made, err := single(query[Seeded](ctx, s, `
+		SELECT (SELECT count(*) FROM agents) AS agents, count(*) FILTER (WHERE kind = 'private') AS private_chats,
+			count(*) FILTER (WHERE kind = 'group') AS groups, count(*) FILTER (WHERE kind = 'channel') AS channels,
+			(SELECT count(*) FROM memberships) AS memberships, (SELECT count(*) FROM messages) AS messages
+		FROM conversations`, none))
+	wrapInto(&err, "count")
+	return &made, err
 }
 
 // seedSteps fill the tables. Agents and conversations have positions, from which the members are computed without being
@@ -117,6 +78,13 @@ func dropIndexes(ctx context.Context, tx pgx.Tx) (restore []string, err error) {
 // strides ensure that the members of a conversation differ, and so do the pairs of private chats.
 var seedSteps = []struct{ name, statement string }{
 	{"preparation", `SELECT set_config('work_mem', '128MB', true), set_config('maintenance_work_mem', '256MB', true)`},
+
+	{"dropped indexes", `DO $$ BEGIN
+		CREATE TEMP TABLE seed_indexes ON COMMIT DROP AS
+		SELECT indexrelid AS id, CAST(CAST(indexrelid AS regclass) AS text) AS name, pg_get_indexdef(indexrelid) AS definition FROM pg_index
+		WHERE indrelid IN ('agents'::regclass, 'conversations'::regclass, 'memberships'::regclass, 'messages'::regclass) AND NOT indisunique;
+		EXECUTE (SELECT string_agg('DROP INDEX ' || name, '; ') FROM seed_indexes);
+	END $$`},
 
 	{"names", `
 		CREATE TEMP TABLE seed_agents ON COMMIT DROP AS
@@ -205,6 +173,8 @@ var seedSteps = []struct{ name, statement string }{
 				FROM seed_conversations c, generate_series(0, c.size - 1) AS k
 			) AS joined
 		) AS p JOIN seed_agents a ON a.position = (p.base + p.k * p.stride) % CAST(@agents AS bigint)`},
+
+	{"indexes", `DO $$ BEGIN EXECUTE (SELECT string_agg(definition, '; ' ORDER BY id) FROM seed_indexes); END $$`},
 }
 
 // uuidAt returns an expression for a UUIDv7 of this time.

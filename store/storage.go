@@ -39,19 +39,14 @@ func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, e
 			SELECT sender_id, CAST(count(*) / @share AS bigint) AS messages, CAST(sum(octet_length(content)) / @share AS bigint) AS bytes
 			FROM messages TABLESAMPLE SYSTEM (100 * @share) GROUP BY sender_id ORDER BY bytes DESC LIMIT @limit
 		) m JOIN agents a ON a.id = m.sender_id ORDER BY m.bytes DESC, a.id`, named{"share": found.Share, "limit": n})
-	if err != nil {
-		return nil, fmt.Errorf("look for the largest accounts: %w", err)
-	}
-	return found, nil
+	wrapInto(&err, "look for the largest accounts")
+	return found, err
 }
 
 // DiskOfMessages estimates how much disk space a number of messages takes, with indexes, in bytes.
-func (s *Store) DiskOfMessages(ctx context.Context, messages int64) (int64, error) {
-	sizes, err := query[int64](ctx, s, `
+func (s *Store) DiskOfMessages(ctx context.Context, messages int64) (_ int64, err error) {
+	defer wrapInto(&err, "measure the messages")
+	return single(query[int64](ctx, s, `
 		SELECT CAST(pg_total_relation_size(oid) * least(1, @messages / greatest(reltuples, @messages, 1)) AS bigint)
-		FROM pg_class WHERE oid = 'messages'::regclass`, named{"messages": float64(messages)})
-	if err != nil {
-		return 0, fmt.Errorf("measure the messages: %w", err)
-	}
-	return sizes[0], nil
+		FROM pg_class WHERE oid = 'messages'::regclass`, named{"messages": float64(messages)}))
 }

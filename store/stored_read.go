@@ -63,12 +63,9 @@ func (s *Store) EraseReads(ctx context.Context, of StoredReads) (erased int64, e
 }
 
 // OpenReads counts the payments of operations that are open since before a time: their responses are still to be stored.
-func (s *Store) OpenReads(ctx context.Context, operations []string, before time.Time) (int64, error) {
-	counts, err := query[int64](ctx, s, `SELECT count(*) FROM payments
+func (s *Store) OpenReads(ctx context.Context, operations []string, before time.Time) (_ int64, err error) {
+	defer wrapInto(&err, "look for open reads")
+	return single(query[int64](ctx, s, `SELECT count(*) FROM payments
 		WHERE state IN ('settling', 'unknown') AND operation = ANY (CAST(@operations AS text[])) AND created_at < @before`,
-		named{"operations": operations, "before": before})
-	if err != nil {
-		return 0, fmt.Errorf("look for open reads: %w", err)
-	}
-	return counts[0], nil
+		named{"operations": operations, "before": before}))
 }

@@ -39,7 +39,7 @@ func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time
 		// The rows are locked in one order.
 		taken, err := query[struct {
 			Wrong, Checking int
-			Seconds         float64
+			Left            time.Duration
 		}](ctx, tx, `
 			INSERT INTO tan_tries AS t (key_hash, wrong, checking, expires_at)
 			SELECT k, 0, 1, now() + CAST(@window AS interval) FROM (SELECT k FROM unnest(CAST(@keys AS bytea[])) AS k ORDER BY 1) o
@@ -47,7 +47,7 @@ func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time
 				wrong = CASE WHEN t.expires_at > now() THEN t.wrong ELSE 0 END,
 				checking = CASE WHEN t.expires_at > now() THEN t.checking + 1 ELSE 1 END,
 				expires_at = CASE WHEN t.expires_at > now() AND t.wrong + t.checking > 0 THEN t.expires_at ELSE excluded.expires_at END
-			RETURNING wrong, checking, CAST(extract(epoch FROM expires_at - now()) AS double precision) AS seconds`,
+			RETURNING wrong, checking, expires_at - now() AS left`,
 			named{"keys": tanHashes(keys), "window": window})
 		if err != nil {
 			return fmt.Errorf("try a TAN: %w", err)
@@ -55,7 +55,7 @@ func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time
 		for _, key := range taken {
 			switch {
 			case key.Wrong >= most:
-				return &TooManyTANs{time.Duration(key.Seconds * float64(time.Second))}
+				return &TooManyTANs{key.Left}
 			case key.Wrong+key.Checking > most:
 				err = &TooManyTANs{}
 			}
@@ -66,16 +66,11 @@ func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time
 
 // EndTANTry records the outcome of a try that TryTAN has taken. A right TAN gives it back.
 func (s *Store) EndTANTry(ctx context.Context, keys []string, wrong bool) error {
-	more := 0
-	if wrong {
-		more = 1
-	}
 	_, err := exec(ctx, s, `
 		WITH locked AS MATERIALIZED (SELECT key_hash FROM tan_tries WHERE key_hash = ANY (CAST(@keys AS bytea[])) ORDER BY key_hash FOR NO KEY UPDATE)
-		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + @more FROM locked l WHERE t.key_hash = l.key_hash`,
-		named{"keys": tanHashes(keys), "more": more})
-	if err != nil {
-		return fmt.Errorf("end the try of a TAN: %w", err)
-	}
-	return nil
+		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + CAST(CAST(@wrong AS boolean) AS integer)
+		FROM locked l WHERE t.key_hash = l.key_hash`,
+		named{"keys": tanHashes(keys), "wrong": wrong})
+	wrapInto(&err, "end the try of a TAN")
+	return err
 }

@@ -91,12 +91,9 @@ func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) erro
 }
 
 // time is when the transaction began, by the clock of the database, with which leases and ages are measured.
-func (tx *Tx) time(ctx context.Context) (time.Time, error) {
-	now, err := query[time.Time](ctx, tx, "SELECT now()", none)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("ask for the time: %w", err)
-	}
-	return now[0], nil
+func (tx *Tx) time(ctx context.Context) (_ time.Time, err error) {
+	defer wrapInto(&err, "ask for the time")
+	return single(query[time.Time](ctx, tx, "SELECT now()", none))
 }
 
 // forgetAgent removes a changed agent from this server's cache when the transaction ends.

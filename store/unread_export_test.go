@@ -34,16 +34,16 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err != nil {
 			return err
 		}
-		payment := &Payment{
+		payment := &Payment{PaymentRecord: PaymentRecord{
 			ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: "0xb", Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
-			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}"),
-		}
+			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send",
+		}, Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}")}
 		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
 			return err
 		}
-		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, Closing: Closing{Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, conversation: conversation}, done: make(chan error, 1), since: time.Now()})
+		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}, conversation: conversation}, done: make(chan error, 1), since: time.Now()})
 	}
-	s.sendBatch(ctx, all)
+	s.group.sends.sendBatch(ctx, all)
 	var err error
 	for _, item := range all {
 		err = errors.Join(err, <-item.done)

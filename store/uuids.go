@@ -13,26 +13,30 @@ type UUIDs []uuid.UUID
 
 // Scan parses PostgreSQL's array text, {a,b}.
 func (u *UUIDs) Scan(value any) error {
-	text, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("a uuid[] comes as %T", value)
-	}
-	*u = UUIDs{}
-	for part := range strings.SplitSeq(strings.Trim(text, "{}"), ",") {
-		if part == "" {
-			continue
-		}
-		id, err := uuid.Parse(part)
-		if err != nil {
+	items, err := arrayItems(value)
+	*u = make(UUIDs, len(items))
+	for i, item := range items {
+		if (*u)[i], err = uuid.Parse(item); err != nil {
 			return err
 		}
-		*u = append(*u, id)
 	}
-	return nil
+	return err
 }
 
 // Value writes PostgreSQL's array text.
 func (u UUIDs) Value() (driver.Value, error) { return arrayText(u), nil }
+
+// arrayItems splits PostgreSQL's text of an array whose items need no quotes.
+func arrayItems(value any) ([]string, error) {
+	text, ok := value.(string)
+	if !ok {
+		return nil, fmt.Errorf("an array comes as %T", value)
+	}
+	if text = strings.Trim(text, "{}"); text == "" {
+		return []string{}, nil
+	}
+	return strings.Split(text, ","), nil
+}
 
 func arrayText[T any](all []T) string {
 	parts := make([]string, len(all))

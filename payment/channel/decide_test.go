@@ -70,7 +70,7 @@ func TestDecide(t *testing.T) {
 				}
 				return pays
 			})
-			row := &store.Payment{State: test.state, Payer: "0xpayer", Nonce: v.a.Nonce, Fingerprint: []byte("another request"), Now: time.Now()}
+			row := &store.Payment{PaymentRecord: store.PaymentRecord{State: test.state, Payer: "0xpayer", Nonce: v.a.Nonce}, Fingerprint: []byte("another request"), Now: time.Now()}
 			v.Record(row)
 			row.PaymentChannelID = new(of.ChannelID)
 			for _, change := range test.changes {

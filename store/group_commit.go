@@ -1,0 +1,42 @@
+package store
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+)
+
+// groupCommit are the batches of a Store: see batch.go.
+type groupCommit struct {
+	checks     *batcher[*messageCheck]
+	begins     *batcher[*Payment]
+	deliveries *batcher[Delivery]
+	charges    *batcher[*VoucherCharge]
+	sends      *sendQueues
+	sizes      *prometheus.HistogramVec
+}
+
+// newGroupCommit returns the group commit of a database. waiters bounds the transactions that wait for the lock of a conversation.
+func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error) {
+	sizes := newBatchSizes()
+	of := func(kind string) batchKind {
+		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind), "batch " + kind, r.tracer}
+	}
+	sends, err := newSendQueues(r, waiters, of)
+	return &groupCommit{
+		checks:     newBatcher(of("checks"), r.checkBatch, nil),
+		begins:     newBatcher(of("begins"), r.beginBatch, nil),
+		deliveries: newBatcher(of("deliveries"), r.deliverBatch, func(delivery Delivery) any { return delivery.Payment }),
+		charges:    newBatcher(of("charges"), r.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel }),
+		sends:      sends, sizes: sizes,
+	}, err
+}
+
+// newBatchSizes returns the sizes of batches by kind.
+func newBatchSizes() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "parley_batch_calls",
+		Help:    "Calls that shared one statement and one commit, by kind of batch.",
+		Buckets: []float64{1, 2, 4, 8, 16, 32, maxBatch}}, []string{"batch"})
+}
+
+// Collectors are the store's metrics.
+func (s *Store) Collectors() []prometheus.Collector { return []prometheus.Collector{s.group.sizes} }

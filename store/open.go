@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/semaphore"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/parley-chat/parley/internal/tracing"
+)
+
+// Option is a further setting of Open.
+type Option func(tracer **tracing.Tracer)
+
+// WithTracer traces transactions, batches and statements.
+func WithTracer(tracer *tracing.Tracer) Option {
+	return func(to **tracing.Tracer) { *to = tracer }
+}
+
+// Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them, with one or
+// several hosts). It does not wait for the database, because a server must start and return its prices while the database is
+// unavailable. pool_max_conns limits the connections; see defaultConnections.
+func Open(ctx context.Context, url string, limits Limits, options ...Option) (*Store, error) {
+	var tracer *tracing.Tracer
+	for _, option := range options {
+		option(&tracer)
+	}
+	var limiting *guard
+	if limits != (Limits{}) {
+		limiting = &guard{limits: limits}
+	}
+	config, err := configure(url, limiting, tracer)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if limiting != nil {
+		limiting.watch(pool)
+	}
+	clock := new(clock)
+	db, err := gorm.Open(postgres.New(postgres.Config{Conn: stdlib.OpenDBFromPool(pool)}), &gorm.Config{
+		TranslateError: true,
+		// Code that needs a transaction opens one. A transaction around every single write would add two round trips.
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+		// Columns are named. With SELECT * a new column would break the prepared statements of running servers.
+		QueryFields: true,
+		NowFunc:     clock.now, // for created_at
+		// GORM's logger prints statements with their values: message content, key hashes. Errors are logged once, by
+		// the caller.
+		Logger: logger.Discard,
+	})
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	chats, err := lru.New[[2]uuid.UUID, uuid.UUID](maxCachedChats)
+	if err != nil {
+		return nil, err // the size is positive
+	}
+	reader := Reader{db: db, database: &database{
+		pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
+		transactions: share(config, 2), lookUps: share(config, 8), tracer: tracer,
+	}}
+	group, err := newGroupCommit(reader, share(config, 4))
+	return &Store{reader, group}, err
+}
+
+// share is one in n of the connections, at least one.
+func share(config *pgxpool.Config, n int32) *semaphore.Weighted {
+	return semaphore.NewWeighted(int64(max(1, config.MaxConns/n)))
+}
