@@ -116,7 +116,7 @@ type randomRun struct {
 	calls     map[string]counts        // replies by operation
 	faults    counts
 	kills     counts
-	recovered counts
+	retried   counts
 	tans      map[string]bool
 	offences  counts // by kind
 }
@@ -132,7 +132,7 @@ type sample struct {
 func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	r := &randomRun{
 		world: newWorld(t), seed: seed, logs: t.ArtifactDir(), calmed: make(chan struct{}),
-		settles: map[string]int{}, proofs: map[[2]string][]*request{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, recovered: counts{}, offences: counts{},
+		settles: map[string]int{}, proofs: map[[2]string][]*request{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, retried: counts{}, offences: counts{},
 		tans: map[string]bool{},
 	}
 	r.calm.Store(true)
@@ -430,7 +430,7 @@ func (r *randomRun) watch(name string, log io.Writer) func([]byte) {
 			if bytes.Contains(line, []byte(`"msg":"payment retried"`)) {
 				was, end := field(line, "was"), field(line, "code")
 				r.mu.Lock()
-				r.recovered[was+" → "+or(end, "done")]++
+				r.retried[was+" → "+or(end, "done")]++
 				r.mu.Unlock()
 			}
 			if bytes.Contains(line, []byte("panic")) {
@@ -553,7 +553,7 @@ func (r *randomRun) summary(acted time.Duration) string {
 	}
 	several("faults", r.faults)
 	several("disturbances", r.kills)
-	several("recovered", r.recovered)
+	several("retried", r.retried)
 	states := counts{}
 	paid := uint64(0)
 	for _, p := range r.payments {

@@ -52,9 +52,9 @@ func (r *restoredWorld) checkLedger() {
 	}
 }
 
-// TestRecoveredPaymentBuysItsCall: a payer whose message was lost with a restored database sends the same payment again. The message is
+// TestRestoredPaymentBuysItsCall: a payer whose message was lost with a restored database sends the same payment again. The message is
 // sent once, and nothing is charged.
-func TestRecoveredPaymentBuysItsCall(t *testing.T) {
+func TestRestoredPaymentBuysItsCall(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
 	alice, bob := r.agent("alice"), r.agent("bob")
@@ -83,9 +83,9 @@ func TestRecoveredPaymentBuysItsCall(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRecoveredPaymentOfARefusedCall: a recovered payment belongs to the first call for which its payer sends it. If that call is
+// TestRestoredPaymentOfARefusedCall: a restored payment belongs to the first call for which its payer sends it. If that call is
 // rejected, the payer corrects it.
-func TestRecoveredPaymentOfARefusedCall(t *testing.T) {
+func TestRestoredPaymentOfARefusedCall(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
 	alice, bob := r.agent("alice"), r.agent("bob")
@@ -106,9 +106,9 @@ func TestRecoveredPaymentOfARefusedCall(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRecoveredPaymentNeedsItsWallet: an account for which the wallet never paid cannot redeem a recovered payment, until the wallet
+// TestRestoredPaymentNeedsItsWallet: an account for which the wallet never paid cannot redeem a restored payment, until the wallet
 // pays for another of its calls.
-func TestRecoveredPaymentNeedsItsWallet(t *testing.T) {
+func TestRestoredPaymentNeedsItsWallet(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
 	alice, bob := r.agent("alice"), r.agent("bob")
@@ -130,9 +130,9 @@ func TestRecoveredPaymentNeedsItsWallet(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRecoveredRegistration: a wallet that had registered after the backup registers again. Its lost payments pay for that. The lost
+// TestRestoredRegistration: a wallet that had registered after the backup registers again. Its lost payments pay for that. The lost
 // payments alone, which are public, open nothing.
-func TestRecoveredRegistration(t *testing.T) {
+func TestRestoredRegistration(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
 	wallet := r.Wallet(2 * testkit.Dollar)
@@ -166,7 +166,7 @@ func TestRecoveredRegistration(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRefundedRegistration: a recovered payment that was refunded does not keep its wallet from registering with another payment.
+// TestRefundedRegistration: a restored payment that was refunded does not keep its wallet from registering with another payment.
 func TestRefundedRegistration(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
@@ -177,7 +177,7 @@ func TestRefundedRegistration(t *testing.T) {
 	r.lose(`true`, 1)
 	o := r.operator()
 	refund := store.Refund{Amount: 10_000, Transaction: "0x" + strings.Repeat("ab", 32)}
-	r.Scan("SELECT id, payer FROM payments WHERE operation = 'recovered'", nil, &refund.PaymentID, &refund.Payer)
+	r.Scan("SELECT id, payer FROM payments WHERE operation = 'restored'", nil, &refund.PaymentID, &refund.Payer)
 	o.must(o.on.RecordRefund(t.Context(), o.by, refund))
 	charged := r.Revenue()
 	r.pay(wallet, request, `{"requested_username":"carol"}`).Require(t, "a registration with another payment", 200)

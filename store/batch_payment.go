@@ -199,7 +199,7 @@ const unheld = 10 * time.Second
 // server has died, and those of this server that it does not hold. Several servers may take concurrently; each payment goes to
 // one of them.
 func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) (_ []Payment, err error) {
-	defer wrapInto(&err, "claim open payments")
+	defer wrapInto(&err, "take open payments")
 	// With an array the planner uses the index, even if the table was small when the statement was planned.
 	return query[Payment](ctx, s, `
 		WITH alive AS (

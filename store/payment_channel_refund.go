@@ -34,10 +34,10 @@ func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, acc
 		}))
 }
 
-// ClaimRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may claim
+// TakeRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may take
 // concurrently; each refund goes to one of them.
-func (s *Store) ClaimRefunds(ctx context.Context, scope ChannelScope, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
-	defer wrapInto(&err, "claim refunds")
+func (s *Store) TakeRefunds(ctx context.Context, scope ChannelScope, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
+	defer wrapInto(&err, "take refunds")
 	return query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET lease_until = now() + @lease::interval
 		WHERE (id, payer) IN (

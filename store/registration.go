@@ -48,16 +48,16 @@ func (tx *Tx) RequestAccount(ctx context.Context, username, payer string, tanHas
 }
 
 // ReserveRegistration reserves the username and its TAN for a payment that is about to settle. It returns
-// ErrUsernameReserved if another payment claimed them first, or if the TAN was replaced or has expired since it was
-// checked. A claim with a TAN that is not valid would block the username for the owner of the valid one.
+// ErrUsernameReserved if another payment reserved them first, or if the TAN was replaced or has expired since it was
+// checked. Taking it with a TAN that is not valid would block the username for the owner of the valid one.
 func (tx *Tx) ReserveRegistration(ctx context.Context, username string, tanHashes [][]byte, payment uuid.UUID) error {
-	claimed, err := gorm.G[Registration](tx.db).
+	reserved, err := gorm.G[Registration](tx.db).
 		Where("username = ? AND tan_hash IN ? AND claimed_by IS NULL AND expires_at > now()", username, tanHashes).
 		Update(ctx, "claimed_by", payment)
 	if err != nil {
-		return fmt.Errorf("claim registration: %w", err)
+		return fmt.Errorf("take registration: %w", err)
 	}
-	if claimed == 0 {
+	if reserved == 0 {
 		return ErrUsernameReserved
 	}
 	return nil
@@ -74,7 +74,7 @@ func (tx *Tx) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte
 		return fmt.Errorf("use TAN: %w", err)
 	}
 	if len(used) == 0 {
-		claimed, err := gorm.G[Registration](tx.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username).Count(ctx, "*")
+		reserved, err := gorm.G[Registration](tx.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username).Count(ctx, "*")
 		if err != nil {
 			return fmt.Errorf("look for registration: %w", err)
 		}

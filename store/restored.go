@@ -12,7 +12,7 @@ import (
 // OperationRestored is the operation of a restored payment: a payment whose row was lost with a restored database, and that was
 // entered again from the blockchain. The blockchain tells the wallet, the amount and the payee, but not the call. A restored payment is
 // undeliverable until its payer redeems it for a call with the same price. Then it gets the operation and the account of that call.
-const OperationRestored = "recovered"
+const OperationRestored = "restored"
 
 // restoredReason is the failure reason of a restored payment.
 const restoredReason = "lost_with_a_restored_database"

@@ -128,10 +128,10 @@ func TestRecoverPayments(t *testing.T) {
 		t.Errorf("once more: %v\n%s", err, out)
 	}
 	if lines := b.lines("open"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, failed.id) }) || len(lines) != 3 {
-		t.Errorf("open payments, want the two recovered ones:\n%s", strings.Join(lines, ""))
+		t.Errorf("open payments, want the two restored ones:\n%s", strings.Join(lines, ""))
 	}
-	if lines := b.lines("list", "--operation=recovered", "--state=undeliverable"); len(lines) != 3 {
-		t.Errorf("recovered payments:\n%s", strings.Join(lines, ""))
+	if lines := b.lines("list", "--operation=restored", "--state=undeliverable"); len(lines) != 3 {
+		t.Errorf("restored payments:\n%s", strings.Join(lines, ""))
 	}
 }
 

@@ -168,7 +168,7 @@ func (c *Scheme) beginRefund(ctx context.Context, channel *store.PaymentChannel,
 	return nil, payment.Unavailable("the payment facilitator is unavailable", 2, err)
 }
 
-// refund settles the refund of a payment channel that BeginRefund or ClaimRefunds returned. It claims what is charged first, in
+// refund settles the refund of a payment channel that BeginRefund or TakeRefunds returned. It claims what is charged first, in
 // the same transaction on the chain. The error is a *payment.RefusedSettlement if nothing was refunded.
 func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x402.SettleResponse, error) {
 	config := configOf(channel)
@@ -242,7 +242,7 @@ func (c *Scheme) resumeRefunds(ctx context.Context) {
 	if !c.engine.Ready() {
 		return
 	}
-	channels, err := c.store.ClaimRefunds(ctx, c.scope(), refundsAtOnce, payment.Lease)
+	channels, err := c.store.TakeRefunds(ctx, c.scope(), refundsAtOnce, payment.Lease)
 	if err != nil && ctx.Err() == nil {
 		c.engine.Log.WarnContext(ctx, "look for open refunds", "error", err)
 	}
