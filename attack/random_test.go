@@ -104,21 +104,21 @@ type randomRun struct {
 	calmed chan struct{} // closed when the faults end: whoever hangs lets go
 	mute   atomic.Bool   // the facilitator takes calls and replies none
 
-	mu        sync.Mutex // guards all that follows, and the actors' knowledge of accounts and conversations
-	made      []*account // all accounts whose keys are known
-	accounts  []*account // those whose ids are known, too
-	talks     []*talk
-	payments  []*payment
-	purses    []*purse
-	samples   []sample                 // replies that are asked for once more at the end
-	settles   map[string]int           // calls of /settle by nonce
-	proofs    map[[2]string][]*request // by wallet and operation: sent with payments that only proved the wallet
-	calls     map[string]counts        // replies by operation
-	faults    counts
-	kills     counts
-	retried   counts
-	tans      map[string]bool
-	offences  counts // by kind
+	mu       sync.Mutex // guards all that follows, and the actors' knowledge of accounts and conversations
+	made     []*account // all accounts whose keys are known
+	accounts []*account // those whose ids are known, too
+	talks    []*talk
+	payments []*payment
+	purses   []*purse
+	samples  []sample                 // replies that are asked for once more at the end
+	settles  map[string]int           // calls of /settle by nonce
+	proofs   map[[2]string][]*request // by wallet and operation: sent with payments that only proved the wallet
+	calls    map[string]counts        // replies by operation
+	faults   counts
+	kills    counts
+	retried  counts
+	tans     map[string]bool
+	offences counts // by kind
 }
 
 type counts map[string]int

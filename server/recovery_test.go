@@ -75,9 +75,9 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	}
 }
 
-// TestRecoveredRotationReplacesOnlyItsKey: an agent that gave up on a rotation and paid for another one by another wallet keeps
+// TestRetriedRotationReplacesOnlyItsKey: an agent that gave up on a rotation and paid for another one by another wallet keeps
 // that key.
-func TestRecoveredRotationReplacesOnlyItsKey(t *testing.T) {
+func TestRetriedRotationReplacesOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.agent("alice")

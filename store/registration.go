@@ -78,7 +78,7 @@ func (tx *Tx) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte
 		if err != nil {
 			return fmt.Errorf("look for registration: %w", err)
 		}
-		if claimed > 0 {
+		if reserved > 0 {
 			return ErrUsernameReserved
 		}
 		return ErrInvalidTAN
