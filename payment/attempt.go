@@ -178,7 +178,8 @@ func (e *Engine) read(a *Attempt, header http.Header) error {
 	if len(header.Values(name)) > 1 {
 		return e.malformed(a.Operation, name, "send exactly one "+name+" header")
 	}
-	payload, err := x402.Payment(nil), error(nil)
+	var payload x402.Payment
+	var err error
 	if name == x402.HeaderPaymentV1 {
 		payload, err = x402.DecodePaymentPayloadV1(header.Get(name), e.Network)
 	} else {
@@ -226,7 +227,7 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 		return nil, fmt.Errorf("open the request of a payment: %w", err)
 	}
 	a := &Attempt{id: row.ID, Operation: operation, request: request}
-	payload := x402.Payment(nil)
+	var payload x402.Payment
 	if row.X402Version == x402.VersionV1 {
 		payload, err = x402.ParsePaymentPayloadV1(raw, e.Network)
 	} else {

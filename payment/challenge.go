@@ -40,7 +40,7 @@ func (e *Engine) prepareChallenges(operation *Operation) error {
 		for i, left := 0, combination; i < len(e.schemes); i, left = i+1, left/standings {
 			orders[left%standings] = append(orders[left%standings], byte(i))
 		}
-		order := append(orders[Preferred], orders[Fallback]...)
+		order := slices.Concat(orders[Preferred], orders[Fallback])
 		challenge := byOrder[string(order)]
 		if challenge == nil {
 			var accepts []x402.PaymentRequirements

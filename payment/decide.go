@@ -129,17 +129,16 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 			return row, err
 		}
 	}
-	if !a.Operation.Secret || a.Expired != nil {
-		return other, nil
+	if a.Operation.Secret && a.Expired == nil {
+		row, err = e.Store.PaymentOfWallet(ctx, network, asset, a.Payer(), a.Operation.ID, a.account(), a.fingerprints(), a.payment.Channel())
+		if row != nil && !a.moves() && (row.PaymentChannelID == nil || *row.PaymentChannelID != a.payment.Channel()) {
+			row = nil // a voucher does not prove the wallet that its channel names
+		}
+		if err == nil && row == nil && other == nil && a.Caller == nil {
+			row, err = e.Store.RestoredOfWallet(ctx, a.Requirements.Scheme, network, asset, a.Payer(), int64(a.Operation.Price)) //nolint:gosec // a price
+		}
 	}
-	row, err = e.Store.PaymentOfWallet(ctx, network, asset, a.Payer(), a.Operation.ID, a.account(), a.fingerprints(), a.payment.Channel())
-	if row != nil && !a.moves() && (row.PaymentChannelID == nil || *row.PaymentChannelID != a.payment.Channel()) {
-		row = nil // a voucher does not prove the wallet that its channel names
-	}
-	if err != nil || row != nil || other != nil || a.Caller != nil {
-		return cmp.Or(row, other), err
-	}
-	return e.Store.RestoredOfWallet(ctx, a.Requirements.Scheme, network, asset, a.Payer(), int64(a.Operation.Price)) //nolint:gosec // a price
+	return cmp.Or(row, other), err
 }
 
 // prove reports whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an

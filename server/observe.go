@@ -218,6 +218,18 @@ type metrics struct {
 	limited  *prometheus.CounterVec
 }
 
+// scraped is the database when metrics are collected.
+type scraped struct{ *store.Store }
+
+func (s scraped) up() float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), pingTime)
+	defer cancel()
+	if s.Ping(ctx) != nil {
+		return 0
+	}
+	return 1
+}
+
 func newMetrics(database *store.Store, running *atomic.Int64) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
@@ -241,14 +253,7 @@ func newMetrics(database *store.Store, running *atomic.Int64) *metrics {
 		gauge("parley_clock_difference_seconds", "How far the clock of this machine is ahead of the database's.",
 			func() float64 { return database.ClockDifference().Seconds() }),
 		gauge("parley_requests_running", "Requests that run now.", func() float64 { return float64(running.Load()) }),
-		gauge("parley_database_up", "0 while the database does not respond.", func() float64 {
-			ctx, cancel := context.WithTimeout(context.Background(), pingTime)
-			defer cancel()
-			if database.Ping(ctx) != nil {
-				return 0
-			}
-			return 1
-		}),
+		gauge("parley_database_up", "0 while the database does not respond.", scraped{database}.up),
 		connections("in_use", func(pool store.PoolStatistics) int64 { return pool.InUse }),
 		connections("idle", func(pool store.PoolStatistics) int64 { return pool.Idle }),
 		gauge("parley_database_connections_max", "The most connections to the database.", func() float64 { return float64(database.Pool().Max) }),
