@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -161,5 +164,60 @@ func TestCheapRefunds(t *testing.T) {
 	}
 	if status := refund(bound+2, 10_000); status != http.StatusNoContent {
 		t.Errorf("a refund of a payment channel that was charged 0.01 USD: %d, want 204", status)
+	}
+}
+
+// TestRefundEndedElsewhere: while a refund is being settled its lease ends, and another server ends it. The refund was made, but
+// this server cannot record it. Its outcome is unknown for the caller, and nothing says that it was not made.
+func TestRefundEndedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one").Require(t, "open", http.StatusOK)
+	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" { // another server has resumed the refund and records its end now
+			w.Exec(`UPDATE payment_channels SET state = 'open', refund_amount = 0, lease_until = NULL, refund_nonce = 1, balance = 5000,
+				claimed = 5000, unclaimed_since = NULL`)
+		}
+		return false
+	})
+	a := payer.refund("/agent/me", 5000, 0)
+	mend()
+	if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
+		t.Errorf("a refund that another server has recorded: %v\n%s\nwant 503 payment_unknown", a, a.Body)
+	}
+}
+
+// TestRefundCause: the facilitator says that a refund succeeded, without the channel's state, and the chain cannot be read. The log
+// must say why the refund stays open.
+func TestRefundCause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one").Require(t, "open", http.StatusOK)
+	defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/settle" {
+			return false // the chain responds, but does not show the refund yet
+		}
+		body, _ := io.ReadAll(r.Body)
+		if !strings.Contains(string(body), `"refund"`) {
+			r.Body = io.NopCloser(strings.NewReader(string(body)))
+			return false
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(map[string]any{"success": true, "transaction": "0x" + strings.Repeat("ab", 32), "network": "eip155:84532", "payer": "0x0000000000000000000000000000000000000001"})
+		return true
+	})()
+	payer.refund("/agent/me", 5000, 0)
+	log := w.log.String()
+	i := strings.LastIndex(log, "payment_unknown")
+	line := log[strings.LastIndex(log[:max(i, 0)], "\n")+1:]
+	if end := strings.IndexByte(line, '\n'); end > 0 {
+		line = line[:end]
+	}
+	if !strings.Contains(line, `"error":"`) || strings.Contains(line, `"error":""`) {
+		t.Errorf("the log does not tell the cause: %s", line)
 	}
 }

@@ -129,7 +129,8 @@ func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, 
 	}
 	// A call that was paid before the suspension may ask to be listed later.
 	_, err := exec(ctx, tx, `UPDATE agents SET description = coalesce(@description, description),
-		is_discoverable = coalesce(@listed AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = @id), is_discoverable) WHERE id = @id`,
+		is_discoverable = CASE WHEN CAST(@listed AS boolean) IS NULL THEN is_discoverable
+			ELSE @listed AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = @id) END WHERE id = @id`,
 		named{"id": id, "description": description, "listed": isDiscoverable})
 	tx.forgetAgent(id)
 	return wrap("edit agent", err)

@@ -103,9 +103,6 @@ func (c *Scheme) Refund(ctx context.Context, operation *payment.Operation, heade
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
 	settled, err := c.beginRefund(ctx, channel, left)
-	if errors.Is(err, store.ErrVoucherMismatch) {
-		return nil, errChannelBusy
-	}
 	if bad, ok := errors.AsType[*payment.RefusedSettlement](err); ok {
 		return nil, c.engine.Refused(operation, bad.Reason, "the facilitator rejected the refund ("+bad.Reason+")")
 	}
@@ -151,10 +148,13 @@ func MayBeRefund(header http.Header) bool {
 }
 
 // beginRefund begins a refund and settles it. If it certainly did not reach the facilitator, the payment channel is open again. The error is
-// that of refund, or store.ErrVoucherMismatch if the payment channel has changed.
+// that of refund, or errChannelBusy if the payment channel has changed before it began.
 func (c *Scheme) beginRefund(ctx context.Context, channel *store.PaymentChannel, amount int64) (*x402.SettleResponse, error) {
 	channel, err := c.store.BeginRefund(ctx, channel, amount, payment.Lease, refundPause)
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrVoucherMismatch):
+		return nil, errChannelBusy
+	case err != nil:
 		return nil, err
 	}
 	payment.Crash("refunding")
@@ -190,12 +190,15 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 	})
 	payment.Crash("refunded")
 	rejected := false
-	if cause == nil {
-		if found, err := x402.ReportedChannel(settled.Extra, channel.ID); settled.Success && err == nil {
+	switch {
+	case cause != nil:
+	case settled.Success:
+		var found x402.Channel
+		if found, cause = x402.ReportedChannel(settled.Extra, channel.ID); cause == nil {
 			return c.endRefund(ctx, channel, found, settled)
 		}
-		rejected = !settled.Success && !x402.Inconclusive(settled.ErrorReason)
-		cause = errors.New(settled.ErrorReason)
+	default:
+		rejected, cause = !x402.Inconclusive(settled.ErrorReason), errors.New(settled.ErrorReason)
 	}
 	// A refund that was made used its nonce, also if it is rejected now because it was settled before.
 	found, err := c.chainState(ctx, channel.ID)

@@ -135,7 +135,7 @@ func (c *Scheme) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 	defer cancel()
 	left := channel.Balance - channel.Charged
 	switch _, err := c.beginRefund(settling, channel, left); {
-	case errors.Is(err, store.ErrVoucherMismatch): // a call was faster
+	case errors.Is(err, errChannelBusy): // a call was faster
 		return nil
 	case err != nil:
 		return fmt.Errorf("payment channel %s: %s", channel.ID, payment.Cause(err))
