@@ -151,11 +151,11 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 	if a.payment.Same(row) || row.Payer != a.Payer() {
 		return false, nil
 	}
-	switch payment := a.payment.(type) {
+	switch p := a.payment.(type) {
 	case Mover:
-		return e.unused(ctx, a, payment)
+		return e.unused(ctx, a, p)
 	case Charger:
-		return payment.Proves(ctx, row)
+		return p.Proves(ctx, row)
 	}
 	return false, nil
 }

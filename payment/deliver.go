@@ -12,7 +12,7 @@ import (
 func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
 	defer cancel()
-	response, refusal, err := e.Delivered(ctx, call, row, transaction, response, nil)
+	response, refusal, err := e.CommitDelivery(ctx, call, row, transaction, response, nil)
 	settled := SettledAs(row, transaction)
 	switch {
 	case err != nil:
@@ -39,10 +39,10 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 	}
 }
 
-// Delivered runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the voucher
+// CommitDelivery runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the voucher
 // that came with it is charged. It returns a refusal if the operation rejects the call, or ErrVoucherMismatch if the voucher does not fit; the
 // payment is still open then. Any other error is for the caller.
-func (e *Engine) Delivered(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge) (
+func (e *Engine) CommitDelivery(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge) (
 	_ []byte, refusal *store.Refusal, err error) {
 	a := call.Attempt
 	response, err = e.Commit(ctx, call, row, response, store.Closing{
@@ -77,7 +77,7 @@ func (e *Engine) Commit(ctx context.Context, call *Call, row *store.Payment, res
 	defer func() { endSpan(span, err) }()
 	work := call.work()
 	if response != nil {
-		work = store.Made(response)
+		work = store.Done(response)
 	}
 	closing.Seal = e.sealer(call.Attempt, row)
 	return e.Store.Commit(ctx, work, closing)

@@ -79,7 +79,7 @@ type Paid struct {
 // Call is one request for a paid operation.
 type Call struct {
 	Attempt *Attempt
-	// Work runs the operation and returns the JSON of the response.
+	// Work returns what the operation does in the database; it runs later, perhaps several times, and makes the JSON of the response.
 	Work func(paid Paid) store.Work
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It
 	// may be nil.

@@ -204,7 +204,7 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 	for what, end := range map[string]func() error{
 		"refused": func() error { return o.on.PaymentUndeliverable(t.Context(), refund.PaymentID, "", "blocked") },
 		"delivered": func() error {
-			_, err := o.on.Commit(t.Context(), store.Made(nil), store.Closing{
+			_, err := o.on.Commit(t.Context(), store.Done(nil), store.Closing{
 				Delivery: &store.Delivery{Payment: refund.PaymentID, Fingerprint: make([]byte, 32)}, Seal: func([]byte) ([]byte, error) { return nil, nil },
 			})
 			return err

@@ -16,7 +16,8 @@ import (
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
 // the next batch, so a call never waits for other calls to arrive. There are six kinds of batch: messages to check
 // (checkMessage), payments to begin (BeginSettlement), and the four kinds of Commit: payments to deliver, messages to send together with
-// the delivery of their payments, vouchers to charge, and messages to send together with the charge of their vouchers.
+// the delivery of their payments, vouchers to charge, and messages to send together with the charge of their vouchers. A
+// contended conversation has its own queues of messages (batch_contended.go), which the metrics count as a seventh kind.
 
 // errNotBatched means that a call cannot be part of a batch. The call changed nothing and needs a transaction of its
 // own.

@@ -35,8 +35,8 @@ var (
 	_ Actions = dryActions{}
 )
 
-// Made is work that is done: it has the response and changes nothing.
-func Made(response []byte) Work {
+// Done is work that is done: it has the response and changes nothing.
+func Done(response []byte) Work {
 	return Work{Shared: func(context.Context, *Reader, Actions) ([]byte, error) { return response, nil }}
 }
 
@@ -135,8 +135,8 @@ func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, s
 }
 
 // Commit runs work and closes its payment in one transaction, and returns the response. It shares a group commit with other calls, or
-// has a transaction of its own. It returns a Refusal if the work is rejected, ErrStalePayment if the payment was closed before, and
-// ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See NotCommitted for other errors.
+// has a transaction of its own. It returns a Refusal if the work is rejected, ErrStalePayment if the payment was closed before or a
+// voucher's payment identifier is in the ledger, and ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See NotCommitted for other errors.
 func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
 	if work.Alone == nil && closing.Deposit == nil {
 		effect := &sharedActions{Store: s}
@@ -144,11 +144,11 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 			return response, err
 		}
 		if response != nil && !effect.sends() && effect.mark == nil {
-			work = Made(response) // a read is not executed again
+			work = Done(response) // a read is not executed again
 		}
 	}
 	err = s.Transaction(ctx, func(tx *Tx) error {
-		if err := closing.lock(ctx, tx); err != nil {
+		if err := closing.open(ctx, tx); err != nil {
 			return err
 		}
 		if response, err = work.in(ctx, tx); err != nil {
@@ -219,9 +219,9 @@ func closeRead[R any](ctx context.Context, s *Store, mark *readMark, payment uui
 // markClosed marks a conversation as read if this transaction has closed the payment.
 const markClosed = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.updated_at = now())`
 
-// lock locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. That of a deposit is
-// charged at once.
-func (c *Closing) lock(ctx context.Context, tx *Tx) (err error) {
+// open locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. The voucher of a
+// deposit is charged at once.
+func (c *Closing) open(ctx context.Context, tx *Tx) (err error) {
 	switch {
 	case c.Charge != nil:
 		err = tx.lockFitting(ctx, c.Charge)

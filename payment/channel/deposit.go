@@ -144,7 +144,7 @@ func (d *deposit) Deliver(ctx context.Context, call *payment.Call, row *store.Pa
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
 	defer cancel()
 	charge := &store.DepositCharge{Voucher: d.toCharge(), Chain: mirrorOf(found)}
-	response, refusal, err := d.engine.Delivered(ctx, call, row, transaction, response, charge)
+	response, refusal, err := d.engine.CommitDelivery(ctx, call, row, transaction, response, charge)
 	row.Transaction = transaction
 	switch {
 	case err == nil && refusal == nil:

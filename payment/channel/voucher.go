@@ -122,7 +122,7 @@ func (v *voucher) channel(ctx context.Context) (*store.PaymentChannel, error) {
 
 // Charge charges the voucher and makes the effect in one transaction. No money moves, so there is no dry run: a rejection rolls
 // everything back, and the same voucher stays good for the next request. It returns store.ErrStalePayment if the caller must
-// try again, because a deposit is being settled.
+// try again, because a deposit is being settled or the payment channel has changed.
 func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payment) (*payment.Receipt, error) {
 	if err := v.barred(); err != nil {
 		return nil, err
