@@ -3,7 +3,6 @@
 package attack
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -414,8 +413,7 @@ func (r *randomRun) note(p *payment, q *request, got testkit.Reply, err error, v
 		}
 		return
 	case got.Status == 402:
-		// Others fund a poor wallet meanwhile. A payment that was not begun for lack of funds is good when they have come.
-		p.refused = p.refused || !p.purse.poor || !bytes.Contains(got.Body, []byte("the balance of the wallet is below the"))
+		p.refused = true
 		if _, err := x402.DecodePaymentRequired(got.Header.Get(x402.HeaderPaymentRequired)); err != nil || got.Charged {
 			r.offend("%s: %s returns %v, which does not say how to pay (%v)", p.label, q.id, got, err)
 		}
