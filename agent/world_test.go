@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/payment/channel"

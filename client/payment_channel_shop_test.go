@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )

@@ -14,7 +14,7 @@ import (
 )
 
 // These measure the server's own way, without a network: a recorder takes the reply. `make allocs` compares what they
-// allocate with bench/allocs.txt.
+// allocate with test/bench/allocs.txt.
 
 // benchWorld is a server with two agents. Its facilitator replies at once, over HTTP.
 func benchWorld(b *testing.B, settings ...setting) (w *world, alice, bob *agent) {

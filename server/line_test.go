@@ -18,7 +18,7 @@ import (
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"

@@ -19,9 +19,9 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	parley "github.com/parley-chat/parley"
-	"github.com/parley-chat/parley/discovery"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/internal/buildinfo"
+	"github.com/parley-chat/parley/internal/discovery"
 	"github.com/parley-chat/parley/internal/retention"
 	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/payment"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 )
 
 // TestInitWithoutPerson: init --yes pays for one account, and changes neither where the API key is nor who reads the blockchain.

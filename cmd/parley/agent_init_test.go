@@ -17,7 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/x402/evm"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 )
 
 func TestChannelSettings(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 

@@ -11,7 +11,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 )
 
 // network runs only the play-money network, for a server in another process.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	parley "github.com/parley-chat/parley"
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"

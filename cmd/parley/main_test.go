@@ -23,7 +23,7 @@ import (
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"

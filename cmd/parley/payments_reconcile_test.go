@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/parley-chat/parley/devnet"
+	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/reconcile"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"

@@ -11,7 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/parley-chat/parley/discovery"
+	"github.com/parley-chat/parley/internal/discovery"
 	"github.com/parley-chat/parley/store"
 )
 

@@ -1,0 +1,229 @@
+//go:build attack
+
+package attack
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// channelCrash is where a server dies while a payment channel pays.
+type channelCrash struct {
+	name   string
+	points []string // one life each, the first with the request
+	begun  bool     // it is completed without its caller
+}
+
+// TestKilledAtEveryStepOfAVoucher kills the server while it charges a voucher. The charge and the effect are there together, or
+// neither is. The same voucher then pays for the call, or returns its response.
+func TestKilledAtEveryStepOfAVoucher(t *testing.T) {
+	t.Parallel()
+	for _, test := range []channelCrash{
+		{"parsed", []string{"parsed"}, false}, {"committing", []string{"committing"}, false}, {"charged", []string{"charged"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newChannelWorld(t)
+			p := w.payer(w.alice)
+			charged := p.open(w.s, testkit.Dollar, 1)
+			for round := range rounds(t) {
+				o := p.says("through a crash", charged+sendPrice, 0)
+				w.s.crashes(test.points[0], o)
+				w.s.start("")
+				if got := w.messages(o.content); (got == 1) != test.begun {
+					t.Errorf("round %d: the message is there %d times after the crash, want it there: %v", round, got, test.begun)
+				}
+				w.check()
+				if round%2 == 0 || test.begun {
+					w.s.pay(o).Want(t, "the voucher with the same request", 200)
+				} else { // the voucher is good for anything else
+					w.s.pay(p.says("instead", charged+sendPrice, 0)).Want(t, "the voucher with another request", 200)
+				}
+				charged += sendPrice
+				w.check()
+			}
+		})
+	}
+}
+
+// TestKilledAtEveryStepOfADeposit kills the server while it settles a deposit, which opens a channel or adds to it. The deposit,
+// the charge and the effect are there once, or none is.
+func TestKilledAtEveryStepOfADeposit(t *testing.T) {
+	t.Parallel()
+	for _, test := range []channelCrash{
+		{"parsed", []string{"parsed"}, false}, {"dry-run", []string{"dry-run"}, false},
+		{"begun", []string{"begun"}, true}, {"settled", []string{"settled"}, true}, {"committing", []string{"committing"}, true},
+		{"delivered", []string{"delivered"}, true},
+		{"begun, then claimed", []string{"begun", "claimed"}, true}, {"begun, then resettled", []string{"begun", "resettled"}, true},
+		{"settled, then committing", []string{"settled", "committing"}, true}, {"begun, then delivered", []string{"begun", "delivered"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newChannelWorld(t)
+			var p *channelPayer
+			charged := uint64(0)
+			for round := range rounds(t) {
+				if round%3 == 0 { // else a top-up
+					p, charged = w.payer(w.alice), 0
+				}
+				balance := w.Ledger.Channel(p.id).Balance
+				o := p.says("with a deposit through a crash", charged+sendPrice, testkit.Dollar)
+				w.s.crashes(test.points[0], o)
+				for _, point := range test.points[1:] {
+					w.s.start(point)
+					w.s.awaitEnd(15 * time.Second)
+				}
+				w.s.start("")
+				paid := test.begun || round%2 == 0
+				if round%2 == 0 {
+					w.s.insist(o).Want(t, fmt.Sprintf("round %d, sent again", round), 200)
+				}
+				w.check()
+				want := balance
+				if paid {
+					want, charged = balance+testkit.Dollar, charged+sendPrice
+				}
+				if got := w.Ledger.Channel(p.id).Balance; got != want || (w.messages(o.content) == 1) != paid {
+					t.Errorf("round %d: the channel has %d and %d messages, want %d and a message: %v", round, got, w.messages(o.content), want, paid)
+				}
+				if p.charged() != charged {
+					t.Errorf("round %d: charged %d, want %d", round, p.charged(), charged)
+				}
+				if charged == 0 { // the next rounds add to a channel
+					charged = p.open(w.s, testkit.Dollar, 1)
+				}
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestKilledAtEveryStepOfAClaim kills the server while it claims: everything is claimed once.
+func TestKilledAtEveryStepOfAClaim(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"claiming", "claimed on chain"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newChannelWorld(t)
+			payers := []*channelPayer{w.payer(w.alice), w.payer(w.bob)}
+			sums := []uint64{payers[0].open(w.s, testkit.Dollar, 1), payers[1].open(w.s, testkit.Dollar, 1)}
+			for range rounds(t) {
+				for i, p := range payers {
+					sums[i] += sendPrice
+					w.s.pay(p.says("to be claimed", sums[i], 0)).Want(t, "a voucher", 200)
+				}
+				w.s.kill()
+				w.pass(7 * time.Hour)
+				w.s.start(point)
+				w.s.awaitEnd(15 * time.Second)
+				if claimed := w.Ledger.Channel(payers[0].id).TotalClaimed == sums[0]; claimed != (point == "claimed on chain") {
+					t.Errorf("claimed: %v at the crash", claimed)
+				}
+				w.pass(11 * time.Minute) // the lease of the claim
+				w.s.start("")
+				w.paidOut()
+				w.check()
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestKilledAtPayOut kills the server while the facilitator pays out, before it acts and after: everything is paid out once.
+func TestKilledAtPayOut(t *testing.T) {
+	t.Parallel()
+	for name, acted := range map[string]bool{"before": false, "after": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newChannelWorld(t)
+			p := w.payer(w.alice)
+			charged := p.open(w.s, testkit.Dollar, 1)
+			for range rounds(t) {
+				charged += sendPrice
+				w.s.insist(p.says("to be paid out", charged, 0)).Want(t, "a voucher", 200)
+				w.s.kill()
+				w.pass(7 * time.Hour)
+				reached := make(chan struct{}, 1)
+				w.proxy.breakWith(onSettle(func(c *call) {
+					if !bytes.Contains(c.body, []byte(`"payload":{"type":"settle"`)) {
+						pass(c)
+						return
+					}
+					if acted {
+						c.forward()
+					}
+					reached <- struct{}{}
+					silent(c)
+				}))
+				w.s.start("")
+				select {
+				case <-reached:
+				case <-time.After(15 * time.Second):
+					t.Fatal("nothing is paid out")
+				}
+				w.s.kill()
+				w.proxy.mend()
+				w.s.start("")
+				w.paidOut()
+				if settled := w.Ledger.Received(devnet.Payee).Settled; settled != charged {
+					t.Errorf("%d are paid out, want %d", settled, charged)
+				}
+				w.check()
+			}
+		})
+	}
+}
+
+// TestKilledAtEveryStepOfARefund kills the server while it refunds: the refund is made once, and nothing that was charged goes back.
+func TestKilledAtEveryStepOfARefund(t *testing.T) {
+	t.Parallel()
+	for _, points := range [][]string{{"refunding"}, {"refunded"}, {"refunding", "refunded"}} {
+		t.Run(points[len(points)-1]+fmt.Sprint(len(points)), func(t *testing.T) {
+			t.Parallel()
+			w := newChannelWorld(t)
+			for round := range rounds(t) {
+				p := w.payer(w.alice)
+				charged := p.open(w.s, testkit.Dollar, 1)
+				had := w.Ledger.Balance(testkit.Address(w.alice.wallet))
+				amount := uint64(round%2) * 300_000 // 0 asks for everything
+				w.s.crashes(points[0], p.refund(charged, amount))
+				for _, point := range points[1:] {
+					w.pass(2 * time.Minute) // the lease
+					w.s.start(point)
+					w.s.awaitEnd(15 * time.Second)
+				}
+				w.s.start("")
+				if r := w.s.pay(p.says("meanwhile", charged+sendPrice, 0)); r.Status != http.StatusConflict || r.Code != "payment_in_progress" {
+					t.Errorf("a voucher while the refund is open: %v, want 409", r)
+				}
+				w.pass(2 * time.Minute)
+				w.check()
+				if amount == 0 {
+					amount = testkit.Dollar - charged
+				}
+				chain := w.Ledger.Channel(p.id)
+				if got := w.Ledger.Balance(testkit.Address(w.alice.wallet)) - had; got != amount || chain.RefundNonce != 1 || chain.TotalClaimed != charged {
+					t.Errorf("%d were refunded and the channel has %+v, want one refund of %d and %d claimed", got, chain, amount, charged)
+				}
+				if recorded := w.Count("SELECT balance FROM payment_channels WHERE id = $1", p.id); uint64(recorded) != chain.Balance { //nolint:gosec // not negative
+					t.Errorf("the ledger has a balance of %d after the refund, the channel %d", recorded, chain.Balance)
+				}
+				w.s.pay(p.says("after the refund", charged+sendPrice, sendPrice)).Want(t, "a deposit after the refund", 200)
+				w.check()
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,276 @@
+//go:build attack
+
+package attack
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+// authorizer is the servers' key for payment channels.
+var authorizer = testkit.NewKey()
+
+// day and quarter are withdraw delays: the default, and the shortest that the contract has.
+const (
+	day     = 24 * time.Hour
+	quarter = 15 * time.Minute
+)
+
+const mePath = "/agent/me"
+
+// sendPrice is the price of all messages of these tests.
+var sendPrice = operations[sendPath].price
+
+// channelWorld is a world whose servers offer payment channels, with two agents.
+type channelWorld struct {
+	*world
+	s          *server
+	alice, bob *agent
+	payers     []*channelPayer
+	delay      time.Duration // of withdrawals
+}
+
+func newChannelWorld(t testing.TB) *channelWorld {
+	t.Helper()
+	return newChannelWorldWith(t, day)
+}
+
+// newChannelWorldWith is newChannelWorld with another withdraw delay.
+func newChannelWorldWith(t testing.TB, delay time.Duration) *channelWorld {
+	t.Helper()
+	w := &channelWorld{world: newWorld(t), delay: delay}
+	w.s = w.serveChannels()
+	w.alice, w.bob = w.s.agent("alice"), w.s.agent("bob")
+	return w
+}
+
+// serveChannels starts a server that offers payment channels.
+func (w *channelWorld) serveChannels() *server {
+	w.T.Helper()
+	return w.serve(append(w.channelFlags(), "--channel-withdraw-delay", w.delay.String(), "--channel-claim-age", (w.delay / 4).String())...)
+}
+
+// channelFlags writes the authorizer's key to a file and returns the settings of payment channels: that file, and a least deposit that
+// leaves small deposits to the tests.
+func (w *world) channelFlags() []string {
+	w.T.Helper()
+	key := fmt.Sprintf("%x", evm.FromECDSA(authorizer))
+	w.Secret(key)
+	file := filepath.Join(w.T.TempDir(), "authorizer")
+	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+		w.T.Fatal(err)
+	}
+	return []string{"--authorizer-key-file", file, "--channel-min-deposit", "0.000001"}
+}
+
+// channelOffer returns what a server with a withdraw delay offers for a path.
+func channelOffer(path string, delay time.Duration) x402.PaymentRequirements {
+	terms := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: uint64(delay / time.Second), MinDeposit: testkit.Dollar} //nolint:gosec // positive
+	return testkit.PlayMoney.BatchRequirements(operations[path].price, devnet.Payee, 60, terms)
+}
+
+// channelPayer signs the payments of one payment channel. It has no state: the test says which amounts it signs.
+type channelPayer struct {
+	w      *channelWorld
+	agent  *agent
+	signer *x402.ChannelSigner
+	id     string
+	sent   []order // each once
+	others uint64  // the prices of delivered calls that are not messages
+}
+
+// payer returns a payer of an agent with a payment channel of its own.
+func (w *channelWorld) payer(of *agent) *channelPayer {
+	w.T.Helper()
+	return w.payerWith(of, fmt.Sprintf("0x%064x", len(w.payers)))
+}
+
+func (w *channelWorld) payerWith(of *agent, salt string) *channelPayer {
+	w.T.Helper()
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(of.wallet), salt, channelOffer(sendPath, w.delay))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	p := &channelPayer{w: w, agent: of, signer: signer, id: strings.ToLower(signer.ID)}
+	w.payers = append(w.payers, p)
+	return p
+}
+
+// pays replaces the payment of an order by a voucher for a cumulative amount, with a deposit if that is not 0.
+func (p *channelPayer) pays(o order, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) order {
+	p.w.T.Helper()
+	payment, err := p.signer.Sign(p.w.T.Context(), cumulative, deposit, p.w.Ledger.Now())
+	if err != nil {
+		p.w.T.Fatal(err)
+	}
+	return p.with(o, payment, changes...)
+}
+
+// with replaces the payment of an order.
+func (p *channelPayer) with(o order, payment *x402.BatchPayment, changes ...func(*x402.BatchPayment)) order {
+	p.w.T.Helper()
+	payment.Accepted = channelOffer(o.path, p.w.delay)
+	for _, change := range changes {
+		change(payment)
+	}
+	o = p.encoded(o, payment)
+	p.w.Secret(o.header)
+	if signature := payment.Payload.Voucher.Signature; len(signature) > 40 {
+		p.w.Secret(signature)
+	}
+	if o.content != "" && !slices.ContainsFunc(p.sent, func(other order) bool { return other.content == o.content }) {
+		p.sent = append(p.sent, o)
+	}
+	return o
+}
+
+// encoded is with for a payment that is no secret: attacks make thousands.
+func (p *channelPayer) encoded(o order, payment *x402.BatchPayment) order {
+	p.w.T.Helper()
+	header, err := x402.EncodeBatchPayment(payment)
+	if err != nil {
+		p.w.T.Fatal(err)
+	}
+	o.header, o.payment, o.v1 = header, nil, false
+	return o
+}
+
+// says is the order to send a private message, paid by the payment channel.
+func (p *channelPayer) says(about string, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) order {
+	p.w.T.Helper()
+	to := p.w.bob
+	if p.agent == to {
+		to = p.w.alice
+	}
+	return p.pays(p.agent.says(to, about), cumulative, deposit, changes...)
+}
+
+// open deposits and pays for messages, and returns what the channel was charged.
+func (p *channelPayer) open(s *server, deposit uint64, messages int) (charged uint64) {
+	p.w.T.Helper()
+	for range messages {
+		charged += sendPrice
+		s.insist(p.says("opens a channel", charged, deposit)).Require(p.w.T, "a message from a payment channel", 200)
+		deposit = 0
+	}
+	return charged
+}
+
+// refund is the request for a refund, as official clients make it: without an API key. Amount 0 asks for everything.
+func (p *channelPayer) refund(charged, amount uint64) order {
+	p.w.T.Helper()
+	payment, err := p.signer.SignRefund(p.w.T.Context(), charged, amount)
+	if err != nil {
+		p.w.T.Fatal(err)
+	}
+	return p.with(order{operation: operations[mePath]}, payment)
+}
+
+// delivered is what the delivered calls of the channel cost, seen from outside.
+func (p *channelPayer) delivered() uint64 {
+	sum := p.others
+	for _, o := range p.sent {
+		sum += uint64(p.w.messages(o.content)) * o.price //nolint:gosec // a count
+	}
+	return sum
+}
+
+// charged is what the server says that the channel was charged; 0 if it does not know the channel.
+func (p *channelPayer) charged() uint64 {
+	p.w.T.Helper()
+	return uint64(p.w.Count("SELECT coalesce((SELECT charged FROM payment_channels WHERE id = $1), 0)", p.id)) //nolint:gosec // not negative
+}
+
+// pass lets time pass for payment channels: the database's times become older.
+func (w *channelWorld) pass(d time.Duration) {
+	w.T.Helper()
+	w.Exec(`UPDATE payment_channels SET unclaimed_since = unclaimed_since - $1::interval, claim_after = claim_after - $1::interval,
+		lease_until = lease_until - $1::interval, synced_at = synced_at - $1::interval, used_at = used_at - $1::interval`, d)
+}
+
+// paidOut waits until everything that was charged is claimed and paid out.
+func (w *channelWorld) paidOut() {
+	w.T.Helper()
+	if !testkit.Eventually(2*recoveryTime, func() bool {
+		if w.Count("SELECT count(*) FROM payment_channels WHERE claimed < charged") != 0 {
+			return false
+		}
+		sums := w.Ledger.Received(devnet.Payee) // after it, because a claim is recorded after it moved
+		return sums.Settled == sums.Claimed
+	}) {
+		w.T.Errorf("the payee has claimed and been paid %+v, want everything that was charged", w.Ledger.Received(devnet.Payee))
+	}
+}
+
+// check is that of the world, and compares each payment channel with its delivered calls and with the chain: the sum of the
+// charges is the sum of the delivered prices, no more than that is claimed, and the contract has what it owes.
+func (w *channelWorld) check() {
+	w.T.Helper()
+	w.world.check()
+	if !testkit.Eventually(recoveryTime, func() bool { return w.Count("SELECT count(*) FROM payment_channels WHERE state <> 'open'") == 0 }) {
+		w.T.Errorf("after %s a payment channel is still reserved", recoveryTime)
+	}
+	var balances, claimed uint64
+	for _, p := range w.payers {
+		recorded := uint64(w.Count("SELECT coalesce((SELECT claimed FROM payment_channels WHERE id = $1), 0)", p.id)) //nolint:gosec // not negative
+		chain, charged := w.Ledger.Channel(p.id), p.charged()                                                         // in this order, since all of them grow
+		balances, claimed = balances+chain.Balance, claimed+chain.TotalClaimed
+		rows := w.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE payment_channel_id = $1 AND state = 'delivered'", p.id)
+		if delivered := p.delivered(); charged != delivered || uint64(rows) != delivered { //nolint:gosec // not negative
+			w.T.Errorf("a payment channel was charged %d, its payments are %d, and its delivered calls cost %d", charged, rows, delivered)
+		}
+		if recorded > chain.TotalClaimed {
+			w.T.Errorf("%d are recorded as claimed from a payment channel, but %d are", recorded, chain.TotalClaimed)
+		}
+		if chain.TotalClaimed > charged {
+			w.T.Errorf("%d were claimed from a payment channel that was charged %d", chain.TotalClaimed, charged)
+		}
+	}
+	sums := w.Ledger.Received(devnet.Payee)
+	if sums.Claimed != claimed || sums.Settled > sums.Claimed {
+		w.T.Errorf("the payee claimed and was paid %+v, but the payment channels say %d", sums, claimed)
+	}
+	if has := w.Ledger.Balance(x402.BatchSettlementContract); has != balances-sums.Settled {
+		w.T.Errorf("the contract has %d, want the channels' %d without the %d that were paid out", has, balances, sums.Settled)
+	}
+}
+
+// settledOf returns PAYMENT-RESPONSE, and what it says of the channel.
+func settledOf(t testing.TB, r testkit.Reply) (*x402.SettleResponse, x402.BatchExtra) {
+	t.Helper()
+	settled, err := x402.DecodeSettleResponse(r.Header.Get(x402.HeaderPaymentResponse))
+	if err != nil {
+		t.Fatalf("no PAYMENT-RESPONSE in %v: %v", r, err)
+	}
+	extra, err := x402.DecodeBatchExtra(settled.Extra)
+	if err != nil {
+		t.Fatalf("PAYMENT-RESPONSE %+v: %v", settled, err)
+	}
+	return settled, extra
+}
+
+// correctionOf returns the reason of a 402, and the state of the channel and the newest voucher if it has them.
+func correctionOf(t testing.TB, r testkit.Reply) (reason string, state x402.ChannelState, newest *x402.VoucherState) {
+	t.Helper()
+	required, err := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired))
+	if r.Status != http.StatusPaymentRequired || err != nil || r.Charged {
+		t.Fatalf("%v, want a 402 that charges nothing (%v)", r, err)
+	}
+	for _, offer := range required.Accepts {
+		if found, voucher, ok := x402.Correction(offer); ok {
+			state, newest = found, voucher
+		}
+	}
+	return required.Error, state, newest
+}

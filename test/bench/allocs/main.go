@@ -1,0 +1,127 @@
+// Allocs runs the micro-benchmarks and compares how often each allocates with the baseline in test/bench/allocs.txt. Times
+// are not compared: they say more about the machine. `make allocs` runs it, `make allocs-update` writes a new baseline.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// benchmarks are those whose allocations do not depend on how long they run, by package.
+var benchmarks = map[string]string{
+	"./server": "Challenge|Validation|Violation|PaidProfile|PaidSend|PaidMessages|VoucherSend|VoucherUnread|Repetition",
+	"./x402":   "DecodePaymentPayload|EncodePaymentRequired|EncodeSettleResponse|Match|Check|TransferDigest|Recover",
+}
+
+const header = `# Allocations of the micro-benchmarks, with CGO_ENABLED=0. make allocs fails where there are more, by over 5 % and over
+# 2; make allocs-update writes this file.
+`
+
+func main() {
+	update := flag.Bool("update", false, "write the baseline instead of comparing with it")
+	path := flag.String("baseline", filepath.Join("test", "bench", "allocs.txt"), "the baseline")
+	flag.Parse()
+	if err := run(context.Background(), os.Stdout, *path, *update); err != nil {
+		fmt.Fprintln(os.Stderr, "allocs:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, path string, update bool) error {
+	seen := map[string]int{}
+	for in, names := range benchmarks {
+		if err := measure(ctx, in, names, seen); err != nil {
+			return err
+		}
+	}
+	if update {
+		var text bytes.Buffer
+		text.WriteString(header)
+		for _, name := range slices.Sorted(maps.Keys(seen)) {
+			fmt.Fprintf(&text, "%s %d\n", name, seen[name])
+		}
+		return os.WriteFile(path, text.Bytes(), 0o644)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return compare(out, string(text), seen)
+}
+
+var line = regexp.MustCompile(`^Benchmark(\w+)-\d+\s.*\s(\d+) allocs/op`)
+
+// measure runs benchmarks three times and keeps the least of each: what comes on top is chance.
+func measure(ctx context.Context, in, names string, seen map[string]int) error {
+	test := exec.CommandContext(ctx, "go", "test", in, "-run", "^$", "-bench", "^Benchmark("+names+")$", "-benchmem", "-benchtime", "200x", "-count", "3", "-cpu", "2")
+	test.Env = append(os.Environ(), "CGO_ENABLED=0") // or the signature check would depend on the machine's C compiler
+	output, err := test.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go test %s: %w\n%s", in, err, output)
+	}
+	for text := range strings.Lines(string(output)) {
+		if match := line.FindStringSubmatch(text); match != nil {
+			n, err := strconv.Atoi(match[2])
+			if err != nil {
+				return err
+			}
+			name := in + " " + match[1]
+			if least, ok := seen[name]; !ok || n < least {
+				seen[name] = n
+			}
+		}
+	}
+	for name := range strings.SplitSeq(names, "|") {
+		if _, ok := seen[in+" "+name]; !ok {
+			return fmt.Errorf("%s has no Benchmark%s", in, name)
+		}
+	}
+	return nil
+}
+
+// compare prints both and fails if anything allocates more than the baseline allows, or is missing from it.
+func compare(out io.Writer, baseline string, seen map[string]int) error {
+	was := map[string]int{}
+	for text := range strings.Lines(baseline) {
+		if strings.HasPrefix(text, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(text, ' ')
+		n, err := strconv.Atoi(strings.TrimSpace(text[i+1:]))
+		if i < 0 || err != nil {
+			return fmt.Errorf("the baseline has a line that is none: %q", text)
+		}
+		was[text[:i]] = n
+	}
+	grown := 0
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		before, known := was[name]
+		verdict := ""
+		switch now := seen[name]; {
+		case !known:
+			verdict = "  not in the baseline: make allocs-update"
+			grown++
+		case now > before+max(2, before/20):
+			verdict = "  GROWN"
+			grown++
+		case now < before-max(2, before/20):
+			verdict = "  less; make allocs-update keeps it so"
+		}
+		fmt.Fprintf(out, "%-32s %6d  was %6d%s\n", name, seen[name], before, verdict)
+	}
+	if grown > 0 {
+		return fmt.Errorf("%d benchmarks allocate more than test/bench/allocs.txt allows", grown)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/procfs"
+
+	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// process is a server in a process of its own, so that its processor time and memory can be measured.
+type process struct {
+	url   string
+	stop  func() // returns when it has ended
+	stats procfs.Proc
+}
+
+// serve starts `parley serve` on the dataset, with settings in environment variables.
+func (d *dataset) serve(ctx context.Context, settings ...string) (*process, error) {
+	return d.start(ctx, settings, d.program, d.serving()...)
+}
+
+// serveOn is serve on one processor only.
+func (d *dataset) serveOn(ctx context.Context, processor int, settings ...string) (*process, error) {
+	return d.start(ctx, settings, "taskset", append([]string{"--cpu-list", strconv.Itoa(processor), d.program}, d.serving()...)...)
+}
+
+// serving are the arguments of `parley serve`, except the address, which is the last.
+func (d *dataset) serving() []string {
+	return []string{"serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
+		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL + "/rpc",
+		"--response-key-file", filepath.Join(d.folder, authorizerFile), "--listen"}
+}
+
+// withChannels lets a server offer payment channels, before single payments.
+func (b *bench) withChannels() string {
+	return "PARLEY_AUTHORIZER_KEY_FILE=" + filepath.Join(b.folder, authorizerFile)
+}
+
+// reference is the argument of this program that makes it a reference server, and the kinds of reference servers are:
+const (
+	reference    = "reference"
+	emptyHandler = "empty" // an empty handler of the same framework
+	freeParley   = "free"  // Parley without prices
+)
+
+// serveReference starts this program as a reference server, in a process like the server that it is compared with.
+func (d *dataset) serveReference(ctx context.Context, kind string) (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return d.start(ctx, nil, program, reference, kind, d.url())
+}
+
+// start starts a server whose last argument is its address, and waits until it accepts connections. It runs until stopServers.
+func (b *bench) start(ctx context.Context, settings []string, program string, arguments ...string) (*process, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	listen := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		return nil, err
+	}
+	log, err := os.CreateTemp(b.folder, "server-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the process has its own handle
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, program, append(arguments, listen)...)
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 10*time.Second
+	cmd.Env, cmd.Stderr = append(environment(), settings...), log
+	// The Go runtime keeps the thread that starts the server, so the server ends with this process and not before.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, err
+	}
+	stop := func() { cancel(); _ = cmd.Wait() } // its log says how it ended
+	for range 300 {
+		if connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", listen); err == nil {
+			stats, failed := procfs.NewProc(cmd.Process.Pid)
+			b.running = append(b.running, &process{url: "http://" + listen, stop: stop, stats: stats})
+			return b.running[len(b.running)-1], errors.Join(failed, connection.Close())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	stop()
+	text, _ := os.ReadFile(log.Name())
+	return nil, fmt.Errorf("%s does not serve: %s", filepath.Base(program), text)
+}
+
+// environment is that of every server: without settings of this shell, and with limits that calls without payment, all
+// from one address, do not reach. A build without limits ignores them.
+func environment() (variables []string) {
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "PARLEY_") && !strings.HasPrefix(variable, "PG") {
+			variables = append(variables, variable)
+		}
+	}
+	for _, limit := range []string{"ADDRESS", "ACCOUNT", "WALLET"} {
+		variables = append(variables, "PARLEY_LIMIT_"+limit+"_RATE=1000000", "PARLEY_LIMIT_"+limit+"_BURST=1000000")
+	}
+	return variables
+}
+
+// cpu is the processor time that the process has used.
+func (p *process) cpu() time.Duration {
+	stat, _ := p.stats.Stat() // a process that has ended fails its requests
+	return cpuTime(stat)
+}
+
+// newFreeParley makes a server whose operations are all free, and which is otherwise the same: it removes the prices from
+// the contract that the server reads. The product has no such switch.
+func newFreeParley(base string, database *store.Store, log *slog.Logger) (*server.Server, error) {
+	contract := parley.Contract
+	parley.Contract = bytes.ReplaceAll(contract, []byte("x-payment-info:"), []byte("x-was-payment-info:"))
+	defer func() { parley.Contract = contract }()
+	network, _ := x402.LookupNetwork(devnet.NetworkID)
+	unlimited := server.Rate{PerSecond: 1e6, Burst: 1e6}
+	const nobody = "http://facilitator.test" // no payment, no settlement
+	return server.New(server.Config{
+		BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: nobody,
+		Limits: server.Limits{Address: unlimited, Account: unlimited, Wallet: unlimited},
+	}, database, &x402.Facilitator{BaseURL: nobody}, &x402.Chain{URL: nobody}, log)
+}
+
+// serveReference is a reference server, until ctx ends.
+func serveReference(ctx context.Context, kind, databaseURL, listen string) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	if kind == freeParley {
+		database, err := store.Open(ctx, databaseURL, store.Limits{})
+		if err != nil {
+			return err
+		}
+		defer database.Close()
+		free, err := newFreeParley("http://"+listen, database, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+		if err != nil {
+			return err
+		}
+		return free.Serve(ctx, listener)
+	}
+	e := echo.New()
+	e.POST("/", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+	empty := &http.Server{Handler: e} //nolint:gosec // for the benchmark on this machine
+	context.AfterFunc(ctx, func() { _ = empty.Close() })
+	if err := empty.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
