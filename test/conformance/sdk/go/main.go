@@ -80,7 +80,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if e := rejected.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged == nil || *e.Charged {
+	if e := rejected.JSONDefault; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged == nil || *e.Charged {
 		return fmt.Errorf("a message to nobody: %s %s, want agent_not_found, not charged", rejected.Status(), rejected.Body)
 	}
 	return books.close(ctx)
