@@ -11,7 +11,7 @@ TOOLS := an MCP server has a tool for each operation, with price and described p
 GENERATORS_NODE := $(CURDIR)/$(GENERATORS)/node_modules/node-linux
 generators: export PATH := $(GENERATORS_NODE)-x64/bin:$(GENERATORS_NODE)-arm64/bin:$(PATH)
 generators: $(PUBLISHED) $(OPENAPI_GENERATOR_JAR) $(GENERATORS)/node_modules $(GENERATORS_VENV)
-generators: debian-generators ## Generate SDKs and MCP servers with other generators, compile or load them
+generators: debian-generators #: Generate SDKs and MCP servers with other generators, compile or load them
 	rm -rf $(GENERATED)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix generated-,cpp go kotlin typescript python php ruby)
 
