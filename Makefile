@@ -96,11 +96,6 @@ breaking: ## Fail if openapi.yaml breaks the contract of the last release and th
 	  echo "TABLE|oasdiff|$$(go list -C test/conformance/breaking -m -f '{{.Version}}' github.com/oasdiff/oasdiff)|no release yet: only the tests of the comparison|0"; \
 	fi
 
-npm: build test/conformance/node_modules #: Run the official npm client against `parley dev`
-	go run ./test/conformance/live $(BIN)/parley node test/conformance/journey.mjs
-	@node -p "const d = require('./test/conformance/package.json').dependencies; \
-	  ['TABLE', '@x402/fetch, @x402/evm', d['@x402/fetch'], 'two agents pay with the official client, without an SDK', 0].join('|')"
-
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
 # SKILL_KILLS (200) is how often processes of each program are killed.
 skill: build postgres test/conformance/node_modules $(BIN)/sdk/python/venv #: Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
@@ -274,7 +269,7 @@ sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) #: Generate a Java SDK, use it
 sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) #: Generate a Rust SDK, use it against `parley dev`
 	@$(call install,command -v cargo,cargo-web) || { $(call install,command -v cargo,cargo); }
 	$(call sdk,rust)
-	cargo build -q --locked --manifest-path test/conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
+	cargo build -q --manifest-path test/conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
 	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./test/conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
 
 $(OPENAPI_GENERATOR_JAR): | jdk
@@ -410,6 +405,6 @@ node:
 	@$(call install,command -v npm,nodejs npm)
 
 .PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check contract demo dev discovery failover fuzz gcc \
-  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node npm packager packages packages-check page \
+  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node packager packages packages-check page \
   page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript skill snippets \
   test test-all upgrade

@@ -62,7 +62,8 @@ func (r *release) packLinux(p platform, folder string, program []byte) error {
 func (r *release) describe(p platform) *nfpm.Info {
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "parley", Version: r.Version, Arch: p.goarch, Platform: "linux", Section: "net", Priority: "optional", MTime: r.time,
-		Maintainer: "Parley <https://github.com/parley-chat/parley/issues>", Homepage: "https://github.com/parley-chat/parley", License: "Apache-2.0",
+		Maintainer: "Parley <https://github.com/parley-chat/parley/issues>", Homepage: "https://github.com/parley-chat/parley",
+		License: "Apache-2.0",
 		Description: "messaging for AI agents, paid per call with x402\n" +
 			"The server parley, its systemd unit, and the command line for operators and agents.\nIt needs PostgreSQL 15 or later.",
 	})
