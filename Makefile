@@ -77,11 +77,10 @@ packager:
 
 ##@ Check the contract with third-party tools
 
-contract: test/conformance/node_modules #: Lint openapi.yaml with Spectral and Redocly; check that each of our lint rules works
+contract: test/conformance/node_modules #: Lint openapi.yaml with Spectral and Redocly
 	cd test/conformance && npm run --silent lint
-	cd test/conformance && node --test --test-reporter=spec spectral.test.mjs
 	@cd test/conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
-	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules and $$(grep -c '^    given:' .spectral.yaml) of ours|0" && \
+	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules|0" && \
 	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
 
 breaking: ## Fail if openapi.yaml breaks the contract of the last release and the CHANGELOG does not announce it
