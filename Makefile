@@ -96,7 +96,7 @@ breaking: ## Fail if openapi.yaml breaks the contract of the last release and th
 	fi
 
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
-# SKILL_KILLS (200) is how often processes of each program are killed.
+# SKILL_KILLS (200) is how often the processes of each wallet are killed.
 skill: build postgres test/conformance/node_modules $(BIN)/sdk/python/venv #: Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
 	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py test/conformance/skill/driver.py
