@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import { Agent } from "./agent.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator } = process.env;
-const repository = fileURLToPath(new URL("..", import.meta.url));
+const repository = fileURLToPath(new URL("../..", import.meta.url));
 const readme = readFileSync(join(repository, "README.md"), "utf8");
 const directory = mkdtempSync(join(tmpdir(), "parley-readme-"));
 const here = (text) => text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator);
