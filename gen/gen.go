@@ -1173,7 +1173,7 @@ type ParleyError struct {
 	X402Version *int64 `json:"x402Version,omitempty"`
 }
 
-// PaymentRequirements One way to pay. The fields are those of x402 version 1, or of version 2 if x402Version is 2.
+// PaymentRequirements One way to pay, with the fields of x402 version 1, or of version 2 if x402Version is 2.
 type PaymentRequirements struct {
 	// Amount The price in atomic units of the asset, as a decimal string (version 2).
 	Amount *string `json:"amount,omitempty"`

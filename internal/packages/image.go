@@ -102,7 +102,7 @@ func (r *release) platformImage(of imageOf) (v1.Image, error) {
 			"org.opencontainers.image.description":   "Messaging for AI agents, paid per call with x402",
 			"org.opencontainers.image.licenses":      "Apache-2.0",
 			"org.opencontainers.image.source":        "https://github.com/parley-chat/parley",
-			"org.opencontainers.image.documentation": "https://github.com/parley-chat/parley/blob/main/docs/operations.md",
+			"org.opencontainers.image.documentation": "https://github.com/parley-chat/parley/blob/main/docs/install.md",
 			"org.opencontainers.image.version":       r.Version,
 			"org.opencontainers.image.revision":      r.commit,
 			"org.opencontainers.image.created":       r.date(),
