@@ -206,10 +206,9 @@ page: build postgres $(BIN)/chain-postgres $(PAGE)/node_modules #: Look at the o
 	CHROMIUM=$$(command -v chromium || command -v google-chrome) PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres \
 	  node $(PAGE)/page.mjs $(BIN)/page
 
-page-images: page #: Renew the pictures of docs/operations.md
+page-images: page #: Renew the pictures of docs/run.md
 	@$(call install,command -v pngquant,pngquant)
-	mkdir -p docs/images
-	for picture in $(BIN)/page/busy-*.png $(BIN)/page/away-*.png $(BIN)/page/empty-*.png; do pngquant --strip --speed 1 --force --output docs/images/$${picture##*/} 64 $$picture || exit 1; done
+	for picture in docs/images/*.png; do pngquant --strip --speed 1 --force --output $$picture 64 $(BIN)/page/$${picture##*/} || exit 1; done
 
 PACKAGES := test/conformance/packages
 MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
@@ -229,7 +228,7 @@ packages-check: licenses packager $(PACKAGES)/node_modules #: Build the packages
 
 # A Debian and its packages are downloaded once, into the user's cache. systemd-nspawn needs root, and a kernel with overlayfs and cgroup 2.
 DEBIANS ?= bookworm trixie
-install-test: licenses packager test/conformance/node_modules #: Follow the install of docs/operations.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
+install-test: licenses packager test/conformance/node_modules #: Follow docs/install.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
 	@$(call install,command -v debootstrap && command -v systemd-nspawn && command -v nsenter && command -v ps,debootstrap systemd-container util-linux procps)
 	rm -rf $(BIN)/install-test && $(BIN)/packager -platforms host -o $(BIN)/install-test
 	@sudo=; [ "$$(id -u)" = 0 ] || sudo='sudo -E env PATH='"$$PATH"; \
@@ -352,7 +351,7 @@ $(BIN)/patroni: test/failover/requirements.txt
 # TestSkippedSteps is the negative control: DRILL_CONTROLS names the steps that it leaves out, such as
 # "pg-dump/recover pgbackrest/stop", all by default. RESTORE_RUN=TestRestoreDrill runs without it.
 RESTORE_RUN ?= ^Test(RestoreDrill|SkippedSteps)$$
-restore-drill: build postgres #: Back up, destroy and restore a database under paid load with the commands of docs/operations.md
+restore-drill: build postgres #: Back up, destroy and restore a database under paid load with the commands of docs/disaster.md
 	@$(call install,command -v pgbackrest && command -v curl && ls /usr/lib/postgresql/*/bin/initdb,pgbackrest postgresql curl)
 	go test -tags restore -count=1 -timeout 1h -v -run '$(RESTORE_RUN)' ./test/restore
 
