@@ -21,10 +21,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 		e.payers.settled(row.Payer, call.Attempt.Caller)
 		return &Receipt{Response: response, Settled: settled}, nil
 	}
-	switch err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); {
-	case errors.Is(err, store.ErrStalePayment): // rejected because another copy was faster
-		return nil, err
-	case err != nil:
+	if err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); err != nil {
 		return nil, e.NotDelivered(ctx, row, transaction, err)
 	}
 	e.Count(row, outcomeUndeliverable)
@@ -56,13 +53,13 @@ func (e *Engine) CommitDelivery(ctx context.Context, call *Call, row *store.Paym
 		return response, nil, nil
 	case refused:
 		return nil, refusal, nil
-	case errors.Is(err, store.ErrStalePayment), errors.Is(err, store.ErrVoucherMismatch):
+	case errors.Is(err, store.ErrVoucherMismatch):
 		return nil, nil, err
 	}
 	return nil, nil, e.NotDelivered(ctx, row, transaction, err)
 }
 
-// NotDelivered keeps a payment open whose money moved, and returns the error for the caller.
+// NotDelivered keeps a payment open whose money moved, and returns the error for the caller. A stale payment is delivered by another copy.
 func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transaction string, cause error) error {
 	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, cause})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -74,11 +73,6 @@ func (e *Engine) responds() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	return e.Ready() && e.Probe(ctx) == nil
-}
-
-// NewestBlock returns the number and the time of the newest block that the endpoint of the blockchain knows.
-func (e *Engine) NewestBlock(ctx context.Context) (number uint64, at time.Time, err error) {
-	return e.Chain.Newest(ctx)
 }
 
 // Collectors are the metrics of the engine and its schemes.

@@ -83,7 +83,7 @@ func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payme
 	if err == nil && rotated == 0 {
 		return ErrKeyReplaced
 	}
-	tx.forgetAgent(agent.ID)
+	tx.changed = true
 	return wrap("rotate key", err)
 }
 
@@ -94,7 +94,7 @@ func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 		UPDATE payments SET response = NULL WHERE id = @payment AND response IS NOT NULL AND EXISTS (SELECT FROM used)`,
 		named{"agent": agent.ID, "key": agent.KeyHash, "payment": agent.KeyPayment})
 	if err == nil {
-		s.agents.forget(agent.ID)
+		s.agents.clear()
 	}
 	return wrap("note the use of a key", err)
 }
@@ -132,7 +132,7 @@ func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, 
 		is_discoverable = CASE WHEN CAST(@listed AS boolean) IS NULL THEN is_discoverable
 			ELSE @listed AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = @id) END WHERE id = @id`,
 		named{"id": id, "description": description, "listed": isDiscoverable})
-	tx.forgetAgent(id)
+	tx.changed = true
 	return wrap("edit agent", err)
 }
 

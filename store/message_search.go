@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -130,21 +131,18 @@ type searchedMessage struct {
 	Removed bool
 }
 
-// namedContents loads the messages with given numbers, and nextContents a range of numbers, newest first, at most as many as a page holds.
-const (
-	namedContents = `
+// contents loads messages newest first, at most as many as a page holds.
+const contents = `
 		SELECT id, content, removed FROM (
-			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
-			FROM messages WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
+			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position,
+				sum(octet_length(content)) OVER newest AS size
+			FROM messages WHERE conversation_id = @conversation AND $which
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
 
-	nextContents = `
-		SELECT id, content, removed FROM (
-			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
-			FROM messages WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest
-			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
-		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
+var (
+	namedContents = strings.Replace(contents, "$which", "number = ANY (CAST(@numbers AS bigint[]))", 1)
+	nextContents  = strings.Replace(contents, "$which", "number <= @newest AND number > @oldest", 1)
 )
 
 const lookUp = `

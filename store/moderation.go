@@ -54,7 +54,7 @@ func (s *Store) changeAccount(
 		case before != nil && before.Erased:
 			return ErrErased
 		}
-		tx.forgetAgent(agent)
+		tx.changed = true
 		return action(tx, entry, account, before)
 	})
 }

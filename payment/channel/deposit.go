@@ -158,10 +158,7 @@ func (d *deposit) Deliver(ctx context.Context, call *payment.Call, row *store.Pa
 		reason = refusal.Code
 	}
 	channel, err := d.store.KeepDeposit(ctx, row, transaction, reason, charge.Chain)
-	switch {
-	case errors.Is(err, store.ErrStalePayment):
-		return nil, err
-	case err != nil:
+	if err != nil {
 		return nil, d.engine.NotDelivered(ctx, row, transaction, err)
 	}
 	d.engine.Count(row, payment.OutcomeDeposited)
