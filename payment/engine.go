@@ -36,8 +36,9 @@ type Engine struct {
 func New(config Config, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) *Engine {
 	measured := newMeasuredChain(chain, config.Tracer)
 	e := &Engine{
-		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured, operations: map[string]*Operation{},
-		contracts: newSmartWallets(measured), queues: newQueues(), slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1),
+		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
+		operations: map[string]*Operation{},
+		contracts:  newSmartWallets(measured), queues: newQueues(), slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1),
 		responseKeys: newResponseKeys(config.ResponseKeys),
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)

@@ -65,8 +65,8 @@ func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.Payme
 }
 
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
-// the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even if
-// the caller hangs up: otherwise its work would be free.
+// the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even
+// if the caller hangs up: otherwise its work would be free.
 func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response []byte, err error) {
 	detached, span := e.Tracer.Start(detached, "dry run")
 	defer func() { endSpan(span, err) }()
@@ -204,6 +204,7 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 // failed returns the 402 for a payment that did not settle and never will.
 func (e *Engine) failed(a *Attempt, reason string) *Error {
 	failed := e.Refused(a.Operation, reason, "the payment was not settled ("+reason+") and nothing was charged; sign a new payment")
-	failed.Settled = &x402.SettleResponse{Success: false, ErrorReason: Shorten(reason, maxReason), Network: a.Requirements.Network, Payer: a.Payer()}
+	failed.Settled = &x402.SettleResponse{Success: false, ErrorReason: Shorten(reason, maxReason), Network: a.Requirements.Network,
+		Payer: a.Payer()}
 	return failed
 }

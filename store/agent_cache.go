@@ -14,9 +14,9 @@ const (
 	maxCachedAgents = 1 << 16
 )
 
-// agentCache caches agents by the hashes of their API keys, for authentication. An entry lives for one second, counted from before the query
-// that loaded it, so it outlives a change by another server by at most one second. A change by this server empties the cache before anybody
-// gets the result of the change: changes are rare.
+// agentCache caches agents by the hashes of their API keys, for authentication. An entry lives for one second, counted from before the
+// query that loaded it, so it outlives a change by another server by at most one second. A change by this server empties the cache before
+// anybody gets the result of the change: changes are rare.
 type agentCache struct {
 	mu      sync.Mutex
 	now     func() time.Time

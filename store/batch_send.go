@@ -16,10 +16,10 @@ type paidMessage struct {
 	locked       int // how many batches have found the conversation locked
 }
 
-// The statements sendMessages and sendCharged append messages to conversations and closes their payments. They handle any number of messages
-// and return one row for each, in their order. A private chat accepts a message unless one of the two agents
-// has blocked the other or the recipient is suspended, a group chat accepts messages from its members, and a channel from its admin. SendMessage
-// returns the reason of a refusal.
+// The statements sendMessages and sendCharged append messages to conversations and close their payments. They handle any number of
+// messages and return one row for each, in their order. A private chat accepts a message unless one of the two agents has blocked the
+// other or the recipient is suspended, a group chat accepts messages from its members, and a channel from its admin. SendMessage returns
+// the reason of a refusal.
 //
 //   - The statement skips conversations that another transaction has locked. Waiting for one lock while holding another
 //     can deadlock.

@@ -67,8 +67,8 @@ var lockPaymentChannel = `SELECT id FROM payment_channels` + strings.ReplaceAll(
 
 // lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
 // after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
-// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the state
-// of the blockchain is older than MaxAge.
+// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the
+// state of the blockchain is older than MaxAge.
 func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
 	voucher := charge.Voucher
 	fits, err := query[string](ctx, tx, lockPaymentChannel, named{
@@ -88,13 +88,15 @@ func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
 // skip those that are locked. A row lock reads the current version of the row, so the condition holds until the transaction ends.
 //
 //   - dueVouchers locks the payment channels that the vouchers fit.
-//   - recordVouchers inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same identifiers do so in
-//     the same order.
+//   - recordVouchers inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same
+//     identifiers do so in the same order.
 //   - raiseCharged charges the payment channels whose payments were inserted.
 var (
 	dueVouchers = `
 		SELECT ` + chargeFields.names() + `, i.n, p.network, p.asset, p.pay_to
-		FROM item i CROSS JOIN LATERAL (SELECT network, asset, pay_to FROM payment_channels` + strings.ReplaceAll(whereFits, "$", "i.") + ` SKIP LOCKED) p`
+		FROM item i CROSS JOIN LATERAL (
+			SELECT network, asset, pay_to FROM payment_channels` + strings.ReplaceAll(whereFits, "$", "i.") + ` SKIP LOCKED
+		) p`
 
 	recordVouchers = `
 		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,

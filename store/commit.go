@@ -165,8 +165,8 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 	return response, err
 }
 
-// commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own, which
-// may return the reason. Work is then what is left to do: a read is not executed again.
+// commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
+// which may return the reason. Work is then what is left to do: a read is not executed again.
 func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (response []byte, err error) {
 	effect := &sharedActions{Store: s}
 	if response, err = work.Shared(ctx, &s.Reader, effect); err != nil {

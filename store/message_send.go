@@ -24,7 +24,8 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 	if err != nil {
 		return nil, err
 	}
-	statement, values := sendStatement(tx.Now(), batchOf(paidMessage{OutgoingMessage: message, Closing: Closing{Delivery: &noDelivery}, conversation: to}))
+	statement, values := sendStatement(tx.Now(), batchOf(paidMessage{OutgoingMessage: message, Closing: Closing{Delivery: &noDelivery},
+		conversation: to}))
 	placed, err := query[placedMessage](ctx, tx, statement, values)
 	switch {
 	case err != nil:

@@ -31,7 +31,8 @@ func (v *voucher) Match(offers []x402.PaymentRequirements) (x402.PaymentRequirem
 func (v *voucher) Terms() x402.PaymentRequirements {
 	config := v.payload.Payload.ChannelConfig
 	amount, _ := strconv.ParseUint(v.payload.Accepted.Amount, 10, 64) // Check refuses 0
-	return v.requirements(amount, config.Receiver, x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay})
+	return v.requirements(amount, config.Receiver, x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer,
+		WithdrawDelay: config.WithdrawDelay})
 }
 
 func (v *voucher) Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
