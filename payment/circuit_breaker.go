@@ -38,8 +38,9 @@ type Facilitator interface {
 	Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
 	Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
 	VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
-	SettleClaims(ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string) (*x402.SettleResponse,
-		error)
+	SettleClaims(
+		ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string,
+	) (*x402.SettleResponse, error)
 	SettleReceiver(ctx context.Context, receiver x402.ChannelReceiver) (*x402.SettleResponse, error)
 	SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
 	SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)

@@ -39,9 +39,9 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 // CommitDelivery runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the
 // voucher that came with it is charged. It returns a refusal if the operation rejects the call, or ErrVoucherMismatch if the voucher does
 // not fit; the payment is still open then. Any other error is for the caller.
-func (e *Engine) CommitDelivery(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte,
-	deposit *store.DepositCharge) (
-	_ []byte, refusal *store.Refusal, err error) {
+func (e *Engine) CommitDelivery(
+	ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge,
+) (_ []byte, refusal *store.Refusal, err error) {
 	a := call.Attempt
 	response, err = e.Commit(ctx, call, row, response, store.Closing{
 		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
@@ -62,8 +62,8 @@ func (e *Engine) CommitDelivery(ctx context.Context, call *Call, row *store.Paym
 
 // NotDelivered keeps a payment open whose money moved, and returns the error for the caller. A stale payment is delivered by another copy.
 func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transaction string, cause error) error {
-	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction},
-		cause})
+	unclear := store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}
+	return e.unclear(ctx, row, &UnclearSettlement{unclear, cause})
 }
 
 // Commit runs the call and closes its payment in one transaction. Response, if not nil, is the dry run's: a read is not executed again.
