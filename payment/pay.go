@@ -29,7 +29,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
 	look := a.Operation.Secret || a.NothingNew() != nil || a.Expired != nil || a.executesFirst() || (a.moves() && !e.Ready())
 	for began := time.Now(); ; look = true {
-		receipt, stale, err := e.try(ctx, call, look)
+		receipt, stale, err := e.payOnce(ctx, call, look)
 		switch {
 		case !stale:
 			return receipt, err
@@ -46,9 +46,9 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 }
 
-// try makes one step from the state of the payment in the ledger, which it reads if look is true. The result is stale if the payment is in
-// another state by now: another copy of it was faster or is still running, and its outcome counts.
-func (e *Engine) try(ctx context.Context, call *Call, look bool) (receipt *Receipt, stale bool, err error) {
+// payOnce makes one step from the state of the payment in the ledger, which it reads if look is true. The result is stale if the payment
+// is in another state by now: another copy of it was faster or is still running, and its outcome counts.
+func (e *Engine) payOnce(ctx context.Context, call *Call, look bool) (receipt *Receipt, stale bool, err error) {
 	a := call.Attempt
 	var row *store.Payment
 	if look {
