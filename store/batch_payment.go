@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,7 +34,7 @@ var beginFields = fields[*Payment]{
 	optional("payment_channel_id", "text", func(p *Payment) *string { return p.PaymentChannelID }),
 	optional("cumulative_amount", "bigint", func(p *Payment) *int64 { return p.CumulativeAmount }),
 	each("secret", "boolean", func(p *Payment) bool { return p.Secret }),
-	each("deposit_amount", "bigint", func(p *Payment) int64 { return p.DepositAmount }),
+	optional("deposit_amount", "bigint", (*Payment).deposit),
 	each("lease", "interval", func(p *Payment) time.Duration { return p.Lease }),
 }
 
@@ -43,10 +44,18 @@ var beginPayments = func() string {
 	columns := beginFields[:len(beginFields)-1].names()
 	return `
 	INSERT INTO payments (` + columns + `, state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT ` + columns + `, 'settling', 1, @owner, now() + lease, now(), now()
+	SELECT ` + strings.Replace(columns, "deposit_amount", "coalesce(deposit_amount, 0)", 1) + `, 'settling', 1, @owner, now() + lease, now(), now()
 	FROM ` + beginFields.table("p") + `
 	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
 }()
+
+// deposit is what the payment adds to its payment channel; nil if it adds nothing.
+func (p *Payment) deposit() *int64 {
+	if p.DepositAmount == 0 {
+		return nil
+	}
+	return &p.DepositAmount
+}
 
 // begunPayment is a row that beginPayments returns.
 type begunPayment struct {
