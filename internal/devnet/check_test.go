@@ -170,7 +170,7 @@ func TestCheck(t *testing.T) {
 			if reason != row.reason {
 				t.Errorf("verify says %q, want %q", reason, row.reason)
 			}
-			verdict, err := facilitator.settle(p.payload, p.requirements, time.Now())
+			verdict, err := facilitator.settle(request{network: NetworkID, call: facilitator.transferCall(p.payload, p.requirements)})
 			if err != nil || verdict.Success != (row.reason == "") || verdict.ErrorReason != row.reason {
 				t.Errorf("settle says %+v (%v), want reason %q", verdict, err, row.reason)
 			}

@@ -173,30 +173,10 @@ func TestBalanceExhaustion(t *testing.T) {
 func TestPendingSettlement(t *testing.T) {
 	t.Parallel()
 	facilitator, ledger, client := serve(t, "")
-	payload, requirements := pay(t, Accounts()[0], nil)
-
-	facilitator.PendSettlements(1)
-	pending, err := facilitator.settle(payload, requirements, time.Now())
-	if err != nil || pending.Success || pending.ErrorReason != x402.ReasonSettlementPending || !nonceForm.MatchString(pending.Transaction) {
-		t.Fatalf("the settlement says %+v (%v), want it pending with a transaction", pending, err)
-	}
-	wantBalance(t, ledger, Payee, 0)
-	if ledger.Used(payload.Payload.Authorization.From, payload.Payload.Authorization.Nonce) {
-		t.Error("a pending settlement used the authorization")
-	}
-	// Long after the authorization ended: the transfer had been sent in time.
-	settled, err := facilitator.settle(payload, requirements, time.Now().Add(time.Hour))
-	if err != nil || !settled.Success || settled.Transaction != pending.Transaction {
-		t.Fatalf("settling again says %+v (%v), want a success under the transaction %s", settled, err, pending.Transaction)
-	}
-	wantBalance(t, ledger, Payee, 5000)
-	if again := settle(t, client, payload, requirements); again.Success || again.ErrorReason != x402.ReasonNonceAlreadyUsed {
-		t.Errorf("settling a third time says %+v, want that the authorization is used", again)
-	}
 
 	// The client follows a pending reply up by itself.
 	facilitator.PendSettlements(1)
-	payload, requirements = pay(t, Accounts()[1], nil)
+	payload, requirements := pay(t, Accounts()[1], nil)
 	if verdict := settle(t, client, payload, requirements); !verdict.Success {
 		t.Errorf("the client's settlement says %+v, want a success after one pending reply", verdict)
 	}
@@ -204,7 +184,7 @@ func TestPendingSettlement(t *testing.T) {
 	// Pending twice is unknown; a later settlement of the same payment completes it.
 	facilitator.PendSettlements(2)
 	payload, requirements = pay(t, Accounts()[2], nil)
-	_, err = client.Settle(t.Context(), payload, requirements)
+	_, err := client.Settle(t.Context(), payload, requirements)
 	unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
 	if !ok || unknown.Reason != x402.ReasonSettlementPending || unknown.NotSent {
 		t.Fatalf("a settlement pending twice says %v, want an unknown outcome", err)
@@ -212,7 +192,7 @@ func TestPendingSettlement(t *testing.T) {
 	if verdict := settle(t, client, payload, requirements); !verdict.Success || verdict.Transaction != unknown.Transaction {
 		t.Errorf("settling later says %+v, want a success under the transaction %s", verdict, unknown.Transaction)
 	}
-	wantBalance(t, ledger, Payee, 15000)
+	wantBalance(t, ledger, Payee, 10000)
 
 	// A bad payment does not become pending.
 	facilitator.PendSettlements(1)
@@ -220,6 +200,28 @@ func TestPendingSettlement(t *testing.T) {
 	if verdict := settle(t, client, payload, requirements); verdict.ErrorReason != x402.ReasonValueMismatch {
 		t.Errorf("a bad payment says %+v, want its refusal", verdict)
 	}
+
+	payload, requirements = pay(t, Accounts()[0], nil) // the bad payment left one settlement to pend
+	transfer := request{network: NetworkID, call: facilitator.transferCall(payload, requirements)}
+	pending, err := facilitator.settle(transfer)
+	if err != nil || pending.Success || pending.ErrorReason != x402.ReasonSettlementPending || !nonceForm.MatchString(pending.Transaction) {
+		t.Fatalf("the settlement says %+v (%v), want it pending with a transaction", pending, err)
+	}
+	wantBalance(t, ledger, Payee, 10000)
+	if ledger.Used(payload.Payload.Authorization.From, payload.Payload.Authorization.Nonce) {
+		t.Error("a pending settlement used the authorization")
+	}
+	// Long after the authorization ended: the transfer had been sent in time.
+	ledger.Advance(time.Hour)
+	settled, err := facilitator.settle(transfer)
+	if err != nil || !settled.Success || settled.Transaction != pending.Transaction {
+		t.Fatalf("settling again says %+v (%v), want a success under the transaction %s", settled, err, pending.Transaction)
+	}
+	wantBalance(t, ledger, Payee, 15000)
+	if again := settle(t, client, payload, requirements); again.Success || again.ErrorReason != x402.ReasonValidBefore {
+		t.Errorf("settling a third time says %+v, want that the authorization has ended: it is pending no longer", again)
+	}
+	wantBalance(t, ledger, Payee, 15000)
 }
 
 // payV1 is pay as version 1 sends and a server receives it.
