@@ -104,7 +104,8 @@ func (f *Facilitator) SettleDeposit(ctx context.Context, payment *BatchPayment, 
 // contract rejects reverts all: the verdict is then a rejection with [ReasonBatchClaimSimulation]. Claims can be
 // repeated, because the contract skips rows that are claimed already. Deadline, outcomes and errors are those of
 // [Facilitator.Settle].
-func (f *Facilitator) SettleClaims(ctx context.Context, receiver ChannelReceiver, claims []VoucherClaim, signature string) (*SettleResponse, error) {
+func (f *Facilitator) SettleClaims(ctx context.Context, receiver ChannelReceiver, claims []VoucherClaim,
+	signature string) (*SettleResponse, error) {
 	return f.command(ctx, receiver.requirements(), ClaimCommand{"claim", claims, signature})
 }
 

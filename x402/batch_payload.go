@@ -122,7 +122,8 @@ func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
 		return nil, batchJSONError(err)
 	}
 	if wire.X402Version != Version {
-		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the scheme %s exists in version 2 only",
+		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the scheme %s exists in "+
+			"version 2 only",
 			wire.X402Version, SchemeBatch)}
 	}
 	if wire.Accepted.Scheme != SchemeBatch {

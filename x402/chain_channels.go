@@ -58,7 +58,8 @@ func (c *Chain) Received(ctx context.Context, receiver, asset string) (ReceivedS
 		return ReceivedSums{}, fmt.Errorf("receiver %q or token %q is not an address", receiver, asset)
 	}
 	var sums ReceivedSums
-	err := c.numbers(ctx, evm.LatestBlock, []*uint64{&sums.Claimed, &sums.Settled}, selectorReceivers, addressWord(receiver), addressWord(asset))
+	err := c.numbers(ctx, evm.LatestBlock, []*uint64{&sums.Claimed, &sums.Settled}, selectorReceivers, addressWord(receiver),
+		addressWord(asset))
 	return sums, err
 }
 

@@ -215,7 +215,8 @@ func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string
 	}
 	verdict, ok := response.settleVerdict()
 	if !ok && response.status == http.StatusTooManyRequests {
-		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(response.retryAfter, 1), Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
+		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(response.retryAfter, 1),
+			Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
 	}
 	if !ok {
 		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}

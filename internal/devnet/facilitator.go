@@ -24,7 +24,8 @@ const (
 
 // Facilitator serves the HTTP API of a facilitator (POST /verify, POST /settle, GET /supported) in both versions of
 // x402, backed by a ledger, for the schemes exact and batch-settlement. For the latter the server signs claims and
-// refunds itself: the facilitator offers no receiverAuthorizer. It also serves the ledger as a chain over JSON-RPC (POST /rpc), and these endpoints for
+// refunds itself: the facilitator offers no receiverAuthorizer. It also serves the ledger as a chain over JSON-RPC
+// (POST /rpc), and these endpoints for
 // developers:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
@@ -73,7 +74,8 @@ func (f *Facilitator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mux.ServeHTTP(w, r)
 }
 
-// PendSettlements makes the next n settlements of valid payments (and claims, payouts and refunds) return settlement_pending with a transaction hash,
+// PendSettlements makes the next n settlements of valid payments (and claims, payouts and refunds) return
+// settlement_pending with a transaction hash,
 // without moving money, like a facilitator whose wait for a block timed out. A later /settle of the same payment with
 // the same signature moves the money under the same transaction hash, even if the payment has expired in the meantime.
 // Pending settlements are not in the ledger and are lost at a restart.

@@ -31,7 +31,8 @@ func serve(t *testing.T, dir string) (*Facilitator, *Ledger, *x402.Facilitator) 
 	return facilitator, ledger, &x402.Facilitator{BaseURL: server.URL}
 }
 
-func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *x402.SettleResponse {
+func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload,
+	requirements x402.PaymentRequirements) *x402.SettleResponse {
 	t.Helper()
 	verdict, err := client.Settle(t.Context(), payload, requirements)
 	if err != nil {
@@ -326,14 +327,18 @@ func TestVersion1Requests(t *testing.T) {
 		status     int
 		reason     string
 	}{
-		{"a payload of version 2", strings.Replace(good, `"paymentPayload":{"x402Version":1`, `"paymentPayload":{"x402Version":2`, 1), 400, x402.ReasonInvalidVersion},
+		{"a payload of version 2", strings.Replace(good, `"paymentPayload":{"x402Version":1`, `"paymentPayload":{"x402Version":2`, 1), 400,
+			x402.ReasonInvalidVersion},
 		{"a payload of version 1 in a request of version 2", `{"x402Version":2,"paymentPayload":` + string(payload.Raw()) +
 			`,"paymentRequirements":` + string(v2) + `}`, 400, x402.ReasonInvalidVersion},
-		{"a request of version 3", strings.Replace(good, `{"x402Version":1,"paymentPayload"`, `{"x402Version":3,"paymentPayload"`, 1), 400, x402.ReasonInvalidVersion},
+		{"a request of version 3", strings.Replace(good, `{"x402Version":1,"paymentPayload"`, `{"x402Version":3,"paymentPayload"`, 1), 400,
+			x402.ReasonInvalidVersion},
 		{"requirements of version 2", strings.Replace(good, string(terms), string(v2), 1), 400, x402.ReasonInvalidRequirements},
 		{"no requirements", strings.Replace(good, string(terms), `null`, 1), 400, x402.ReasonInvalidRequirements},
-		{"no resource", strings.Replace(good, `"resource":"https://host.example/chat/private/send",`, ``, 1), 400, x402.ReasonInvalidRequirements},
-		{"a relative resource", strings.Replace(good, `"https://host.example/chat/private/send"`, `"/chat/private/send"`, 1), 400, x402.ReasonInvalidRequirements},
+		{"no resource", strings.Replace(good, `"resource":"https://host.example/chat/private/send",`, ``, 1), 400,
+			x402.ReasonInvalidRequirements},
+		{"a relative resource", strings.Replace(good, `"https://host.example/chat/private/send"`, `"/chat/private/send"`, 1), 400,
+			x402.ReasonInvalidRequirements},
 		{"requirements with a chain id", replaceLast(ours, `"network":"eip155:84532"`), 400, x402.ReasonInvalidRequirements},
 		{"a payload with a chain id", strings.Replace(good, ours, `"network":"eip155:84532"`, 1), 400, x402.ReasonInvalidPayload},
 		{"requirements for another network", replaceLast(ours, theirs), 200, x402.ReasonNetworkMismatch},
@@ -362,7 +367,8 @@ func TestVersion1Requests(t *testing.T) {
 		}
 	}
 	wantBalance(t, ledger, Payee, 0)
-	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 || !strings.Contains(replied, `"success":true`) {
+	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 ||
+		!strings.Contains(replied, `"success":true`) {
 		t.Errorf("the good request: status %d, %s, want a success", status, replied)
 	}
 }
@@ -493,7 +499,8 @@ func TestJunk(t *testing.T) {
 	if status, _ := call(t, http.MethodGet, client.BaseURL+"/", ""); status != http.StatusNotFound {
 		t.Errorf("GET / has status %d, want 404", status)
 	}
-	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK || !strings.Contains(replied, `"success":true`) {
+	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK ||
+		!strings.Contains(replied, `"success":true`) {
 		t.Errorf("the good request: status %d, %s, want a success", status, replied)
 	}
 }
@@ -573,7 +580,8 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("sign a cancellation: %v", err)
 	}
-	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel", body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
+	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel",
+		body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
 		t.Errorf("a cancellation that cannot be written has status %d, want 500", status)
 	}
 }

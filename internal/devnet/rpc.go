@@ -20,7 +20,8 @@ import (
 )
 
 // chain serves the ledger as an EVM chain with the token and the contract for payment channels, over Ethereum's
-// JSON-RPC. It implements the part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint, transfer and cancellation is a
+// JSON-RPC. It implements the part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint,
+// transfer and cancellation is a
 // block of its own. A call that asks for the newest block creates an empty block with the current second, so that time
 // advances without transfers. Empty blocks are lost at a restart, which changes the numbers of the other blocks.
 //
