@@ -23,9 +23,9 @@ type batchChain struct {
 func NewBatchChecker(networks ...Network) (BatchChecker, error) {
 	chains := make(map[string]batchChain, len(networks))
 	for _, network := range networks {
-		token, err := NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
+		token, err := network.domain()
 		if err != nil {
-			return BatchChecker{}, fmt.Errorf("network %s: %w", network.ID, err)
+			return BatchChecker{}, err
 		}
 		chains[network.ID] = batchChain{NewBatchDomain(network.ChainID), token}
 	}

@@ -162,13 +162,9 @@ func TestRecover(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			before := slices.Clone(test.signature)
-			signer, err := recoverSigner(digest, test.signature)
+			signer, err := RecoverHex(digest, "0x"+hex.EncodeToString(test.signature))
 			if good := err == nil && signer == strings.ToLower(vectorPayer); good != test.good {
 				t.Errorf("recover gives %q (%v), want the payer: %t", signer, err, test.good)
-			}
-			if !bytes.Equal(before, test.signature) {
-				t.Error("recover changed the caller's signature")
 			}
 		})
 	}
