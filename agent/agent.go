@@ -206,17 +206,18 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 // read makes the result of a response.
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
-		if a.ledger.isOpen(of.ID) {
+		if a.ledger.isOpen(ctx, of.ID) {
 			return nil, &OpenError{of.ID, withoutURL(err)}
 		}
 		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
-	if err != nil || a.ledger.isOpen(of.ID) {
+	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		return nil, &OpenError{of.ID, err}
 	}
-	countCharge(ctx, a.ledger.charged(of.ID))
+	charged := a.ledger.charged(ctx, of.ID)
+	countCharge(ctx, charged)
 	if response.StatusCode != http.StatusOK {
 		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
 		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
@@ -226,7 +227,6 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	charged := a.ledger.charged(of.ID)
 	a.spent.Add(charged)
 	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: charged, id: of.ID}, nil
 }

@@ -190,7 +190,7 @@ func TestUnseenResponse(t *testing.T) {
 		t.Error("a response that was seen is returned again")
 	}
 	if kept, err := again.Responses(t.Context(), "getOwnAgent"); err != nil || len(kept) != 3 || !strings.Contains(string(kept[0].Body), "alice") {
-		t.Errorf("the spool has %d responses, %v; want 3", len(kept), err)
+		t.Errorf("%d responses are stored, %v; want 3", len(kept), err)
 	}
 }
 

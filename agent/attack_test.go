@@ -220,7 +220,7 @@ func (x *attack) deliver(process **child, content string) (done bool) {
 }
 
 // TestAttack: whatever the server says, and whenever processes die, an agent pays at most its limit, a call that is done has its
-// message once and its response in the spool, and none has it twice.
+// message once and its response stored, and none has it twice.
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {

@@ -146,25 +146,8 @@ func (l *Ledger) mayRegister(ctx context.Context) (bool, error) {
 	if err != nil || frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
 		return false, err
 	}
-	accounts, sent := map[string]bool{}, 0
-	err = l.each(ctx, func(e entry) {
-		switch {
-		case e.Operation == operationCreateAccount:
-			accounts[e.ID] = true
-		case !accounts[e.ID]:
-		case e.Step == stepSigned:
-			sent++
-		case e.Step == stepReleased && e.Nonce != "":
-			sent--
-		}
-	})
-	return sent <= 0, err
-}
-
-// Used reports whether the wallet has ever paid, or was about to.
-func (l *Ledger) Used(ctx context.Context) (used bool, err error) {
-	err = l.each(ctx, func(entry) { used = true })
-	return used, err
+	sent, err := value[bool](ctx, l.db, "SELECT EXISTS (SELECT 1 FROM payments WHERE operation = ? AND signed AND NOT released)", operationCreateAccount)
+	return !sent, err
 }
 
 // caller is the form of [Agent.Call].
