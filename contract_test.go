@@ -148,7 +148,7 @@ func field(name string, schema *openapi3.Schema, required bool) string {
 	return text
 }
 
-var operationID = regexp.MustCompile(`^[a-z][a-zA-Z]+$`)
+var operationID = regexp.MustCompile(`^[a-z]+([A-Z][a-z]+)+$`) // a verb and a noun: SDKs make method names of it
 
 // TestContractHabits checks what every operation must have, in addition to the specification's tables.
 func TestContractHabits(t *testing.T) {
@@ -159,13 +159,16 @@ func TestContractHabits(t *testing.T) {
 		for method, operation := range item.Operations() {
 			name := method + " " + path
 			if !operationID.MatchString(operation.OperationID) || seen[operation.OperationID] {
-				t.Errorf("%s: operationId %q is not a unique lowerCamel name", name, operation.OperationID)
+				t.Errorf("%s: operationId %q is not a unique verb and noun in lowerCamel", name, operation.OperationID)
 			}
 			seen[operation.OperationID] = true
 			_, priced := operation.Extensions["x-payment-info"]
-			for _, status := range []string{"400", "402", "409", "503"} {
-				if priced && operation.Responses.Value(status) == nil {
-					t.Errorf("%s is paid but does not describe %s", name, status)
+			for status, header := range map[string]string{
+				"200": "PAYMENT-RESPONSE", "400": "", "402": "PAYMENT-REQUIRED", "409": "", "503": "",
+			} {
+				response := operation.Responses.Value(status)
+				if priced && (response == nil || header != "" && response.Value.Headers[header] == nil) {
+					t.Errorf("%s is paid but does not describe %s %s", name, status, header)
 				}
 			}
 			if !priced && operation.Responses.Value("402") != nil {
@@ -173,9 +176,6 @@ func TestContractHabits(t *testing.T) {
 			}
 			if operation.RequestBody != nil {
 				media := operation.RequestBody.Value.Content["application/json"]
-				if schema := media.Schema.Value; schema.AdditionalProperties.Has == nil || *schema.AdditionalProperties.Has {
-					t.Errorf("%s takes unknown fields", name)
-				}
 				if err := media.Schema.Value.VisitJSON(media.Example); media.Example == nil || err != nil {
 					t.Errorf("%s: the request's example does not fit its schema: %v", name, err)
 				}
@@ -196,5 +196,74 @@ func TestContractHabits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestContractSchemas checks all schemas, also nested ones. Requests reject unknown fields and are bounded; parameters have examples;
+// schemas and properties are described.
+func TestContractSchemas(t *testing.T) {
+	t.Parallel()
+	document := contract(t)
+	require := func(at string, broken bool, problem string) {
+		if broken {
+			t.Errorf("%s %s", at, problem)
+		}
+	}
+	described := func(at string, schema *openapi3.Schema, named bool) {
+		require(at, named && schema.Description == "", "has no description")
+	}
+	closed := func(at string, schema *openapi3.Schema, _ bool) {
+		allowed := schema.AdditionalProperties.Has
+		require(at, schema.Type.Is("object") && (allowed == nil || *allowed), "accepts unknown fields")
+	}
+	bounded := func(at string, schema *openapi3.Schema, _ bool) {
+		whole := strings.HasPrefix(schema.Pattern, "^") && strings.HasSuffix(schema.Pattern, "$")
+		enum := len(schema.Enum) > 0
+		number := schema.Type.Is("integer") || schema.Type.Is("number")
+		text := schema.Type.Is("string") && schema.MaxLength == nil
+		require(at, text && !enum && !whole, "has no maxLength, enum or pattern for the whole text")
+		require(at, number && !enum && (schema.Min == nil || schema.Max == nil), "has no minimum and maximum")
+		require(at, schema.Type.Is("array") && schema.MaxItems == nil, "has no maxItems")
+	}
+	for name, schema := range document.Components.Schemas {
+		eachSchema(name, schema, true, described)
+	}
+	for path, item := range document.Paths.Map() {
+		for method, operation := range item.Operations() {
+			name := method + " " + path
+			for _, parameter := range operation.Parameters {
+				at := name + " " + parameter.Value.Name
+				require(at, parameter.Value.Example == nil, "has no example")
+				eachSchema(at, parameter.Value.Schema, false, bounded)
+			}
+			if operation.RequestBody != nil {
+				schema := operation.RequestBody.Value.Content["application/json"].Schema
+				eachSchema(name, schema, true, described, closed, bounded)
+			}
+			for status, response := range operation.Responses.Map() {
+				if media := response.Value.Content["application/json"]; media != nil {
+					eachSchema(name+" "+status, media.Schema, true, described)
+				}
+			}
+		}
+	}
+}
+
+// eachSchema calls the checks with a schema and all schemas inside it. A property is named; an element of a list is not.
+func eachSchema(at string, ref *openapi3.SchemaRef, named bool, checks ...func(at string, schema *openapi3.Schema, named bool)) {
+	if ref == nil {
+		return
+	}
+	schema := ref.Value
+	for _, check := range checks {
+		check(at, schema, named)
+	}
+	for name, property := range schema.Properties {
+		eachSchema(at+"."+name, property, true, checks...)
+	}
+	alone := openapi3.SchemaRefs{schema.Items, schema.Not, schema.AdditionalProperties.Schema}
+	inner := slices.Concat(alone, schema.AllOf, schema.OneOf, schema.AnyOf)
+	for _, one := range inner {
+		eachSchema(at, one, false, checks...)
 	}
 }

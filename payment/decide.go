@@ -26,7 +26,7 @@ const (
 )
 
 // decide returns what an attempt needs. Row is its payment in the ledger, or nil. Proven is true if the response holds no
-// secret, or if the caller has proved possession (see prove). docs/payments.md shows the same rules as a table.
+// secret, or if the caller has proved possession (see prove). docs/payments.md sums up the rules.
 func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (Action, error) {
 	switch {
 	case row == nil && a.NothingNew() != nil:

@@ -15,7 +15,7 @@ import (
 // chargedOnly is a payment that moves no money.
 type chargedOnly struct{ Payment }
 
-// TestDecide: the table of docs/payments.md, "What a payment needs". Every case begins with a payment by the scheme exact and a row
+// TestDecide: docs/payments.md, "What a payment needs". Every case begins with a payment by the scheme exact and a row
 // that records it for the same request of the same account, in the state of the case; change makes the difference.
 func TestDecide(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func (a *agent) refusedSend(to *agent, says, when string) {
 	a.w.T.Helper()
 	revenue, messages := a.w.Revenue(), a.w.Count("SELECT count(*) FROM messages")
 	sent, err := a.SendPrivateMessageWithResponse(a.w.T.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.ID, Content: "hello?"})
-	if err != nil || sent.JSON403 == nil || sent.JSON403.Code != client.ErrorCodeBlocked || sent.JSON403.Message != says {
+	if err != nil || sent.JSONDefault == nil || sent.JSONDefault.Code != client.ErrorCodeBlocked || sent.JSONDefault.Message != says {
 		a.w.T.Errorf("%s: %s writes to %s: %v %s, want 403 blocked: %s", when, a.Name, to.Name, err, sent.Body, says)
 	}
 	if a.w.Revenue() != revenue || a.w.Count("SELECT count(*) FROM messages") != messages {

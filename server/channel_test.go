@@ -636,7 +636,7 @@ func TestSubscribersComeAndGo(t *testing.T) {
 					continue
 				}
 				joined, err := one.SubscribeChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-				if err != nil || (joined.JSON200 == nil && (joined.JSON403 == nil || joined.JSON403.Code != client.ErrorCodeBanned)) {
+				if err != nil || (joined.JSON200 == nil && (joined.JSONDefault == nil || joined.JSONDefault.Code != client.ErrorCodeBanned)) {
 					t.Errorf("%s subscribes: %v %s, want 200 or 403 banned", one.Name, err, joined.Body)
 				}
 			}

@@ -38,7 +38,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		}
 	}
 	disagreeing, err := alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{AgentID: &bob.ID, Username: new("alice")})
-	if err != nil || disagreeing.JSON404 == nil || disagreeing.JSON404.Code != client.ErrorCodeAgentNotFound {
+	if err != nil || disagreeing.JSONDefault == nil || disagreeing.JSONDefault.Code != client.ErrorCodeAgentNotFound {
 		t.Errorf("an id and a username that disagree: %v %s, want 404 agent_not_found", err, disagreeing.Body)
 	}
 
@@ -129,7 +129,7 @@ func TestMessagePagesAreRanges(t *testing.T) {
 	carol := w.agent("carol")
 	_, elsewhere := carol.send(bob, "in another chat")
 	strange, err := bob.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, BeforeMessageID: &elsewhere})
-	if err != nil || strange.JSON404 == nil || strange.JSON404.Code != client.ErrorCodeMessageNotFound {
+	if err != nil || strange.JSONDefault == nil || strange.JSONDefault.Code != client.ErrorCodeMessageNotFound {
 		t.Errorf("an anchor of another chat: %v %s, want 404 message_not_found", err, strange.Body)
 	}
 }

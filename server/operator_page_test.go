@@ -198,7 +198,7 @@ func TestOperatorPageNeverSawTheDatabase(t *testing.T) {
 // TestOperatorPageLinks: the sections of the manual that the page links exist.
 func TestOperatorPageLinks(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../docs/operations.md")
+	manual, err := os.ReadFile("../docs/run.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestOperatorPageLinks(t *testing.T) {
 		}
 		for _, link := range found {
 			if !anchors[link[1]] {
-				t.Errorf("%s links #%s, which docs/operations.md does not have", name, link[1])
+				t.Errorf("%s links #%s, which docs/run.md does not have", name, link[1])
 			}
 		}
 	}

@@ -78,6 +78,7 @@ func (r *reader) lost() (lost []string) {
 // TestReadingLosesNothing: 1,000 random sends, fetches of any size and page, and polls of four agents at once. The read marker
 // passes no message that was not returned.
 func TestReadingLosesNothing(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	seed := uint64(time.Now().UnixNano())

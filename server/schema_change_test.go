@@ -18,6 +18,7 @@ import (
 // TestAddedColumnsFailNoCall: an operator adds a column and an index to every table, and a table, while the server is busy. No call
 // fails, whether its statements were prepared before or after, and whether the caller is in the cache of agents or new.
 func TestAddedColumnsFailNoCall(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -14,6 +15,7 @@ import (
 // TestCallTime: the waits of one call add up to no more than its time, whatever it waits for. The database answers each statement
 // just within the limit of a statement. The test allows for a busy machine.
 func TestCallTime(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	route, databaseURL := storetest.RouteTo(t, storetest.URL(t))
 	s, err := store.Open(t.Context(), databaseURL, store.Serving)

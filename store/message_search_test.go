@@ -246,6 +246,7 @@ func TestSearchDoesNotWaitForTheIndex(t *testing.T) {
 // TestSearchNeverMisses holds searches for random patterns against the plain expression, in databases of several
 // locales: whatever the index leaves out must not match.
 func TestSearchNeverMisses(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	base := storetest.URL(t)
 	for _, locale := range []struct{ name, options string }{

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -188,6 +189,7 @@ func TestSearchAgentsOrderPagesAndBlocks(t *testing.T) {
 
 // TestSearchAgentsAtTheBounds: of a query that more match than are ranked, the equal name, the names that begin with it and the newest come in their order.
 func TestSearchAgentsAtTheBounds(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	r := newRig(t, storetest.URL(t))
 	r.agent("needle", "the one and only", -600_000)
@@ -292,6 +294,7 @@ func TestSearchConversations(t *testing.T) {
 
 // TestSearchUsesTheIndexes looks at the plans on tables that are large enough for the difference to matter.
 func TestSearchUsesTheIndexes(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	r := newRig(t, storetest.URL(t))
 	r.crowd(40_000, `'we forecast number ' || i || ' and talk about ' || md5(i::text)`)

@@ -300,6 +300,7 @@ func (g *ground) checkSeen(agent uuid.UUID, seen []store.UnreadMessage) {
 // TestPollingWhileOthersWrite: eight write, four of them poll, one locks memberships crosswise. Every agent sees each
 // message of others exactly once, in the order of its conversation, and nobody waits for ever.
 func TestPollingWhileOthersWrite(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	g := newGround(t)
 	for _, agent := range g.agents {

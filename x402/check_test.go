@@ -94,6 +94,14 @@ func TestCheck(t *testing.T) {
 		{"signed for another chain", unchanged, func(p *PaymentPayload) {
 			p.Payload.Signature, _ = SignAuthorization(vectorKey(t), knownDomain(t, NetworkBase), p.Payload.Authorization)
 		}, ReasonSignature},
+		{"signed for another token", unchanged, func(p *PaymentPayload) {
+			domain, _ := NewDomain("USDC", "2", 84532, vectorPayee)
+			p.Payload.Signature, _ = SignAuthorization(vectorKey(t), domain, p.Payload.Authorization)
+		}, ReasonSignature},
+		{"signed for another token's name", unchanged, func(p *PaymentPayload) {
+			domain, _ := NewDomain("USD Coin", "2", 84532, offer.Asset)
+			p.Payload.Signature, _ = SignAuthorization(vectorKey(t), domain, p.Payload.Authorization)
+		}, ReasonSignature},
 		{"ended and forged", func(a *Authorization) { a.ValidBefore = "0" }, func(p *PaymentPayload) {
 			p.Payload.Authorization.From = vectorPayee
 		}, ReasonSignature},

@@ -68,6 +68,11 @@ var exactPayloadParsings = []parsing{
 	{"a value in hex", `"value": "5000"`, `"value": "0x1388"`, ReasonPayload},
 	{"a value with a zero in front", `"value": "5000"`, `"value": "05000"`, ReasonPayload},
 	{"a negative value", `"value": "5000"`, `"value": "-5000"`, ReasonPayload},
+	{"a value with a sign", `"value": "5000"`, `"value": "+5000"`, ReasonPayload},
+	{"a value with a space", `"value": "5000"`, `"value": " 5000"`, ReasonPayload},
+	{"a value with an exponent", `"value": "5000"`, `"value": "5e3"`, ReasonPayload},
+	{"a value with a point", `"value": "5000"`, `"value": "5000.0"`, ReasonPayload},
+	{"a value in Arabic digits", `"value": "5000"`, `"value": "٥٠٠٠"`, ReasonPayload},
 	{"an empty value", `"value": "5000"`, `"value": ""`, ReasonPayload},
 	{"a value beyond 256 bits", `"value": "5000"`, `"value": "` + unlimited + `"`, ReasonPayload},
 	{"a validAfter with a sign", `"validAfter": "0"`, `"validAfter": "+0"`, ReasonPayload},
@@ -75,6 +80,8 @@ var exactPayloadParsings = []parsing{
 	{"a validBefore beyond 256 bits", `"1893456000"`, `"` + unlimited + `"`, ReasonPayload},
 	{"a nonce of 31 bytes", "0xabab", "0xab", ReasonPayload},
 	{"a nonce of 33 bytes", "0xabab", "0xababab", ReasonPayload},
+	{"a nonce with 0X", `"0xabab`, `"0Xabab`, ReasonPayload},
+	{"a payer with a line break", `B3990914F1"`, `B3990914F1\n"`, ReasonPayload},
 	{"a nonce that is a number", `"0xabababababababababababababababababababababababababababababababab"`, `7`, ReasonInvalidPayload},
 }
 

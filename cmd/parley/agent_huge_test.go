@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -104,6 +105,7 @@ var bomb = sync.OnceValue(func() []byte {
 
 // TestHugeResponses: a server that lies cannot use up the memory of a program, and the next command works.
 func TestHugeResponses(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	target, err := url.Parse(playServer(t).URL)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // TestSecretsAreNowhere: all commands, the MCP server and their errors show no key, TAN, payment or payment identifier in any form. The
 // files of the wallet have them only in their places, and only their owner can read these. No command line has one.
 func TestSecretsAreNowhere(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	server := playServer(t)
 	w := newSecretWitness(t, server)

@@ -4,13 +4,14 @@ package main
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/parley-chat/parley/client"
 )
 
 func account(ctx context.Context, alice, bob, _ *traveller) error {
 	taken, err := bob.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: "alice"})
-	if err := expect(err, taken.JSON409 != nil, "a taken username is refused"); err != nil {
+	if err := expect(err, taken.StatusCode() == http.StatusConflict, "a taken username is refused"); err != nil {
 		return err
 	}
 	edited, err := bob.EditAgentWithResponse(ctx, client.EditAgentRequest{Description: new("I forecast the weather in Lisbon.")})
@@ -26,7 +27,7 @@ func account(ctx context.Context, alice, bob, _ *traveller) error {
 		return err
 	}
 	refused, err := bob.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: alice.id, Content: "Hello?"})
-	if err := expect(err, refused.JSON403 != nil, "bob may not write to alice"); err != nil {
+	if err := expect(err, refused.StatusCode() == http.StatusForbidden, "bob may not write to alice"); err != nil {
 		return err
 	}
 	unblocked, err := alice.UnblockAgentWithResponse(ctx, client.UnblockAgentRequest{AgentID: bob.id})
@@ -131,7 +132,7 @@ func groupChat(ctx context.Context, alice, bob, carol *traveller) error {
 		return err
 	}
 	gone, err := carol.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: group, Content: "Anybody?"})
-	return expect(err, gone.JSON410 != nil, "the group is gone")
+	return expect(err, gone.StatusCode() == http.StatusGone, "the group is gone")
 }
 
 func broadcast(ctx context.Context, alice, bob, carol *traveller) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// What a transaction costs, in millionths of a dollar: gas on Base and a facilitator's fee. See docs/payments.md, "What settlement
+// What a transaction costs, in millionths of a dollar: gas on Base and a facilitator's fee. See docs/money.md, "What settlement
 // costs".
 const (
 	transferCost     = 2420
@@ -33,6 +33,6 @@ func printSettlementCost(out io.Writer, made devnet.Transactions, calls int) err
 	row("payment channels (batch-settlement)", made.Transfers+made.Deposits+made.Claims+made.Settlements, cost, fmt.Sprintf(
 		"deposits: %d, claims: %d (payment channels: %d), payouts: %d, transfers: %d", made.Deposits, made.Claims, made.Claimed, made.Settlements, made.Transfers))
 	row("one transfer per call (exact)", calls, calls*transferCost, fmt.Sprintf("transfers: %d", calls))
-	fmt.Fprintln(table, "\nThe costs are gas on Base and a facilitator's fee of 0.001 USD per transaction: docs/payments.md.")
+	fmt.Fprintln(table, "\nThe costs are gas on Base and a facilitator's fee of 0.001 USD per transaction: docs/money.md.")
 	return table.Flush()
 }

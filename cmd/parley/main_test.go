@@ -48,7 +48,7 @@ type process struct {
 // folder is a temporary one that any user may enter: as root PostgreSQL runs as another user.
 func folder(t *testing.T) string {
 	t.Helper()
-	name, err := os.MkdirTemp("", "parley-cmd-test-")
+	name, err := storetest.Folder("parley-cmd-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +58,6 @@ func folder(t *testing.T) string {
 			t.Errorf("%s cannot be removed", name)
 		}
 	})
-	if err := os.Chmod(name, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	return name
 }
 

@@ -41,12 +41,17 @@ var licenses = []struct {
 	{"GPL", []string{"gnu general public license version"}, true},
 	{"Apache-2.0", []string{"apache license version 2.0", "terms and conditions for use, reproduction, and distribution"}, false},
 	{"MPL-2.0", []string{"mozilla public license, version 2.0 1. definitions"}, false},
-	{"BSD", []string{"redistribution and use in source and binary forms, with or without modification, are permitted", "this software is provided"}, false},
-	{"MIT", []string{"permission is hereby granted, free of charge, to any person obtaining a copy", "the software is provided \"as is\""}, false},
+	{"BSD", []string{
+		"redistribution and use in source and binary forms, with or without modification, are permitted", "this software is provided",
+	}, false},
+	{"MIT", []string{
+		"permission is hereby granted, free of charge, to any person obtaining a copy", "the software is provided \"as is\"",
+	}, false},
 	{"CC0-1.0", []string{"cc0 1.0 universal", "the laws of most jurisdictions throughout the world automatically confer"}, false},
 	{"public domain", []string{"all these files have been put into the public domain. you can do whatever you want with these files"}, false},
-	{"ISC", []string{"permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted"}, false},
-	{"ISC", []string{"permission to use, copy, modify, and distribute this software for any purpose with or without fee is hereby granted"}, false},
+	{"ISC", []string{
+		"permission to use, copy, modify, and", "distribute this software for any purpose with or without fee is hereby granted",
+	}, false},
 }
 
 // identify returns the name of a licence from its text, or "" if it is not recognized.

@@ -77,7 +77,8 @@ func (r *release) platformImage(of imageOf) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.AppendLayers(base, layer)
 	if err != nil {
 		return nil, err
 	}
@@ -93,14 +94,15 @@ func (r *release) platformImage(of imageOf) (v1.Image, error) {
 		ExposedPorts: map[string]struct{}{"8402/tcp": {}, "8404/tcp": {}},
 		Env:          []string{"PATH=/", "PARLEY_LISTEN=0.0.0.0:8402", "PARLEY_ADMIN_LISTEN=0.0.0.0:8404"},
 		Healthcheck: &v1.HealthConfig{
-			Test: []string{"CMD", "/parley", "healthcheck"}, Interval: 10 * time.Second, Timeout: 5 * time.Second, StartPeriod: 30 * time.Second, Retries: 3,
+			Test:     []string{"CMD", "/parley", "healthcheck"},
+			Interval: 10 * time.Second, Timeout: 5 * time.Second, StartPeriod: 30 * time.Second, Retries: 3,
 		},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":         "Parley",
 			"org.opencontainers.image.description":   "Messaging for AI agents, paid per call with x402",
 			"org.opencontainers.image.licenses":      "Apache-2.0",
 			"org.opencontainers.image.source":        "https://github.com/parley-chat/parley",
-			"org.opencontainers.image.documentation": "https://github.com/parley-chat/parley/blob/main/docs/operations.md",
+			"org.opencontainers.image.documentation": "https://github.com/parley-chat/parley/blob/main/docs/install.md",
 			"org.opencontainers.image.version":       r.Version,
 			"org.opencontainers.image.revision":      r.commit,
 			"org.opencontainers.image.created":       r.date(),
@@ -131,7 +133,7 @@ func read(folder string) (entries []entry, err error) {
 		if err != nil {
 			return err
 		}
-		content, err := os.ReadFile(file) //nolint:gosec // in the folder that image made
+		content, err := os.ReadFile(file)
 		entries = append(entries, entry{filepath.ToSlash(name), content, false})
 		return err
 	})

@@ -62,7 +62,8 @@ func (r *release) packLinux(p platform, folder string, program []byte) error {
 func (r *release) describe(p platform) *nfpm.Info {
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "parley", Version: r.Version, Arch: p.goarch, Platform: "linux", Section: "net", Priority: "optional", MTime: r.time,
-		Maintainer: "Parley <https://github.com/parley-chat/parley/issues>", Homepage: "https://github.com/parley-chat/parley", License: "Apache-2.0",
+		Maintainer: "Parley <https://github.com/parley-chat/parley/issues>", Homepage: "https://github.com/parley-chat/parley",
+		License: "Apache-2.0",
 		Description: "messaging for AI agents, paid per call with x402\n" +
 			"The server parley, its systemd unit, and the command line for operators and agents.\nIt needs PostgreSQL 15 or later.",
 	})
@@ -96,7 +97,10 @@ func (r *release) installedFiles(format string, program []byte) ([]installed, er
 		{"files/completion/parley.bash", "/usr/share/bash-completion/completions/parley", "", 0},
 		{"files/completion/parley.zsh", zsh, "", 0},
 		{"files/completion/parley.fish", "/usr/share/fish/vendor_completions.d/parley.fish", "", 0},
-		{"docs/operations.md", "/usr/share/doc/parley/", "", 0},
+		{"docs/install.md", "/usr/share/doc/parley/", "", 0},
+		{"docs/run.md", "/usr/share/doc/parley/", "", 0},
+		{"docs/money.md", "/usr/share/doc/parley/", "", 0},
+		{"docs/disaster.md", "/usr/share/doc/parley/", "", 0},
 		{"docs/payments.md", "/usr/share/doc/parley/", "", 0},
 		{"CHANGELOG.md", "/usr/share/doc/parley/", "", 0},
 		{"deploy/Caddyfile", "/usr/share/doc/parley/", "", 0},

@@ -63,7 +63,7 @@ func newRelease(folder, licenses string) (*release, error) {
 	if r.license, err = os.ReadFile("LICENSE"); err != nil {
 		return nil, err
 	}
-	if r.thirdParty, err = os.ReadFile(licenses); err != nil { //nolint:gosec // named by the caller
+	if r.thirdParty, err = os.ReadFile(licenses); err != nil {
 		return nil, fmt.Errorf("%w; run: make licenses", err)
 	}
 	return r, nil

@@ -83,7 +83,8 @@ func TestArchives(t *testing.T) {
 
 func TestChosen(t *testing.T) {
 	t.Parallel()
-	if found, err := chosen("linux-arm64,win32-x64"); err != nil || len(found) != 2 || found[1].goos != "windows" || found[1].Suffix() != ".exe" {
+	found, err := chosen("linux-arm64,win32-x64")
+	if err != nil || len(found) != 2 || found[1].goos != "windows" || found[1].Suffix() != ".exe" {
 		t.Errorf("two platforms are %+v, %v", found, err)
 	}
 	if _, err := chosen("linux-riscv64"); err == nil || !strings.Contains(err.Error(), "linux-riscv64") {
@@ -112,7 +113,8 @@ func TestMonitoringIsPacked(t *testing.T) {
 			packed[format] = append(packed[format], one.path)
 		}
 	}
-	for format, folder := range map[string]string{"tar.gz": "deploy/monitoring/", "deb": "/usr/share/doc/parley/monitoring/", "rpm": "/usr/share/doc/parley/monitoring/"} {
+	installed := "/usr/share/doc/parley/monitoring/"
+	for format, folder := range map[string]string{"tar.gz": "deploy/monitoring/", "deb": installed, "rpm": installed} {
 		for name, want := range map[string]bool{"rules.yaml": true, "dashboard.json": true, "rules_test.yaml": false} {
 			if slices.Contains(packed[format], folder+name) != want {
 				t.Errorf("the %s has %s%s: %t, want %t", format, folder, name, !want, want)

@@ -2,5 +2,4 @@
 
 package testkit
 
-// Times returns n. With the race detector it returns less.
-func Times(n int) int { return n }
+const raceDetector = false

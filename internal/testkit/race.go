@@ -2,6 +2,6 @@
 
 package testkit
 
-// Times returns how often a test repeats something that it does n times without the race detector. The detector makes it several times
-// slower, and finds a race in the first repetitions or not at all.
-func Times(n int) int { return (n + 3) / 4 }
+// raceDetector is whether the race detector is on. It makes tests several times slower, and finds a race in the first repetitions or not
+// at all.
+const raceDetector = true

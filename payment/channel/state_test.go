@@ -28,6 +28,7 @@ func TestMisfit(t *testing.T) {
 	}{
 		{name: "fits", change: func(*voucher, *store.PaymentChannel) {}},
 		{name: "a deposit is being settled", change: func(_ *voucher, c *store.PaymentChannel) { c.State = store.PaymentChannelDepositing }, stale: true},
+		{name: "a refund is being settled", change: func(_ *voucher, c *store.PaymentChannel) { c.State = store.PaymentChannelRefunding }, stale: true},
 		{name: "was charged before", change: func(_ *voucher, c *store.PaymentChannel) { c.Charged = 3000 }, reason: x402.ReasonBatchCumulativeMismatch},
 		{name: "skips an amount", change: func(_ *voucher, c *store.PaymentChannel) { c.Charged = 1000 }, reason: x402.ReasonBatchCumulativeMismatch},
 		{name: "exceeds the balance", change: func(_ *voucher, c *store.PaymentChannel) { c.Balance = 2999 }, reason: x402.ReasonBatchExceedsBalance},

@@ -16,7 +16,7 @@ import (
 )
 
 // manual is the documentation that the page links.
-const manual = "https://github.com/parley-chat/parley/blob/main/docs/operations.md"
+const manual = "https://github.com/parley-chat/parley/blob/main/docs/run.md"
 
 // functions are those of the template.
 var functions = template.FuncMap{

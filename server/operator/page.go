@@ -61,7 +61,7 @@ const (
 )
 
 // Check is the state of one part. Remedy says what to do if it is not OK, and Runbook is the anchor of the section of
-// docs/operations.md that has more.
+// docs/run.md that has more.
 type Check struct{ Part, Level, Text, Remedy, Runbook string }
 
 // Calls are the calls that this server had, by operation, the busiest first.

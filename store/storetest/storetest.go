@@ -5,10 +5,12 @@ package storetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +38,7 @@ var cluster struct {
 // Main runs the tests of a package, and then stops PostgreSQL and removes its files or the template. Call it from
 // TestMain.
 func Main(m *testing.M) {
+	raiseParallel()
 	code := m.Run()
 	if cluster.server != nil {
 		if err := cluster.server.Stop(); err != nil {
@@ -104,7 +107,7 @@ func start(ctx context.Context) error {
 	} else {
 		sweep()
 		var err error
-		if cluster.folder, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid())); err != nil {
+		if cluster.folder, err = Folder(fmt.Sprintf("%s%d-", folderPrefix, os.Getpid())); err != nil {
 			return err
 		}
 		if cluster.server, err = embedded.Start(ctx, embedded.Options{Folder: cluster.folder, Volatile: true, Progress: os.Stderr}); err != nil {
@@ -125,13 +128,41 @@ func start(ctx context.Context) error {
 	return err
 }
 
+// raiseParallel lets more tests run at the same time than there are processors, unless the command line says how many: most of the time they wait,
+// for PostgreSQL, for a time-out, or for each other.
+func raiseParallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // it is a number
+	}
+}
+
+// Folder makes a folder for the data of a PostgreSQL that only tests use: in memory if the machine has plenty, because each test copies a
+// database. Any user may enter it, since PostgreSQL runs as another one if the tests run as root.
+func Folder(pattern string) (string, error) {
+	parent := ""
+	if memory := (syscall.Statfs_t{}); runtime.GOOS == "linux" && syscall.Statfs("/dev/shm", &memory) == nil {
+		if free := memory.Bavail * uint64(memory.Bsize); free >= 4<<30 {
+			parent = "/dev/shm"
+		}
+	}
+	folder, err := os.MkdirTemp(parent, pattern)
+	if err != nil {
+		return "", err
+	}
+	return folder, os.Chmod(folder, 0o755)
+}
+
 const folderPrefix = "parley-test-"
 
 // sweep removes the folders of test processes that were killed before they could clean up (go test kills its fuzz
 // workers). Their PostgreSQL has already ended.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*-*")) // fails only for a malformed pattern
-	for _, folder := range folders {
+	inMemory, _ := filepath.Glob("/dev/shm/" + folderPrefix + "*-*")
+	for _, folder := range append(folders, inMemory...) {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
 		if pid, err := strconv.Atoi(owner); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			_ = os.RemoveAll(folder) // fails for folders of other users

@@ -4,6 +4,8 @@ package attack
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
 )
 
 // insist sends an order until the reply is final, as a good client does: it comes again after a lost connection, a 503
@@ -130,6 +133,69 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSecretsAfterAKill: the server dies while it settles a payment whose response holds a secret. Its owner gets the response, charged
+// once, with the payment identifier or with a fresh payment of the same wallet. Whoever has read the payment on the chain gets nothing.
+func TestSecretsAfterAKill(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"begun", "settled", "committing", "delivered"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.serve()
+			s.secretsAfterAKill(point, "identified", func(*x402.PaymentPayload) {}, func(_ *ecdsa.PrivateKey, o order) order { return o })
+			s.secretsAfterAKill(point, "signed_anew", unnamed, func(wallet *ecdsa.PrivateKey, o order) order {
+				o.header, o.payment = w.sign(wallet, o.path)
+				return o
+			})
+		})
+	}
+}
+
+// secretsAfterAKill lets the server die at a point of each order whose response holds a secret. Again is the order with which the owner
+// comes back.
+func (s *server) secretsAfterAKill(point, name string, change func(*x402.PaymentPayload), again func(*ecdsa.PrivateKey, order) order) {
+	w, t := s.w, s.w.T
+	t.Helper()
+	owner := s.agent("owner_" + name)
+	newcomer := &agent{w: w, name: "created_" + name, wallet: w.Wallet(testkit.Dollar)}
+	create := newcomer.creates(s)
+	var account map[string]any
+	if err := json.Unmarshal([]byte(create.body), &account); err != nil {
+		t.Fatal(err)
+	}
+	wallet := w.Wallet(10 * testkit.Dollar)
+	for _, o := range []order{
+		w.order(wallet, "", "/register/request_account", map[string]any{"requested_username": "requested_" + name}, change),
+		w.order(wallet, "", "/register/create_account", account, change),
+		w.order(wallet, owner.key, "/agent/rotate_key", map[string]any{}, change),
+	} {
+		w.check() // nothing else is open, so that the crash is this order's
+		revenue := w.Revenue()
+		s.crashes(point, o)
+		s.start("")
+		stranger := o
+		stranger.header = w.Encode(&x402.PaymentPayload{X402Version: x402.Version, Accepted: o.payment.Accepted, Payload: o.payment.Payload})
+		opensNothing := func(when string) {
+			if r := s.pay(stranger); r.Status == http.StatusOK || r.Text("tan")+r.Text("api_key") != "" {
+				t.Errorf("%s killed at %s: a stranger who replays the payment %s gets %v", o.id, point, when, r)
+			}
+		}
+		opensNothing("at once")
+		r := s.insist(again(wallet, o))
+		secret := r.Text("tan") + r.Text("api_key")
+		if r.Status != http.StatusOK || secret == "" {
+			t.Errorf("%s killed at %s: its owner comes again and gets %v, want 200 with the secret", o.id, point, r)
+			return
+		}
+		w.Secret(secret)
+		opensNothing("after that")
+		w.check()
+		if charged := w.Revenue() - revenue; charged != o.price {
+			t.Errorf("%s killed at %s: charged %d in all, want %d", o.id, point, charged, o.price)
+		}
 	}
 }
 

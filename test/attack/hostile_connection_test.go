@@ -22,7 +22,7 @@ const mostConnections = 2048
 
 // connect opens a bare connection from the attacker's address.
 func (x *trial) connect(ctx context.Context) (net.Conn, error) {
-	return x.connectFrom(ctx, attackerAddress)
+	return x.connectFrom(ctx, x.address)
 }
 
 func (x *trial) connectFrom(ctx context.Context, address string) (net.Conn, error) {
@@ -51,7 +51,7 @@ func (x *trial) response(connection net.Conn, patience time.Duration) {
 func TestHostileHeaders(t *testing.T) {
 	x := newTrial(t)
 	for _, kilobytes := range []int{100, 500, 1_500} {
-		r, err := x.fresh().do(t.Context(), http.MethodPost, x.s.url+sendPath, "", "X-Long", strings.Repeat("a", kilobytes<<10))
+		r, err := x.attacker().do(t.Context(), http.MethodPost, x.s.url+sendPath, "", "X-Long", strings.Repeat("a", kilobytes<<10))
 		if err == nil && r.Status != http.StatusRequestHeaderFieldsTooLarge && r.Status != http.StatusBadRequest {
 			t.Errorf("%d KiB of headers: %d, want 431", kilobytes, r.Status)
 		}
@@ -166,3 +166,5 @@ func TestHostileSlowBodies(t *testing.T) {
 	})
 	x.check()
 }
+
+func hangUp(connection net.Conn) { _ = connection.Close() }

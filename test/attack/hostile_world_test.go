@@ -5,7 +5,6 @@ package attack
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -19,11 +18,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -51,22 +48,20 @@ func hostileTime(t testing.TB) time.Duration {
 	return d
 }
 
-// watch stands in front of the facilitator's proxy. It counts what a server asks, by wallet and by method of the chain,
-// and collects the authorizations that were settled: they are calldata, so everybody can read them.
+// watch stands in front of the facilitator's proxy and counts what a server asks.
 type watch struct {
 	url   string
 	proxy *proxy
 
 	mu       sync.Mutex
-	chain    map[string]int // by JSON-RPC method
-	verifies map[string]int // by wallet, lower case
+	verifies int
 	settles  map[string]int // by wallet, lower case
-	public   []*x402.PaymentPayload
+	chain    int
 }
 
 func newWatch(t testing.TB, w *world) *watch {
 	t.Helper()
-	o := &watch{proxy: w.proxy, chain: map[string]int{}, verifies: map[string]int{}, settles: map[string]int{}}
+	o := &watch{proxy: w.proxy, settles: map[string]int{}}
 	address := testkit.FreeAddress(t)
 	o.url = "http://" + address
 	listener, err := net.Listen("tcp", address)
@@ -86,51 +81,30 @@ func (o *watch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	var asked struct {
-		Method         string
 		PaymentPayload struct{ Payload x402.ExactPayload }
 	}
-	_ = json.Unmarshal(body, &asked) // a JSON-RPC batch would not be counted; the server sends none
-	authorization := asked.PaymentPayload.Payload.Authorization
-	wallet := strings.ToLower(authorization.From)
+	_ = json.Unmarshal(body, &asked)
 	o.mu.Lock()
 	switch r.URL.Path {
 	case "/rpc":
-		o.chain[asked.Method]++
+		o.chain++ // the server sends no JSON-RPC batch
 	case "/verify":
-		o.verifies[wallet]++
+		o.verifies++
 	case "/settle":
-		o.settles[wallet]++
+		o.settles[strings.ToLower(asked.PaymentPayload.Payload.Authorization.From)]++
 	}
 	o.mu.Unlock()
 	o.proxy.ServeHTTP(w, r)
-	if r.URL.Path == "/settle" && o.proxy.network != nil {
-		o.mu.Lock()
-		o.public = append(o.public, &x402.PaymentPayload{X402Version: x402.Version, Payload: asked.PaymentPayload.Payload})
-		o.mu.Unlock()
-	}
-}
-
-// codeLookups counts the calls of eth_getCode.
-func (o *watch) codeLookups() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.chain["eth_getCode"]
 }
 
 // asked counts what the server asked the facilitator and the chain so far.
 func (o *watch) asked() (verifies, settles, chain int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, n := range o.verifies {
-		verifies += n
-	}
 	for _, n := range o.settles {
 		settles += n
 	}
-	for _, n := range o.chain {
-		chain += n
-	}
-	return verifies, settles, chain
+	return o.verifies, settles, o.chain
 }
 
 // settlesOf counts the calls of /settle for wallets.
@@ -230,15 +204,17 @@ type trial struct {
 	rate   int // calls a second of each honest caller
 	chain  int // calls of the chain's endpoint during the last attack
 
-	addresses  atomic.Int32
+	moves      int
+	address    string // the attacker's
+	reader     *agent // of the chat that several attacks share
+	chat       string
 	complaints sync.Map // how often, by kind
-	wallets    sync.Map // private keys with money, by address
 }
 
 // newTrial starts a server. Trials run one after another: they measure.
 func newTrial(t *testing.T) *trial {
 	t.Helper()
-	x := &trial{world: newWorld(t), t: t, rate: 20, tally: &tally{statuses: map[int]int{}, codes: map[string]int{}}}
+	x := &trial{world: newWorld(t), t: t, rate: 20, address: attackerAddress, tally: &tally{statuses: map[int]int{}, codes: map[string]int{}}}
 	if os.Getenv("ATTACK_PROGRAM") != "" { // of another version, perhaps: its schema may be newer
 		path, err := program()
 		if err != nil {
@@ -251,6 +227,14 @@ func newTrial(t *testing.T) *trial {
 	x.watch = newWatch(t, x.world)
 	x.s = x.another()
 	return x
+}
+
+// moveOn makes the trial one of another test, with an attacker at an address that has all its tokens.
+func (x *trial) moveOn(t *testing.T) {
+	x.t, x.World = t, x.ForTest(t)
+	x.moves++
+	x.address = fmt.Sprintf("127.0.0.%d", 100+x.moves)
+	x.honest = nil
 }
 
 // anyCertificate lets clients of the tests connect to their own servers.
@@ -273,81 +257,11 @@ func (x *trial) another(flags ...string) *server {
 	return x.serve(append([]string{"--facilitator-url", x.watch.url, "--rpc-url", x.watch.url + "/rpc"}, flags...)...)
 }
 
-// wallet makes a wallet with money that payer finds again.
-func (x *trial) Wallet(amount uint64) *ecdsa.PrivateKey {
-	x.t.Helper()
-	key := x.world.Wallet(amount)
-	x.wallets.Store(testkit.Address(key), key)
-	return key
-}
-
-// agent registers an agent whose wallet payer finds again.
-func (x *trial) agent(name string) *agent {
-	x.t.Helper()
-	a := x.s.agent(name)
-	x.wallets.Store(testkit.Address(a.wallet), a.wallet)
-	return a
-}
-
-// payer is the wallet that pays an order.
-func (x *trial) payer(o order) *ecdsa.PrivateKey {
-	x.t.Helper()
-	key, ok := x.wallets.Load(o.payment.Payload.Authorization.From)
-	if !ok {
-		x.t.Fatalf("%s is paid by a wallet that this test does not have", o.id)
-	}
-	return key.(*ecdsa.PrivateKey)
-}
-
-// fresh is a client at an address that nobody has called from.
-func (x *trial) fresh() *caller {
-	n := x.addresses.Add(1)
-	c := newCaller(fmt.Sprintf("127.%d.%d.%d", 10+n/62500, n/250%250, 1+n%250), x.tally)
-	x.t.Cleanup(c.http.CloseIdleConnections)
-	return c
-}
-
 // attacker is a client at the attacker's address.
 func (x *trial) attacker() *caller {
-	c := newCaller(attackerAddress, x.tally)
+	c := newCaller(x.address, x.tally)
 	x.t.Cleanup(c.http.CloseIdleConnections)
 	return c
-}
-
-// ask sends a request from a fresh address and must get a response.
-func (x *trial) ask(method, path, body string, headers ...string) testkit.Reply {
-	x.t.Helper()
-	r, err := x.fresh().do(x.t.Context(), method, x.s.url+path, body, headers...)
-	if err != nil {
-		x.t.Fatalf("%s %s: %v", method, path, err)
-	}
-	x.never500(r, method+" "+path)
-	return r
-}
-
-// tell sends an order from a fresh address and must get a response.
-func (x *trial) tell(o order) testkit.Reply {
-	x.t.Helper()
-	r, err := x.fresh().send(x.t.Context(), x.s, o)
-	if err != nil {
-		x.t.Fatalf("%s: %v", o.id, err)
-	}
-	x.never500(r, o.id)
-	return r
-}
-
-// persist tells until the response is final, as a good client does.
-func (x *trial) persist(make func() order) testkit.Reply {
-	x.t.Helper()
-	var last testkit.Reply
-	if !testkit.Eventually(recoveryTime, func() bool {
-		r, err := x.fresh().send(x.t.Context(), x.s, make())
-		last = r
-		return err == nil && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
-	}) {
-		x.t.Errorf("no final response in %s, the last one is %v", recoveryTime, last)
-	}
-	return last
 }
 
 // complain fails the test, with words only for the first of each kind.
@@ -359,31 +273,6 @@ func (x *trial) complain(kind, format string, arguments ...any) {
 	}
 	x.t.Errorf(kind+": "+format, arguments...)
 }
-
-// forged is an order, good for six minutes, that is not noted as a secret: attacks make thousands.
-func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x402.PaymentPayload)) order {
-	bare, _, _ := strings.Cut(path, "?")
-	o := order{operation: operations[bare], body: body}
-	o.path = path
-	payload, err := x402.Sign(context.Background(), x402.NewKeySigner(wallet), testkit.PlayMoney.Requirements(o.price, devnet.Payee, 60), nil, nil, time.Now().Add(5*time.Minute))
-	if err != nil {
-		panic(err)
-	}
-	for _, change := range changes {
-		change(payload)
-	}
-	if o.header, err = x402.EncodePaymentPayload(payload); err != nil {
-		panic(err)
-	}
-	o.payment = payload
-	if key != "" {
-		o.headers = []string{"X-API-KEY", key}
-	}
-	return o
-}
-
-// unnamed takes the payment identifier out of a payment.
-func unnamed(p *x402.PaymentPayload) { p.Extensions = nil }
 
 // honest is an agent that pays for what it sends, at a steady modest rate, and measures how long each call takes.
 type honest struct {
@@ -444,14 +333,13 @@ func (h *honest) percentiles() (p50, p99 time.Duration, failures []string) {
 // withHonest registers the honest callers: one at an address of its own, one at the attacker's.
 func (x *trial) withHonest() {
 	x.t.Helper()
-	reader := x.agent("reader")
-	for where, address := range map[string]string{"another address": otherAddress, "the same address": attackerAddress} {
-		name := "honest_" + strings.ReplaceAll(address, ".", "_")
-		h := &honest{where: where, agent: x.agent(name), to: reader, caller: newCaller(address, nil)}
+	reader := x.s.agent(fmt.Sprintf("reader_%d", x.moves))
+	for i, address := range []string{otherAddress, x.address} {
+		name := fmt.Sprintf("honest_%d_%d", i, x.moves)
+		h := &honest{where: []string{"another address", "the same address"}[i], agent: x.s.agent(name), to: reader, caller: newCaller(address, nil)}
 		x.t.Cleanup(h.caller.http.CloseIdleConnections)
 		x.honest = append(x.honest, h)
 	}
-	slices.SortFunc(x.honest, func(a, b *honest) int { return strings.Compare(a.where, b.where) })
 }
 
 // measurement is a line of the report.
@@ -637,19 +525,6 @@ func prepared(n int, make func(i int) order) []order {
 	return orders
 }
 
-// paced calls n times a second until ctx ends, each call in a goroutine of its own.
-func paced(ctx context.Context, n int, call func(ctx context.Context, round int)) {
-	var group sync.WaitGroup
-	began := time.Now()
-	for round := 0; ctx.Err() == nil; {
-		for due := int(time.Since(began).Seconds() * float64(n)); round < due; round++ {
-			group.Go(func() { call(ctx, round) })
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	group.Wait()
-}
-
 // resetPeak makes the kernel count the server's peak memory anew.
 func (x *trial) resetPeak() {
 	x.t.Helper()
@@ -704,19 +579,7 @@ func report(t testing.TB, line measurement) {
 		fmt.Fprintf(&text, "| %s | %d in %.0f s | %s | %d | %s / %s | %s / %s | %s / %s | %d | %d, %d, %d |\n", r.attack, r.requests, r.took.Seconds(), r.tally,
 			r.peak>>20, ms(r.quiet50), ms(r.quiet99), ms(r.other50), ms(r.other99), ms(r.same50), ms(r.same99), r.largest, r.verifies, r.settles, r.n)
 	}
-	if err := os.WriteFile(filepath.Join("..", "bin", "hostile.md"), []byte(text.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join("..", "..", "bin", "hostile.md"), []byte(text.String()), 0o644); err != nil {
 		t.Error(err)
 	}
-}
-
-// tables counts the rows that an effect could add or take away, and tells their content apart.
-func (x *trial) tables() (text string) {
-	x.t.Helper()
-	x.Scan(`SELECT concat_ws(' ',
-		'agents', (SELECT count(*) || ':' || coalesce(md5(string_agg(a::text, ' ' ORDER BY id)), '') FROM agents a),
-		'conversations', (SELECT count(*) || ':' || coalesce(md5(string_agg(c::text, ' ' ORDER BY id)), '') FROM conversations c),
-		'memberships', (SELECT count(*) || ':' || coalesce(md5(string_agg(m::text, ' ' ORDER BY m::text)), '') FROM memberships m),
-		'messages', (SELECT count(*) FROM messages), 'blocks', (SELECT count(*) FROM blocks),
-		'reactions', (SELECT count(*) FROM reactions), 'registrations', (SELECT count(*) FROM registrations))`, nil, &text)
-	return text
 }

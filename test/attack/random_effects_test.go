@@ -61,10 +61,23 @@ func (r *randomRun) attribute(there map[string]int) {
 	}
 }
 
+// deliverable returns the requests of which one is what the payment was delivered for. At most one payment of a family is taken, and what
+// any of them was sent with may redeem it.
+func (p *payment) deliverable() (requests []*request) {
+	for _, member := range p.family.payments {
+		for _, q := range member.requests {
+			if q.id == p.row.operation && !slices.Contains(requests, q) {
+				requests = append(requests, q)
+			}
+		}
+	}
+	return requests
+}
+
 // effectsOf returns the effects that a delivered payment may have had, and those of them that are there.
 func (r *randomRun) effectsOf(p *payment, there map[string]int) (possible, claimed []string) {
-	for _, q := range p.requests {
-		if q.id == p.row.operation && q.effect != "" && !slices.Contains(possible, q.effect) {
+	for _, q := range p.deliverable() {
+		if q.effect != "" && !slices.Contains(possible, q.effect) {
 			if possible = append(possible, q.effect); there[q.effect] > 0 {
 				claimed = append(claimed, q.effect)
 			}
@@ -89,12 +102,10 @@ func (r *randomRun) checkPlaces() {
 	}
 	rules := map[string]*rule{}
 	for _, p := range r.payments {
-		var done []*request
-		for _, q := range p.requests {
-			if p.row.served() && q.id == p.row.operation {
-				done = append(done, q)
-			}
+		if !p.row.served() {
+			continue
 		}
+		done := p.deliverable()
 		for _, q := range done {
 			for _, t := range q.touches {
 				if rules[t.place] == nil {

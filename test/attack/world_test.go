@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,6 +183,9 @@ func named(p *x402.PaymentPayload) {
 	testkit.Identified(rand.Text() + rand.Text())(p)
 }
 
+// unnamed takes the payment identifier out of a payment.
+func unnamed(p *x402.PaymentPayload) { p.Extensions = nil }
+
 // order signs a payment for a request; key is the API key, "" for none. Where the response holds a secret the payment has an
 // identifier, so that the order can be sent again.
 func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[string]any, changes ...func(*x402.PaymentPayload)) order {
@@ -216,8 +220,11 @@ func (o order) asV1(w *world) order {
 	return o
 }
 
-// withPayment returns the payment's header, those of the order, and further ones.
+// withPayment returns the payment's header, if there is one, those of the order, and further ones.
 func (o order) withPayment(headers ...string) []string {
+	if o.header == "" {
+		return append(slices.Clone(o.headers), headers...)
+	}
 	name := x402.HeaderPaymentSignature
 	if o.v1 {
 		name = x402.HeaderPaymentV1

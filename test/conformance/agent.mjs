@@ -33,18 +33,6 @@ export const insisting = (send) => async (request) => {
   }
 };
 
-// losing is a fetch that loses the first response with status 200 from a path. lost returns how many it has lost.
-export function losing(path) {
-  const send = async (request) => {
-    const response = await fetch(request);
-    if (send.lost || response.status !== 200 || new URL(request.url).pathname !== path) return response;
-    send.lost++;
-    throw new TypeError("the response was lost");
-  };
-  send.lost = 0;
-  return send;
-}
-
 export class Agent {
   constructor(url, wallet) {
     this.url = url;

@@ -1,6 +1,6 @@
 // Follows the agent skill like an agent that has nothing but the server's address: finds the skill, runs every command of a part in one
 // shell, and compares the output with the skill. It does so with the program parley, and with a wallet in JavaScript and in Python.
-// Then loses the programs' responses and kills them, alone and several at the same time.
+// Then it loses the responses of the two wallets and kills them, alone and several at the same time.
 //
 //   PATH=bin/sdk/python/venv/bin:$PATH go run ./test/conformance/live bin/parley node test/conformance/skill.mjs
 import { strict as assert } from "node:assert";
@@ -86,7 +86,7 @@ try {
   const { commands: withProgram, http } = partsOf(skill);
   const stranger = new Agent(url, strangersWallet);
   await stranger.register("stranger", "I write to everybody.");
-  const lines = [await followCommands(withProgram, { url, temporary, guide, guideReplies, stranger })];
+  const lines = [await followCommands(withProgram, { temporary, guide, guideReplies, stranger })];
   for (const [i, program] of programs.entries()) {
     const directory = mkdtempSync(join(temporary, "agent-"));
     const wallet = wallets[i];

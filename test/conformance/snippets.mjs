@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import { Agent } from "./agent.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator } = process.env;
-const repository = fileURLToPath(new URL("..", import.meta.url));
+const repository = fileURLToPath(new URL("../..", import.meta.url));
 const readme = readFileSync(join(repository, "README.md"), "utf8");
 const directory = mkdtempSync(join(tmpdir(), "parley-readme-"));
 const here = (text) => text.replaceAll("http://127.0.0.1:8402", url).replaceAll("http://127.0.0.1:8403", facilitator);
@@ -25,7 +25,7 @@ const run = (program, parameters, directory, more) => {
   return stdout;
 };
 
-const program = join(repository, "bin", "readme");
+const program = join(repository, "bin", "_readme"); // ./... leaves it out
 const home = { HOME: directory, XDG_CONFIG_HOME: directory, PARLEY_SERVER: url, PARLEY_SECRETS: "file" };
 let lines = 0;
 try {
@@ -70,7 +70,7 @@ func main() {
 }
 `,
     );
-    run("go", ["run", "./bin/readme", wallets[0].private_key, alice.key, bob.id, directory], repository);
+    run("go", ["run", "./bin/_readme", wallets[0].private_key, alice.key, bob.id, directory], repository);
     console.log(`ok  ${snippet.trim().split("\n").at(-1)}`);
   }
   const { messages } = await bob.call("GET", "/agent/unread");

@@ -13,7 +13,7 @@ import (
 )
 
 // guidePath is the guide whose commands the drill runs.
-const guidePath = "../../docs/operations.md"
+const guidePath = "../../docs/disaster.md"
 
 // A step of the guide is a comment and the code block after it.
 var stepForm = regexp.MustCompile("(?m)^ *<!-- restore drill: ([a-z-]+) -->\n *```(?:sh|ini)\n((?s:.*?))^ *```$")

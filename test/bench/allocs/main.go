@@ -1,5 +1,5 @@
 // Allocs runs the micro-benchmarks and compares how often each allocates with the baseline in test/bench/allocs.txt. Times
-// are not compared: they say more about the machine. `make allocs` runs it, `make allocs-update` writes a new baseline.
+// are not compared: they say more about the machine. `make allocs` runs it, `go run ./test/bench/allocs -update` writes a new baseline.
 package main
 
 import (
@@ -25,7 +25,7 @@ var benchmarks = map[string]string{
 }
 
 const header = `# Allocations of the micro-benchmarks, with CGO_ENABLED=0. make allocs fails where there are more, by over 5 % and over
-# 2; make allocs-update writes this file.
+# 2; go run ./test/bench/allocs -update writes this file.
 `
 
 func main() {
@@ -110,13 +110,13 @@ func compare(out io.Writer, baseline string, seen map[string]int) error {
 		verdict := ""
 		switch now := seen[name]; {
 		case !known:
-			verdict = "  not in the baseline: make allocs-update"
+			verdict = "  not in the baseline: go run ./test/bench/allocs -update"
 			grown++
 		case now > before+max(2, before/20):
 			verdict = "  GROWN"
 			grown++
 		case now < before-max(2, before/20):
-			verdict = "  less; make allocs-update keeps it so"
+			verdict = "  less; go run ./test/bench/allocs -update keeps it so"
 		}
 		fmt.Fprintf(out, "%-32s %6d  was %6d%s\n", name, seen[name], before, verdict)
 	}

@@ -1,7 +1,7 @@
-// Command breaking compares the contract with the one that was released last, and fails if a program that was written
-// against the released one could stop working.
+// Command breaking compares the contract with the one of the last release, and fails if a program that was written against
+// the released contract could stop working. `make breaking` takes the released contract from the last tag.
 //
-//	go run . ../released/openapi.yaml ../../../openapi.yaml ../../../CHANGELOG.md
+//	go run . RELEASED ../../../openapi.yaml ../../../CHANGELOG.md
 //
 // oasdiff checks operations, fields, types, limits and responses. What it does not know is checked here: the price, and which
 // operations need a key. A deliberate break passes if the major version is higher than the released one's and the

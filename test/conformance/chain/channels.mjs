@@ -1,7 +1,7 @@
 // Runs Parley in production mode with payment channels (scheme batch-settlement) and third-party components: the official TypeScript
 // and Python clients, the official facilitator, and a real EVM node with payment channels at their canonical address. After every check
 // the sums on the chain and in the server's database equal what the agents bought, to the unit. Prints one line per check; the first
-// failure ends the run and prints the logs. Ends with a table of the gas that the transactions used, and what they cost in an example.
+// failure ends the run and prints the logs. Ends with the gas that the transactions used.
 //
 //   make chain
 import { strict as assert } from "node:assert";

@@ -92,12 +92,7 @@ export async function startChain() {
       };
       return { address, account: { address, signTypedData } };
     },
-    everySecond: async () => {
-      await client.setAutomine(false);
-      await client.setIntervalMining({ interval: 1 });
-    },
     atOnce: async () => {
-      await client.setIntervalMining({ interval: 0 });
       await client.setAutomine(true);
       await client.mine({ blocks: 1 });
     },

@@ -181,28 +181,6 @@ await check("what is public on the chain opens no API key; the identifier and a 
   assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 4, "two accounts are paid for, and nothing else");
 });
 
-await check("a wallet that does not hold the price buys nothing, and the facilitator is not asked", async () => {
-  const payer = clientV2(await chain.wallet(price("/chat/private/send") - 1n));
-  const log = facilitator.log().length;
-  await rejected(await (await message("on credit", payer)).send(), 402, "payment_refused");
-  assert.equal(facilitator.log().length, log);
-  assert.equal((await contents(bob, chat)).includes("on credit"), false);
-});
-
-await chain.everySecond(); // from here on a settlement takes a second
-
-await check("one payment sent again gives the same reply and moves nothing; for another request it is rejected", async () => {
-  const path = "/chat/private/send";
-  const payment = await message("once");
-  const [first, second] = [await payment.send(), await payment.send()];
-  assert.equal(second.headers.get("PAYMENT-RESPONSE"), first.headers.get("PAYMENT-RESPONSE"));
-  const repeated = await second.json();
-  assert.deepEqual(repeated, await paid(alice.payer, path, first));
-  await rejected(await payment.send({ recipient_agent_id: bob.id, content: "twice" }), 409, "payment_reused");
-  const said = await contents(bob, chat);
-  assert.deepEqual([said.includes("once"), said.includes("twice")], [true, false]);
-});
-
 await check("a signature's twin with the other s is rejected, by the server and by the token", async () => {
   const payer = clientV2(await chain.wallet(rich));
   const { payload, encode } = await message("malleated", payer);
@@ -218,30 +196,6 @@ await check("a signature's twin with the other s is rejected, by the server and 
   payload.payload.signature = serializeSignature(twin);
   await rejected(await encode(payload).send(), 402, "payment_refused");
 });
-
-await check("ten copies of one payment at once: one transfer, one message", async () => {
-  const payer = clientV2(await chain.wallet(rich));
-  const payment = await message("copied", payer);
-  const replies = await Promise.all(Array.from({ length: 10 }, () => payment.send()));
-  await Promise.all(replies.slice(1).map(async (reply) => assert.equal(reply.status, 200, await reply.text())));
-  await paid(payer, "/chat/private/send", replies[0]);
-  assert.equal((await chain.transfers(payer.wallet.address, payee)).length, 1);
-  assert.equal((await contents(bob, chat)).filter((content) => content === "copied").length, 1);
-});
-
-await check("money for one message and five signed for: one is sent, four are rejected", async () => {
-  const payer = clientV2(await chain.wallet(price("/chat/private/send")));
-  const payments = await Promise.all([1, 2, 3, 4, 5].map((number) => message(`overspent ${number}`, payer)));
-  const replies = await Promise.all(payments.map((payment) => payment.send()));
-  const [good, bad] = [replies.filter(({ status }) => status === 200), replies.filter(({ status }) => status !== 200)];
-  for (const reply of bad) await rejected(reply, 402, "payment_refused");
-  assert.equal(good.length, 1);
-  await paid(payer, "/chat/private/send", good[0]);
-  assert.equal(await chain.balance(payer.wallet.address), 0n);
-  assert.equal((await contents(bob, chat)).filter((content) => content.startsWith("overspent")).length, 1);
-});
-
-await chain.atOnce();
 
 await checkFaults(world, { alice, bob, clientV2, call, message, rejected, rich, contents: () => contents(bob, chat) });
 

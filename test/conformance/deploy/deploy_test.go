@@ -192,7 +192,8 @@ func TestCalmTermination(t *testing.T) {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	options, err := cli.NewProjectOptions([]string{"../../../deploy/compose.yaml"}, cli.WithEnv([]string{
-		"PARLEY_DOMAIN=parley.example", "PARLEY_PAYEE=0x209693Bc6afc0C5328bA36FaF03C514EF312287C", "PARLEY_FACILITATOR_URL=https://facilitator.example",
+		"PARLEY_DOMAIN=parley.example", "PARLEY_PAYEE=0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		"PARLEY_FACILITATOR_URL=https://facilitator.example",
 		"PARLEY_RPC_URL=https://rpc.example", "POSTGRES_PASSWORD=play",
 	}))
 	if err != nil {
@@ -204,7 +205,8 @@ func TestCompose(t *testing.T) {
 	}
 	for _, name := range []string{"parley", "migrate"} {
 		service := project.Services[name]
-		if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) || !slices.Equal(service.SecurityOpt, []string{"no-new-privileges:true"}) {
+		if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) ||
+			!slices.Equal(service.SecurityOpt, []string{"no-new-privileges:true"}) {
 			t.Errorf("%s may do too much: %+v", name, service)
 		}
 	}

@@ -1,4 +1,4 @@
-// Follows docs/operations.md, "Debian, in ten minutes", to the letter on a bare Debian: the commands are read from the document. It then
+// Follows docs/install.md, "Debian, in ten minutes", to the letter on a bare Debian: the commands are read from the document. It then
 // pays through Caddy with the official client, upgrades while calls arrive, removes and purges. Needs root; see machine.mjs.
 //
 //   node test/conformance/install/install.mjs bin/install-test bookworm
@@ -20,8 +20,8 @@ const PAYEE = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C";
 
 // steps are the commands of the document, one text for each block.
 function steps() {
-  const document = readFileSync(join(repository, "docs/operations.md"), "utf8");
-  const section = document.split("### Debian, in ten minutes\n")[1].split("\n### ")[0];
+  const document = readFileSync(join(repository, "docs/install.md"), "utf8");
+  const section = document.split("## Debian, in ten minutes\n")[1].split("\n## ")[0];
   const blocks = [...section.matchAll(/^ {3}```sh\n([\s\S]*?)^ {3}```$/gm)].map((match) => match[1].replace(/^ {3}/gm, ""));
   const replaced = new Set();
   const replacements = {
@@ -184,7 +184,7 @@ try {
   });
   ok("the image migrates and serves: as user 65532, with a read-only root, without capabilities");
   const [version, seconds] = [machine.sh("cat /etc/debian_version"), Math.round((Date.now() - begun) / 1000)];
-  console.log(`TABLE|Debian ${suite}|${version}|the install of docs/operations.md with systemd, PostgreSQL and Caddy; upgrade, removal|${seconds}`);
+  console.log(`TABLE|Debian ${suite}|${version}|docs/install.md with systemd, PostgreSQL and Caddy; upgrade, removal|${seconds}`);
 } catch (error) {
   if (machine.leader) console.log(machine.try("journalctl --no-pager --lines 60 --unit parley --unit caddy --output cat").stdout);
   throw error;

@@ -1,6 +1,6 @@
 // Command live runs a program beside a fresh `parley dev`, and ends as that program does.
 //
-//	go run ./test/conformance/live bin/parley node journey.mjs
+//	go run ./test/conformance/live bin/parley node program.mjs
 //
 // The program finds in its environment PARLEY_URL, the server; PARLEY_FACILITATOR, the play-money network, whose GET
 // /accounts lists wallets with their private keys and whose GET /balances/{address} tells what one has; and
@@ -46,10 +46,10 @@ func run(ctx context.Context, parley, program string, arguments []string) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
-	if err := os.Chmod(data, 0o755); err != nil { //nolint:gosec // as root, PostgreSQL runs as another user, who must be able to pass
+	if err := os.Chmod(data, 0o755); err != nil { // as root, PostgreSQL runs as another user, who must be able to pass
 		return err
 	}
-	server := exec.CommandContext(ctx, parley, "dev", "--listen=127.0.0.1:0", "--facilitator-listen=127.0.0.1:0", "--data="+data) //nolint:gosec // named by the caller
+	server := exec.CommandContext(ctx, parley, "dev", "--listen=127.0.0.1:0", "--facilitator-listen=127.0.0.1:0", "--data="+data)
 	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
 	server.WaitDelay = 30 * time.Second
 	var log bytes.Buffer
@@ -77,7 +77,7 @@ func run(ctx context.Context, parley, program string, arguments []string) (err e
 	if err != nil {
 		return err
 	}
-	beside := exec.CommandContext(ctx, program, arguments...) //nolint:gosec // named by the caller
+	beside := exec.CommandContext(ctx, program, arguments...)
 	beside.Stdin, beside.Stdout, beside.Stderr = os.Stdin, os.Stdout, os.Stderr
 	beside.Env = append(os.Environ(), "PARLEY_URL="+url, "PARLEY_FACILITATOR="+facilitator, "PARLEY_PAY_TO="+payTo)
 	return beside.Run()

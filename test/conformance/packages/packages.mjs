@@ -160,7 +160,7 @@ function server({ version }) {
   const program = join(work, name, "parley");
   assert.match(execFileSync(program, ["--version"], { encoding: "utf8" }), /^parley \S+ \(commit /);
   assert.match(execFileSync(program, ["serve", "--help"], { encoding: "utf8" }), /--database-url/);
-  for (const file of ["LICENSE", "docs/operations.md", "deploy/parley.yaml", "deploy/parley.service", "deploy/kubernetes/parley.yaml"])
+  for (const file of ["LICENSE", "docs/install.md", "deploy/parley.yaml", "deploy/parley.service", "deploy/kubernetes/parley.yaml"])
     assert.ok(statSync(join(work, name, file)).size > 0, file);
   const bash = `source ${name}/completion/parley.bash && complete -p parley && COMP_LINE='parley mig' COMP_POINT=10 parley`;
   const completed = execFileSync("bash", ["--norc", "-c", bash], { cwd: work, encoding: "utf8", env: { PATH: `${join(work, name)}:${process.env.PATH}` } });

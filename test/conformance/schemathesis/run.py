@@ -16,13 +16,15 @@ import urllib.request
 
 import yaml
 
-SEED, CASES = 20261121, 10_000
+SEED = 20261121
+CASES = int(os.environ.get("SCHEMATHESIS_CASES", 10_000))
 # Two runs against one server. The first has a fixed number of cases. In the second, Hypothesis stops following links when a repeated
 # request gets another response, because the server has state. schemathesis then starts again within --max-time, so the time is
 # fixed and the number of cases is not.
 RUNS = [
-    ["--phases=examples,coverage,fuzzing", "--max-examples=205"],
-    ["--phases=stateful", "--max-examples=100", "--max-time=45"],
+    # 1,600 cases do not depend on --max-examples; it is for each of the 41 operations.
+    ["--phases=examples,coverage,fuzzing", f"--max-examples={max(1, round((CASES - 1_600) / 41))}"],
+    ["--phases=stateful", "--max-examples=100", f"--max-time={os.environ.get('SCHEMATHESIS_LINKS', 45)}"],
 ]
 
 here = pathlib.Path(__file__).parent

@@ -1,11 +1,10 @@
-// Follows the part of the skill with the commands of the program parley.
+// Follows the part of the skill with the commands of the program parley. The package agent tests their lost responses and kills.
 import { strict as assert } from "node:assert";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { surviveKills, surviveLosses } from "./interrupted.mjs";
 import { runCommands } from "./text.mjs";
 
 const bin = fileURLToPath(new URL("../../../bin", import.meta.url));
@@ -45,7 +44,7 @@ async function checkServer(directory, environment) {
 }
 
 // followCommands returns a line of the table of results.
-export async function followCommands(part, { url, temporary, guide, guideReplies, stranger }) {
+export async function followCommands(part, { temporary, guide, guideReplies, stranger }) {
   const directory = mkdtempSync(join(temporary, "commands-"));
   const environment = environmentOf(join(directory, "home"));
   await furnish(guide);
@@ -60,8 +59,5 @@ export async function followCommands(part, { url, temporary, guide, guideReplies
   };
   const commands = await runCommands(part, { directory, environment, program, between });
   await checkServer(directory, environment);
-  const interrupted = { url, temporary, guide, environmentOf, asPerson };
-  const faults = await surviveLosses(interrupted);
-  const kills = await surviveKills(interrupted);
-  return `TABLE|commands of the skill|-|skills/parley: ${commands} code blocks run, ${faults} faults survived, ${kills}|0`;
+  return `TABLE|commands of the skill|-|skills/parley: ${commands} code blocks run|0`;
 }

@@ -80,7 +80,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if e := rejected.JSON404; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged == nil || *e.Charged {
+	if e := rejected.JSONDefault; e == nil || e.Code != client.ErrorCodeAgentNotFound || e.Charged == nil || *e.Charged {
 		return fmt.Errorf("a message to nobody: %s %s, want agent_not_found, not charged", rejected.Status(), rejected.Body)
 	}
 	return books.close(ctx)
@@ -210,7 +210,8 @@ func (b *books) close(ctx context.Context) error {
 	if b.sum == 0 || after-b.before != b.sum || spent != b.sum {
 		return fmt.Errorf("the payee claimed %d, the payers spent %d, want %d, the sum of the prices", after-b.before, spent, b.sum)
 	}
-	fmt.Printf("client: two agents, a lost API key back, a message read, a refusal; the payee claimed %d atomic units, exactly the prices\n", b.sum)
+	fmt.Printf("client: two agents, a lost API key back, a message read, a refusal; "+
+		"the payee claimed %d atomic units, exactly the prices\n", b.sum)
 	return nil
 }
 

@@ -3,14 +3,18 @@
 package attack
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -27,7 +31,10 @@ const (
 	quarter = 15 * time.Minute
 )
 
-const mePath = "/agent/me"
+const (
+	mePath   = "/agent/me"
+	sendPath = "/chat/private/send"
+)
 
 // sendPrice is the price of all messages of these tests.
 var sendPrice = operations[sendPath].price
@@ -273,4 +280,57 @@ func correctionOf(t testing.TB, r testkit.Reply) (reason string, state x402.Chan
 		}
 	}
 	return required.Error, state, newest
+}
+
+// withdraws lets a payer withdraw on the chain as if the servers had not been able to claim in time. The chain's clock goes forward
+// by the delay.
+func (w *channelWorld) withdraws(p *channelPayer, amount uint64) {
+	w.T.Helper()
+	if err := w.Ledger.InitiateWithdraw(p.signer.Config, amount); err != nil {
+		w.T.Fatal(err)
+	}
+	w.Ledger.Advance(w.delay + time.Second)
+	if _, err := w.Ledger.FinalizeWithdraw(p.signer.Config); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// copyDatabase replaces a database by a copy of another one. Nobody may be connected to either.
+func (w *world) copyDatabase(from, to string) {
+	w.T.Helper()
+	address, err := url.Parse(w.DatabaseURL)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	address.Path = "/postgres"
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	connection, err := pgx.Connect(ctx, address.String())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	defer connection.Close(ctx)
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + to + " WITH (FORCE)", "CREATE DATABASE " + to + " TEMPLATE " + from} {
+		if _, err := connection.Exec(ctx, statement); err != nil {
+			w.T.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// restored runs a function and then restores the database from before it, an hour ago.
+func (w *channelWorld) restored(lost func()) {
+	w.T.Helper()
+	address, err := url.Parse(w.DatabaseURL)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	name := strings.TrimPrefix(address.Path, "/")
+	w.s.kill()
+	w.copyDatabase(name, name+"_backup")
+	w.s.start("")
+	lost()
+	w.s.kill()
+	w.copyDatabase(name+"_backup", name)
+	w.pass(time.Hour)
+	w.s.start("")
 }

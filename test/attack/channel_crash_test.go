@@ -227,3 +227,68 @@ func TestKilledAtEveryStepOfARefund(t *testing.T) {
 		})
 	}
 }
+
+// TestLostResponsesToClaims: the facilitator's responses to claims and payouts are lost before and after it acts, or say nothing certain.
+// Everything is claimed and paid out once.
+func TestLostResponsesToClaims(t *testing.T) {
+	t.Parallel()
+	w := newChannelWorld(t)
+	p := w.payer(w.alice)
+	sum := p.open(w.s, testkit.Dollar, 1)
+	for round, fault := range []fault{dropBefore, dropAfter, respondAfter(200, page), respond(200, pending)} {
+		sum += sendPrice
+		w.s.insist(p.says("to be claimed", sum, 0)).Want(t, "a voucher", 200)
+		claims := w.proxy.count("/settle claim")
+		w.proxy.breakWith(onSettle(fault))
+		w.pass(7 * time.Hour)
+		if !testkit.Eventually(recoveryTime, func() bool { return w.proxy.count("/settle claim") > claims }) {
+			t.Fatal("nothing is claimed")
+		}
+		if round%2 == 1 { // else no later claim makes up for this one
+			sum += sendPrice
+			w.s.insist(p.says("meanwhile", sum, 0)).Want(t, "a voucher meanwhile", 200)
+		}
+		w.proxy.mend()
+		w.s.kill()
+		w.pass(7 * time.Hour)
+		w.s.start("") // a start pays out what was claimed by an earlier life
+		w.paidOut()
+		if claimed := w.Ledger.Channel(p.id).TotalClaimed; claimed != sum {
+			t.Errorf("%d are claimed, want %d", claimed, sum)
+		}
+		w.check()
+	}
+}
+
+// TestVouchersOfALostHour: the payer of a restored database sends its vouchers of the lost hour again, which were claimed meanwhile.
+// Nobody would pay for what they buy now, so they buy nothing.
+func TestVouchersOfALostHour(t *testing.T) {
+	t.Parallel()
+	w := newChannelWorld(t)
+	p := w.payer(w.alice)
+	charged := p.open(w.s, testkit.Dollar, 3)
+	w.s.kill()
+	w.pass(7 * time.Hour)
+	w.s.start("")
+	w.paidOut() // so that the restored database has nothing to claim and does not look at the channel
+	var vouchers []uint64
+	w.restored(func() {
+		for range 5 {
+			charged += sendPrice
+			vouchers = append(vouchers, charged)
+			w.s.pay(p.says("lost, but claimed", charged, 0)).Want(t, "a voucher", 200)
+		}
+		w.s.kill()
+		w.pass(7 * time.Hour)
+		w.s.start("")
+		w.paidOut()
+	})
+	for _, amount := range vouchers {
+		o := p.says("for a voucher that is claimed", amount, 0)
+		w.s.pay(o).WantRefused(t, "a voucher that was claimed", 402)
+		if n := w.messages(o.content); n != 0 {
+			t.Errorf("a voucher that was claimed bought %d messages", n)
+		}
+	}
+	w.s.pay(p.says("the next voucher", charged+sendPrice, 0)).Want(t, "the next voucher", 200)
+}

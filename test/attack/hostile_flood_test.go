@@ -1,0 +1,251 @@
+//go:build attack
+
+package attack
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+const (
+	requestPath = "/register/request_account"
+	listPath    = "/chat/private/messages"
+)
+
+// flooding is an attack by many requests that its attacker has prepared.
+type flooding struct {
+	name    string
+	workers int // at the same time
+	orders  func(x *trial) []order
+	empty   bool // the payments are good, and the wallets have no money
+	free    bool // 200 is right
+	limited bool // the attacker must be told to wait
+}
+
+var floodings = []flooding{
+	{name: "bodies of 240 KB with an error in each element", workers: 8, orders: func(*trial) []order { return wrongBodies() }},
+	{name: "empty wallets send 16,384 characters of four bytes", workers: 8, empty: true, orders: func(x *trial) []order {
+		sender, to := x.s.agent("sender"), x.s.agent("recipient")
+		body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, to.id, wide(0))
+		return prepared(5_000, func(int) order { return forged(testkit.NewKey(), sender.key, sendPath, body) })
+	}},
+	{name: "24 unpaid reads of a page of 16 MB", workers: 24, empty: true, orders: func(x *trial) []order {
+		reader, chat := x.wideChat()
+		return prepared(5_000, func(int) order { return forged(testkit.NewKey(), reader.key, listPath, pageOf(chat)) })
+	}},
+	{name: "one paid page, repeated by 24", workers: 24, free: true, orders: func(x *trial) []order {
+		reader, chat := x.wideChat()
+		return []order{forged(reader.wallet, reader.key, listPath, pageOf(chat))}
+	}},
+	// The expression takes the matcher long and finds nothing in a chat of long messages.
+	{name: "one paid search, repeated by 24", workers: 24, free: true, orders: func(x *trial) []order {
+		reader, chat := x.wideChat()
+		return []order{forged(reader.wallet, reader.key, searchPath, fmt.Sprintf(`{"chat_id":%q,"query":"(\\w?){100}[z]{3}|(x|xx)*(y|yy)*[q]{2}"}`, chat))}
+	}},
+	{name: "empty wallets ask for usernames", workers: 8, empty: true, orders: func(*trial) []order {
+		return prepared(10_000, func(i int) order {
+			return forged(testkit.NewKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"flood_%d"}`, i))
+		})
+	}},
+	{name: "price inquiries that claim to come from elsewhere", workers: 8, limited: true, orders: func(*trial) []order {
+		orders := make([]order, 1000)
+		for i := range orders {
+			claimed := fmt.Sprintf("198.51.%d.%d", i/250, i%250)
+			orders[i] = order{operation: operations[sendPath], headers: []string{"X-Forwarded-For", claimed, "Forwarded", "for=" + claimed,
+				"X-Real-Ip", claimed, "Cf-Connecting-Ip", claimed, "True-Client-Ip", claimed}}
+		}
+		return orders
+	}},
+	{name: "free operations", workers: 8, free: true, limited: true, orders: func(*trial) (orders []order) {
+		for _, path := range []string{"/", "/health", "/skill", "/openapi.json", "/openapi.yaml", "/llms.txt", "/skill.md", "/.well-known/agent-card.json", "/nowhere"} {
+			orders = append(orders, order{operation: operation{method: http.MethodGet, path: path}})
+		}
+		return orders
+	}},
+	{name: "wrong API keys", workers: 8, limited: true, orders: func(x *trial) []order {
+		keyed := x.s.agent("keyed")
+		return prepared(5_000, func(i int) order {
+			key := testkit.UnknownKey(i) // its checksum is right
+			if i%2 == 0 {
+				key = keyed.key[:20] + string(rune('A'+i%26)) + keyed.key[21:]
+			}
+			return forged(testkit.NewKey(), key, mePath, "")
+		})
+	}},
+	{name: "a recent payer is named", workers: 8, orders: func(x *trial) []order {
+		payer := x.s.agent("recent")
+		return prepared(2_000, func(i int) order {
+			return forged(payer.wallet, testkit.UnknownKey(i), mePath, "", func(p *x402.PaymentPayload) { p.Payload.Signature = "0x" + strings.Repeat("11", 65) })
+		})
+	}},
+	// Each may be a smart wallet's, which only the chain knows.
+	{name: "junk signatures of 65 bytes", workers: 8, orders: func(*trial) []order {
+		return prepared(10_000, func(i int) order { return junkSigned(rand.New(rand.NewPCG(11, uint64(i)))) }) //nolint:gosec // no secret
+	}},
+}
+
+// TestHostileFloods: whatever an attacker sends without paying, or having paid once, honest callers do not wait for it, and it takes neither
+// much memory nor many calls of the facilitator and of the chain's endpoint.
+func TestHostileFloods(t *testing.T) {
+	x := newTrial(t)
+	for _, f := range floodings {
+		t.Run(f.name, func(t *testing.T) {
+			x.moveOn(t)
+			registrations := x.Count("SELECT count(*) FROM registrations")
+			orders := f.orders(x)
+			attacker := x.attacker()
+			attacker.paying = f.free
+			began := time.Now()
+			x.measure(f.name, func(ctx context.Context) {
+				flood(ctx, f.workers, 20_000, func(ctx context.Context, worker, round int) {
+					r, err := attacker.send(ctx, x.s, orders[(worker+f.workers*round)%len(orders)])
+					switch {
+					case err != nil || ctx.Err() != nil:
+					case r.Status == http.StatusOK && !f.free:
+						x.complain("not paid for", "%.300v", r)
+					case r.Status == http.StatusTooManyRequests && (r.Code != "rate_limited" || r.Charged || r.Header.Get("Retry-After") == ""):
+						x.complain("a 429", "%v %v, want rate_limited with Retry-After, not charged", r, r.Header)
+					}
+				})
+			})
+			if f.limited && x.tally.status(http.StatusTooManyRequests) == 0 {
+				t.Errorf("nobody limited %s", x.tally)
+			}
+			if f.empty {
+				x.leftNothing(orders)
+			}
+			if n := x.Count("SELECT count(*) FROM registrations") - registrations; n > 0 {
+				t.Errorf("%d registrations are left", n)
+			}
+			// What one address may cause is a burst, and then a hundred a second.
+			if most := 2000 + int(100*time.Since(began).Seconds()); x.chain > most {
+				t.Errorf("%d calls of the chain's endpoint, want at most %d", x.chain, most)
+			}
+			x.check()
+		})
+	}
+}
+
+// leftNothing checks that payments of empty wallets were not sent to /settle and left no row.
+func (x *trial) leftNothing(orders []order) {
+	x.t.Helper()
+	wallets := make([]string, len(orders))
+	for i, o := range orders {
+		wallets[i] = strings.ToLower(o.payment.Payload.Authorization.From)
+	}
+	if n := x.watch.settlesOf(wallets...); n > 0 {
+		x.t.Errorf("%d of %d empty wallets' payments were sent to /settle, want none", n, len(wallets))
+	}
+	if n := x.Count("SELECT count(*) FROM payments WHERE payer = ANY($1)", wallets); n > 0 {
+		x.t.Errorf("%d rows of payments are left of %d empty wallets, want none", n, len(wallets))
+	}
+}
+
+// wide is a message as long as the contract allows, of characters of four bytes.
+func wide(number int) string { return fmt.Sprintf("%08d", number) + strings.Repeat("𝕏", 16_384-8) }
+
+func pageOf(chat string) string { return fmt.Sprintf(`{"chat_id":%q,"n":250}`, chat) }
+
+// wideChat is a chat of 250 messages as long as the contract allows. All attacks share it.
+func (x *trial) wideChat() (reader *agent, chat string) {
+	x.t.Helper()
+	if x.reader == nil {
+		x.reader, x.chat = x.largeChat(250, wide)
+	}
+	return x.reader, x.chat
+}
+
+// largeChat makes a chat of n messages.
+func (x *trial) largeChat(n int, content func(number int) string) (reader *agent, chat string) {
+	x.t.Helper()
+	reader, writer := x.s.agent("large_reader"), x.s.agent("large_writer")
+	paying := newCaller("127.0.0.9", nil)
+	for number := range n {
+		text := content(number)
+		x.mu.Lock()
+		x.contents[text] = true
+		x.mu.Unlock()
+		raw, err := json.Marshal(map[string]any{"recipient_agent_id": reader.id, "content": text})
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		r, err := paying.send(x.t.Context(), x.s, forged(writer.wallet, writer.key, sendPath, string(raw)))
+		if err != nil || r.Status != http.StatusOK {
+			x.t.Fatalf("message %d: %.300v %v", number, r, err)
+		}
+		chat = r.Text("chat_id")
+	}
+	return reader, chat
+}
+
+// wrongBodies are long bodies with many errors. They name a payment: without one, long bodies are not read.
+func wrongBodies() (orders []order) {
+	const size = 240_000
+	elements := func(element string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(element+",", size/(len(element)+1)), ",") + "]"
+	}
+	var fields strings.Builder
+	for n := 0; fields.Len() < size-20; n++ {
+		fmt.Fprintf(&fields, `,"f%d":0`, n)
+	}
+	bodies := []string{
+		"{" + fields.String()[1:] + "}", fmt.Sprintf(`{"%s":0}`, strings.Repeat("x", size)), elements("0"), strings.Repeat("\xff", size),
+		fmt.Sprintf(`{"content":%q}`, strings.Repeat("\x01", size/7)), `{"page":` + strings.Repeat("9", size) + `}`,
+		strings.Repeat("[", size/2) + strings.Repeat("]", size/2), strings.Repeat(`{"a":`, size/6) + "0" + strings.Repeat("}", size/6),
+	}
+	for _, field := range []string{"initial_member_ids", "content"} {
+		for _, element := range []string{`""`, "0", "null", `"agent_x"`, "[]", "{}"} {
+			bodies = append(bodies, fmt.Sprintf(`{%q:%s}`, field, elements(element)))
+		}
+	}
+	for _, path := range []string{"/chat/group/create", sendPath} {
+		for _, body := range bodies {
+			orders = append(orders, order{operation: operations[path], body: body, header: "x"})
+		}
+	}
+	return orders
+}
+
+// junkSigned is an order whose signature no key made.
+func junkSigned(random *rand.Rand) order {
+	return forged(testkit.NewKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"junk_%d"}`, random.Uint32()), func(p *x402.PaymentPayload) {
+		p.Payload.Authorization.From = testkit.Address(testkit.NewKey())
+		signature := make([]byte, 65)
+		for i := range signature {
+			signature[i] = byte(random.Uint32())
+		}
+		signature[0], signature[32], signature[64] = 1, 1, 27 // within the curve's order, low s
+		p.Payload.Signature = "0x" + hex.EncodeToString(signature)
+	})
+}
+
+// forged is an order that is good for six minutes and not noted as a secret: attacks make thousands.
+func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x402.PaymentPayload)) order {
+	o := order{operation: operations[path], body: body}
+	var err error
+	o.payment, err = x402.Sign(context.Background(), x402.NewKeySigner(wallet), testkit.Offer(o.price).Accepts[0], nil, nil, time.Now().Add(5*time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	for _, change := range changes {
+		change(o.payment)
+	}
+	if o.header, err = x402.EncodePaymentPayload(o.payment); err != nil {
+		panic(err)
+	}
+	if key != "" {
+		o.headers = []string{"X-API-KEY", key}
+	}
+	return o
+}
