@@ -133,7 +133,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 }
 
 // callAlone makes a call while no other process makes the same one. So the second of them finds the response of a first one that died.
-func (a *Agent) callAlone(ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64) (result *Result, err error) {
+func (a *Agent) callAlone(
+	ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64,
+) (result *Result, err error) {
 	err = a.ledger.alone(ctx, of.Request, func() error {
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err

@@ -38,7 +38,8 @@ func (l *Ledger) Ask(ctx context.Context, operation, peer, request string, price
 		if asked, err = l.findApproval(ctx, tx, request); err != nil || asked != nil {
 			return err
 		}
-		asked = &Approval{ID: strings.ToLower(rand.Text()[:6]), Operation: operation, Peer: peer, Request: request, Price: price, AskedAt: l.now().UTC()}
+		asked = &Approval{ID: strings.ToLower(rand.Text()[:6]), Operation: operation, Peer: peer, Request: request, Price: price,
+			AskedAt: l.now().UTC()}
 		return saveApproval(ctx, tx, asked)
 	})
 	return asked, err
@@ -86,13 +87,15 @@ func (l *Ledger) approved(ctx context.Context, tx *sql.Tx, of intent, price, amo
 	}
 	taken, _, err := approvedAmount(ctx, tx, approval.ID)
 	good := !approval.GivenAt.IsZero() && l.now().Before(approval.GivenAt.Add(approvalTime))
-	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price && taken+amount <= approval.Price, err
+	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price &&
+		taken+amount <= approval.Price, err
 }
 
 // approvedAmount returns what can be taken with an approval, and whether a payment has used it.
 func approvedAmount(ctx context.Context, tx *sql.Tx, id string) (amount uint64, used bool, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT coalesce(sum(amount), 0), count(*) > 0 FROM payments WHERE approval = ? AND approval <> '' AND NOT released", id).
-		Scan(&amount, &used)
+	err = tx.QueryRowContext(ctx, `
+		SELECT coalesce(sum(amount), 0), count(*) > 0 FROM payments
+		WHERE approval = ? AND approval <> '' AND NOT released`, id).Scan(&amount, &used)
 	return amount, used, err
 }
 

@@ -65,7 +65,8 @@ func runChild(folder, key, group string) error {
 		if err := orders.Decode(&content); err != nil {
 			return nil //nolint:nilerr // the test has ended
 		}
-		result, err := a.Call(ctx, "sendGroupMessage", map[string]any{"chat_id": group, "content": content}, agent.CallOptions{Patience: 2 * time.Second})
+		result, err := a.Call(ctx, "sendGroupMessage", map[string]any{"chat_id": group, "content": content},
+			agent.CallOptions{Patience: 2 * time.Second})
 		made := reply{Done: err == nil}
 		if err != nil {
 			_, made.Refused = errors.AsType[*agent.RefusedError](err)

@@ -80,7 +80,8 @@ func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r cli
 	counts := max(last, micros(at))
 	if _, err := tx.ExecContext(ctx, `
 		INSERT INTO calls (id, at, operation, peer, request, approval) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE cost = 0`, r.ID, counts, of.Operation, of.Peer, of.Request, of.Approval); err != nil {
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE cost = 0`,
+		r.ID, counts, of.Operation, of.Peer, of.Request, of.Approval); err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `

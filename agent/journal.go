@@ -39,7 +39,8 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `
 			INSERT INTO calls (id, at, operation, peer, request, approval, signed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-			ON CONFLICT (id) DO UPDATE SET operation = ?3, peer = ?4, request = ?5, approval = ?6, signed = ?7, status = NULL, charged = 0, again = 0`,
+			ON CONFLICT (id) DO UPDATE SET
+				operation = ?3, peer = ?4, request = ?5, approval = ?6, signed = ?7, status = NULL, charged = 0, again = 0`,
 			payment.ID, micros(l.now()), of.Operation, of.Peer, of.Request, of.Approval, string(content)); err != nil {
 			return err
 		}

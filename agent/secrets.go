@@ -49,7 +49,8 @@ func OpenSecrets(place, folder string, passphrase func() (string, error)) (Secre
 	case PlaceFile:
 		return &secretFile{path: filepath.Join(folder, "secrets.json")}, nil
 	}
-	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted, PlaceFile)
+	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted,
+		PlaceFile)
 }
 
 // HasKeyring tries whether a secret can be kept in the operating system's keyring.

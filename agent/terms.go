@@ -31,7 +31,8 @@ type pins struct {
 type TermsError struct{ What, Agreed, Asked string }
 
 func (e *TermsError) Error() string {
-	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. If the change is right, a person can accept it with: parley prices --accept",
+	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. "+
+		"If the change is right, a person can accept it with: parley prices --accept",
 		e.What, e.Agreed, e.Asked)
 }
 
@@ -62,7 +63,8 @@ func (t *terms) lock() (unlock func()) {
 	return t.mu.Unlock
 }
 
-// read takes over the setting. Terms of another network need a new process: it reads another blockchain, and other recipients may be allowed.
+// read takes over the setting. Terms of another network need a new process: it reads another blockchain, and other recipients may be
+// allowed.
 func (t *terms) read(text string, err error) {
 	var read pins
 	if err == nil {

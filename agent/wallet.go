@@ -57,7 +57,8 @@ func Open(settings Settings) (*Agent, error) {
 	if err := agreed.usable(); err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
-	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain, address: settings.Signer.Address()}
+	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
+		address: settings.Signer.Address()}
 	ledger.keep, ledger.chain = a.keepSecrets, settings.Chain
 	ledger.network = func() string { return agreed.agreed().Network }
 	transport := settings.Transport
