@@ -49,6 +49,7 @@ var licenses = []struct {
 	}, false},
 	{"CC0-1.0", []string{"cc0 1.0 universal", "the laws of most jurisdictions throughout the world automatically confer"}, false},
 	{"public domain", []string{"all these files have been put into the public domain. you can do whatever you want with these files"}, false},
+	{"public domain", []string{"all of the code and documentation in sqlite has been dedicated to the public domain by the authors"}, false},
 	{"ISC", []string{
 		"permission to use, copy, modify, and", "distribute this software for any purpose with or without fee is hereby granted",
 	}, false},
