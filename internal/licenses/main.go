@@ -102,8 +102,12 @@ func list(ctx context.Context, environment []string, arguments ...string) (map[s
 	}
 }
 
-// licenseFiles returns the licence files in a folder: LICENSE, COPYING and similar names.
-func licenseFiles(dir string) []string { return files(dir, "LICENSE", "LICENCE", "COPYING") }
+// licenseFiles returns the licence files in a folder: LICENSE, COPYING and similar names. LICENSE-LOGO is of a picture, which no program
+// links.
+func licenseFiles(dir string) []string {
+	found := files(dir, "LICENSE", "LICENCE", "COPYING")
+	return slices.DeleteFunc(found, func(file string) bool { return filepath.Base(file) == "LICENSE-LOGO" })
+}
 
 // files returns the files in a folder, except Go files, whose names start with one of beginnings in any case.
 func files(dir string, beginnings ...string) []string {
