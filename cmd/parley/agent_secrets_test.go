@@ -77,11 +77,7 @@ func everyCommand(u *user) {
 	} {
 		u.try(strings.Fields(line)...)
 		if line == "wallet freeze --json" { // a person ends it
-			frozen, err := filepath.Glob(filepath.Join(u.home, "wallets", "*", "frozen"))
-			if err != nil || len(frozen) != 1 {
-				u.t.Fatalf("frozen: %v, %v", frozen, err)
-			}
-			_ = os.Remove(frozen[0])
+			u.unfreeze()
 		}
 	}
 	u.run("profile")
@@ -172,21 +168,16 @@ func interrupted(t *testing.T, w *secretWitness, alice *user) {
 	w.mu.Lock()
 	w.onPaid = nil
 	w.mu.Unlock()
-	files, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("the open payments are %v, %v", files, err)
+	if open := alice.openPayments(); len(open) != 1 || !strings.Contains(open[0], payment) {
+		t.Errorf("%d payments are open, want the one that was sent", len(open))
 	}
-	content, err := os.ReadFile(files[0])
-	if err != nil || !strings.Contains(string(content), payment) {
-		t.Errorf("the payment is not in the journal: %v", err)
-	}
-	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the payment in the journal: %v, %v, want the mode 0600", info.Mode(), err)
+	if info, err := os.Stat(alice.walletFile()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the wallet's file: %v, %v, want the mode 0600", info.Mode(), err)
 	}
 	secrets, _ := w.known()
 	alice.hides(secrets)
 	alice.run("send", "bob", "interrupted")
-	if left, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json")); err != nil || len(left) > 0 {
-		t.Errorf("after the next run the open payments are %v, %v", left, err)
+	if left := alice.openPayments(); len(left) > 0 {
+		t.Errorf("after the next run %d payments are open", len(left))
 	}
 }
