@@ -245,7 +245,8 @@ func wholeNumber(member any) (uint64, bool) {
 func MatchBatch(offers []PaymentRequirements, payment *BatchPayment) (PaymentRequirements, bool) {
 	accepted := payment.Accepted
 	i := slices.IndexFunc(offers, func(offer PaymentRequirements) bool {
-		if offer.Scheme != SchemeBatch || accepted.Scheme != SchemeBatch || offer.Network != accepted.Network || offer.Amount != accepted.Amount ||
+		if offer.Scheme != SchemeBatch || accepted.Scheme != SchemeBatch || offer.Network != accepted.Network ||
+			offer.Amount != accepted.Amount ||
 			!strings.EqualFold(offer.Asset, accepted.Asset) || !strings.EqualFold(offer.PayTo, accepted.PayTo) {
 			return false
 		}

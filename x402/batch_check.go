@@ -23,9 +23,9 @@ type batchChain struct {
 func NewBatchChecker(networks ...Network) (BatchChecker, error) {
 	chains := make(map[string]batchChain, len(networks))
 	for _, network := range networks {
-		token, err := NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
+		token, err := network.domain()
 		if err != nil {
-			return BatchChecker{}, fmt.Errorf("network %s: %w", network.ID, err)
+			return BatchChecker{}, err
 		}
 		chains[network.ID] = batchChain{NewBatchDomain(network.ChainID), token}
 	}
@@ -91,8 +91,9 @@ func (c BatchChecker) check(offer PaymentRequirements, payment *BatchPayment, no
 		return BatchChecked{}, invalid(ReasonInvalidPayload, "%s", err)
 	}
 	if !strings.EqualFold(id, payload.Voucher.ChannelID) {
-		return BatchChecked{}, invalid(ReasonBatchChannelID, "voucher.channelId is not the id of channelConfig, which is %s: the EIP-712 digest of "+
-			"channelConfig in the domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}", id,
+		return BatchChecked{}, invalid(ReasonBatchChannelID,
+			"voucher.channelId is not the id of channelConfig, which is %s: the EIP-712 digest of channelConfig in "+
+				"the domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}", id,
 			chain.channels.domain.Name, chain.channels.domain.Version, chain.channels.domain.ChainID, BatchSettlementContract)
 	}
 	if err := chain.channels.VerifyVoucher(payload.Voucher, payload.ChannelConfig.PayerAuthorizer); err != nil {
@@ -103,8 +104,8 @@ func (c BatchChecker) check(offer PaymentRequirements, payment *BatchPayment, no
 		Payer: strings.ToLower(payload.ChannelConfig.Payer), PayerAuthorizer: strings.ToLower(payload.ChannelConfig.PayerAuthorizer),
 	}
 	if checked.Max, ok = channelAmount(payload.Voucher.MaxClaimableAmount); !ok {
-		return BatchChecked{}, invalid(ReasonBatchExceedsBalance, "voucher.maxClaimableAmount is above 2^63-1, the largest amount that this server "+
-			"accepts")
+		return BatchChecked{}, invalid(ReasonBatchExceedsBalance,
+			"voucher.maxClaimableAmount is above 2^63-1, the largest amount that this server accepts")
 	}
 	if checked.Refund, err = refundAmount(payload); err != nil {
 		return BatchChecked{}, err
@@ -122,16 +123,18 @@ func checkTermsOf(config ChannelConfig, offer PaymentRequirements, terms Channel
 		return invalid(ReasonBatchReceiver, "channelConfig.receiver is %s, but the payee is %s: open a channel to the offer's payTo",
 			config.Receiver, offer.PayTo)
 	case !strings.EqualFold(config.ReceiverAuthorizer, terms.ReceiverAuthorizer):
-		return invalid(ReasonBatchReceiverAuthorizer, "channelConfig.receiverAuthorizer is %s, but the offer's extra.receiverAuthorizer is %s: open a channel "+
-			"with it", config.ReceiverAuthorizer, terms.ReceiverAuthorizer)
+		return invalid(ReasonBatchReceiverAuthorizer, "channelConfig.receiverAuthorizer is %s, but the offer's extra.receiverAuthorizer is %s: "+
+			"open a channel with it", config.ReceiverAuthorizer, terms.ReceiverAuthorizer)
 	case !strings.EqualFold(config.Token, offer.Asset):
-		return invalid(ReasonBatchToken, "channelConfig.token is %s, but the offer's asset is %s: open a channel with it", config.Token, offer.Asset)
+		return invalid(ReasonBatchToken, "channelConfig.token is %s, but the offer's asset is %s: open a channel with it", config.Token,
+			offer.Asset)
 	case config.WithdrawDelay != terms.WithdrawDelay:
 		return invalid(ReasonBatchWithdrawDelay, "channelConfig.withdrawDelay is %d, but the offer's extra.withdrawDelay is %d seconds: open a "+
 			"channel with it", config.WithdrawDelay, terms.WithdrawDelay)
 	case config.PayerAuthorizer == zeroAddress:
-		return invalid(ReasonBatchVoucherSignature, "channelConfig.payerAuthorizer is the zero address, but this server takes only vouchers that a private key "+
-			"signs: set payerAuthorizer to the address of a key, which may differ from payer (voucherSigner in the official client)")
+		return invalid(ReasonBatchVoucherSignature, "channelConfig.payerAuthorizer is the zero address, but this server takes only vouchers "+
+			"that a private key signs: set payerAuthorizer to the address of a key, which may differ from payer (voucherSigner in the official "+
+			"client)")
 	}
 	return nil
 }
@@ -143,8 +146,8 @@ func refundAmount(payload BatchPayload) (uint64, error) {
 	}
 	amount, ok := channelAmount(payload.Amount)
 	if !ok || amount == 0 {
-		return 0, invalid(ReasonBatchRefundAmountInvalid, "amount must be from 1 to 2^63-1 atomic units; leave it out to refund everything that is "+
-			"not charged")
+		return 0, invalid(ReasonBatchRefundAmountInvalid,
+			"amount must be from 1 to 2^63-1 atomic units; leave it out to refund everything that is not charged")
 	}
 	return amount, nil
 }
@@ -167,9 +170,10 @@ func (d Domain) checkDeposit(checked BatchChecked, payload BatchPayload, now tim
 			return BatchChecked{}, invalid(ReasonInvalidPayload, "%s", err)
 		}
 		if signer, err := recoverStrict(digest, signed.Signature); err != nil || signer != checked.Payer {
-			return BatchChecked{}, invalid(ReasonBatchDepositSignature, "the deposit's signature is not by channelConfig.payer %s: sign ReceiveWithAuthorization "+
-				"with its key, in the EIP-712 domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}, with to %s, value deposit.amount and nonce "+
-				"keccak256(abi.encode(channelId, salt)) = %s", payload.ChannelConfig.Payer, d.Name, d.Version, d.ChainID, d.VerifyingContract,
+			return BatchChecked{}, invalid(ReasonBatchDepositSignature,
+				"the deposit's signature is not by channelConfig.payer %s: sign ReceiveWithAuthorization with its key, in the EIP-712 domain {name: "+
+					"%q, version: %q, chainId: %d, verifyingContract: %s}, with to %s, value deposit.amount and nonce keccak256(abi.encode(channelId, "+
+					"salt)) = %s", payload.ChannelConfig.Payer, d.Name, d.Version, d.ChainID, d.VerifyingContract,
 				DepositCollectorContract, checked.DepositNonce)
 		}
 	}
@@ -205,14 +209,15 @@ func (c BatchChecked) Fits(sums ChannelSums, price uint64) error {
 	due, available := sums.Charged+price, sums.Balance+c.Deposit
 	switch {
 	case c.Max < sums.TotalClaimed || c.Max == sums.TotalClaimed && c.Type != BatchRefund:
-		return invalid(ReasonBatchBelowClaimed, "voucher.maxClaimableAmount is %d, but %d was claimed from the channel already: sign a voucher for %d",
+		return invalid(ReasonBatchBelowClaimed, "voucher.maxClaimableAmount is %d, but %d was claimed from the channel already: sign a "+
+			"voucher for %d",
 			c.Max, sums.TotalClaimed, due)
 	case c.Max != due:
-		return invalid(ReasonBatchCumulativeMismatch, "voucher.maxClaimableAmount is %d, but the channel was charged %d and this request costs %d: sign a "+
-			"voucher for exactly %d; nothing was charged", c.Max, sums.Charged, price, due)
+		return invalid(ReasonBatchCumulativeMismatch, "voucher.maxClaimableAmount is %d, but the channel was charged %d and this request costs "+
+			"%d: sign a voucher for exactly %d; nothing was charged", c.Max, sums.Charged, price, due)
 	case c.Max > available:
-		return invalid(ReasonBatchExceedsBalance, "voucher.maxClaimableAmount is %d, but the channel has only %d, of which %d is charged: send a payment of "+
-			"type \"deposit\" with at least %d", c.Max, available, sums.Charged, c.Max-available)
+		return invalid(ReasonBatchExceedsBalance, "voucher.maxClaimableAmount is %d, but the channel has only %d, of which %d is charged: send "+
+			"a payment of type \"deposit\" with at least %d", c.Max, available, sums.Charged, c.Max-available)
 	}
 	return nil
 }

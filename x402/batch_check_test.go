@@ -86,21 +86,29 @@ func TestBatchCheck(t *testing.T) {
 		{"another token", "", func(p *BatchPayload) { p.ChannelConfig.Token = batchPayer }, ReasonBatchToken},
 		{"a shorter delay", "", func(p *BatchPayload) { p.ChannelConfig.WithdrawDelay = 900 }, ReasonBatchWithdrawDelay},
 		{"a longer delay", "", func(p *BatchPayload) { p.ChannelConfig.WithdrawDelay++ }, ReasonBatchWithdrawDelay},
-		{"a smart wallet signs the vouchers", "", func(p *BatchPayload) { p.ChannelConfig.PayerAuthorizer = zeroAddress }, ReasonBatchVoucherSignature},
+		{"a smart wallet signs the vouchers", "", func(p *BatchPayload) { p.ChannelConfig.PayerAuthorizer = zeroAddress },
+			ReasonBatchVoucherSignature},
 		{"the id of another channel", "", func(p *BatchPayload) { p.Voucher.ChannelID = other }, ReasonBatchChannelID},
-		{"the id on another chain", "", func(p *BatchPayload) { p.Voucher.ChannelID, _ = NewBatchDomain(8453).ChannelID(p.ChannelConfig) }, ReasonBatchChannelID},
+		{"the id on another chain", "", func(p *BatchPayload) { p.Voucher.ChannelID, _ = NewBatchDomain(8453).ChannelID(p.ChannelConfig) },
+			ReasonBatchChannelID},
 		{"another's signature", "", func(p *BatchPayload) { p.ChannelConfig.PayerAuthorizer = batchReceiver }, ReasonBatchVoucherSignature},
-		{"a signature for another amount", "", func(p *BatchPayload) { p.Voucher.Signature = batchSignature; p.Voucher.MaxClaimableAmount = "1001" }, ReasonBatchVoucherSignature},
+		{"a signature for another amount", "", func(p *BatchPayload) {
+			p.Voucher.Signature, p.Voucher.MaxClaimableAmount = batchSignature, "1001"
+		}, ReasonBatchVoucherSignature},
 		{"a signature with a high s", "", func(p *BatchPayload) { p.Voucher.Signature = highS(batchSignature) }, ReasonBatchVoucherSignature},
 		{"a signature of 64 bytes", "", func(p *BatchPayload) { p.Voucher.Signature = batchSignature[:130] }, ReasonBatchVoucherSignature},
 		{"a signature with v 0", "", func(p *BatchPayload) { p.Voucher.Signature = batchSignature[:130] + "00" }, ReasonBatchVoucherSignature},
-		{"more than a ledger holds", "", func(p *BatchPayload) { p.Voucher.MaxClaimableAmount = "9223372036854775808" }, ReasonBatchExceedsBalance},
+		{"more than a ledger holds", "", func(p *BatchPayload) { p.Voucher.MaxClaimableAmount = "9223372036854775808" },
+			ReasonBatchExceedsBalance},
 		{"a deposit of nothing", "0", nil, ReasonInvalidPayload},
 		{"a deposit that a ledger cannot hold", "9223372036854775808", nil, ReasonInvalidPayload},
-		{"a deposit signed by another", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.Signature = batchSignature }, ReasonBatchDepositSignature},
+		{"a deposit signed by another", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.Signature = batchSignature },
+			ReasonBatchDepositSignature},
 		{"an expired deposit", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.ValidBefore = "1900000010" }, ReasonBatchValidBefore},
-		{"a deposit valid for days", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.ValidBefore = "1990000000" }, ReasonBatchValidBefore},
-		{"a deposit of tomorrow", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.ValidAfter = "1900000001" }, ReasonBatchValidAfter},
+		{"a deposit valid for days", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.ValidBefore = "1990000000" },
+			ReasonBatchValidBefore},
+		{"a deposit of tomorrow", "5", func(p *BatchPayload) { p.Deposit.Authorization.ERC3009.ValidAfter = "1900000001" },
+			ReasonBatchValidAfter},
 		{"a refund of nothing", "", func(p *BatchPayload) { p.Type, p.Amount = BatchRefund, "0" }, ReasonBatchRefundAmountInvalid},
 		{"a refund of some", "", func(p *BatchPayload) { p.Type, p.Amount = BatchRefund, "7" }, ""},
 	} {
@@ -126,8 +134,10 @@ func TestBatchCheckFacts(t *testing.T) {
 	offer, checker, now := batchOffer(t), newBatchChecker(t), time.Unix(1_900_000_000, 0)
 	deposit := signedBatch(t, offer, "100000", nil)
 	want := BatchChecked{
-		Type: "deposit", ChannelID: batchID, Payer: strings.ToLower(batchPayer), PayerAuthorizer: strings.ToLower(batchPayer), Max: 1000, Deposit: 100_000,
-		DepositNonce: "0x7b31d990ae936b826fd3f91df48a78fcc2be14268ea91623e587b3e36ab9f7e4", ValidBefore: time.Unix(1_900_000_060, 0).UTC(), Conclusive: true,
+		Type: "deposit", ChannelID: batchID, Payer: strings.ToLower(batchPayer), PayerAuthorizer: strings.ToLower(batchPayer), Max: 1000,
+		Deposit:      100_000,
+		DepositNonce: "0x7b31d990ae936b826fd3f91df48a78fcc2be14268ea91623e587b3e36ab9f7e4", ValidBefore: time.Unix(1_900_000_060, 0).UTC(),
+		Conclusive: true,
 	}
 	got, err := checker.Check(offer, deposit, now)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -148,7 +158,8 @@ func TestBatchCheckFacts(t *testing.T) {
 	for name, change := range map[string]func(r *PaymentRequirements){
 		"network": func(r *PaymentRequirements) { r.Network = "eip155:1" }, "scheme": func(r *PaymentRequirements) { r.Scheme = SchemeExact },
 		"asset": func(r *PaymentRequirements) { r.Asset = batchPayer }, "token name": func(r *PaymentRequirements) { r.Extra["name"] = "x" },
-		"delay": func(r *PaymentRequirements) { r.Extra["withdrawDelay"] = 10 }, "authorizer": func(r *PaymentRequirements) { delete(r.Extra, "receiverAuthorizer") },
+		"delay":      func(r *PaymentRequirements) { r.Extra["withdrawDelay"] = 10 },
+		"authorizer": func(r *PaymentRequirements) { delete(r.Extra, "receiverAuthorizer") },
 	} {
 		foreign := batchOffer(t)
 		change(&foreign)
@@ -227,7 +238,8 @@ func TestFits(t *testing.T) {
 		{"a refund when all is claimed", BatchChecked{Type: BatchRefund, Max: 2000}, ChannelSums{2000, 10_000, 2000}, ""},
 		{"a refund with a price", BatchChecked{Type: BatchRefund, Max: 4000}, sums, ReasonBatchCumulativeMismatch},
 		{"a refund below the claim", BatchChecked{Type: BatchRefund, Max: 1999}, sums, ReasonBatchBelowClaimed},
-		{"the largest amounts", BatchChecked{Type: BatchDeposit, Max: MaxChannelAmount, Deposit: MaxChannelAmount}, ChannelSums{MaxChannelAmount - 1000, MaxChannelAmount, 0}, ""},
+		{"the largest amounts", BatchChecked{Type: BatchDeposit, Max: MaxChannelAmount, Deposit: MaxChannelAmount},
+			ChannelSums{MaxChannelAmount - 1000, MaxChannelAmount, 0}, ""},
 	} {
 		err := row.checked.Fits(row.sums, 1000)
 		bad, _ := errors.AsType[*Invalid](err)
@@ -247,7 +259,8 @@ func TestCorrective(t *testing.T) {
 	if diff := cmp.Diff(before, offers[1].Extra); diff != "" {
 		t.Errorf("the server's own offer changed (-before +after):\n%s", diff)
 	}
-	header, err := EncodePaymentRequired(&PaymentRequired{X402Version: 2, Error: ReasonBatchCumulativeMismatch, Resource: ResourceInfo{URL: "https://x"}, Accepts: corrected})
+	header, err := EncodePaymentRequired(&PaymentRequired{X402Version: 2, Error: ReasonBatchCumulativeMismatch,
+		Resource: ResourceInfo{URL: "https://x"}, Accepts: corrected})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,13 +45,3 @@ const (
 	ReasonBatchChannelBusy         = "invalid_batch_settlement_evm_channel_busy"
 	ReasonBatchRefundAmountInvalid = "invalid_batch_settlement_evm_refund_amount_invalid"
 )
-
-// batchInconclusive is the part of [Inconclusive] for the scheme batch-settlement. The official facilitator also returns
-// these reasons if it lost the response of its node after it sent the transaction.
-func batchInconclusive(reason string) bool {
-	switch reason {
-	case ReasonBatchDepositTransaction, ReasonBatchClaimTransaction, ReasonBatchSettleTransaction, ReasonBatchRefundTransaction:
-		return true
-	}
-	return false
-}

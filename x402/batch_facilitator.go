@@ -2,11 +2,7 @@ package x402
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
-
-	"github.com/go-json-experiment/json"
 )
 
 // ChannelReceiver names a receiver of channels: the payee and its token on a network. The server's own commands to a
@@ -81,11 +77,8 @@ func NewRefundCommand(config ChannelConfig, voucher Voucher, amount uint64, chan
 // The facilitator rejects a voucher whose amount is claimed already ([ReasonBatchBelowClaimed]); a refund with the same
 // voucher is valid then.
 func (f *Facilitator) VerifyBatch(ctx context.Context, payment *BatchPayment, requirements PaymentRequirements) (*VerifyResponse, error) {
-	body, err := batchRequestBody(payment, requirements)
-	if err != nil {
-		return nil, fmt.Errorf("facilitator verify: %w", err)
-	}
-	return f.verifyRepeatedly(ctx, body)
+	body, err := envelope(Version, payment.Raw(), payment, requirements)
+	return f.verifyRepeatedly(ctx, body, err)
 }
 
 // SettleDeposit asks the facilitator to bring a deposit to the chain. requirements are the server's own payment
@@ -95,8 +88,8 @@ func (f *Facilitator) VerifyBatch(ctx context.Context, payment *BatchPayment, re
 // A rejection can mean that somebody else brought the deposit, because the chain accepts it from anybody. Ask
 // [Facilitator.VerifyBatch] with [BatchPayment.AsVoucher] before you treat it as final.
 func (f *Facilitator) SettleDeposit(ctx context.Context, payment *BatchPayment, requirements PaymentRequirements) (*SettleResponse, error) {
-	body, err := batchRequestBody(payment, requirements)
-	return f.settleBatch(ctx, body, requirements.Network, err)
+	body, err := envelope(Version, payment.Raw(), payment, requirements)
+	return f.settleRepeatedly(ctx, body, err, requirements.Network)
 }
 
 // SettleClaims asks the facilitator to claim vouchers in one transaction. All channels have the receiverAuthorizer that
@@ -104,7 +97,8 @@ func (f *Facilitator) SettleDeposit(ctx context.Context, payment *BatchPayment, 
 // contract rejects reverts all: the verdict is then a rejection with [ReasonBatchClaimSimulation]. Claims can be
 // repeated, because the contract skips rows that are claimed already. Deadline, outcomes and errors are those of
 // [Facilitator.Settle].
-func (f *Facilitator) SettleClaims(ctx context.Context, receiver ChannelReceiver, claims []VoucherClaim, signature string) (*SettleResponse, error) {
+func (f *Facilitator) SettleClaims(ctx context.Context, receiver ChannelReceiver, claims []VoucherClaim,
+	signature string) (*SettleResponse, error) {
 	return f.command(ctx, receiver.requirements(), ClaimCommand{"claim", claims, signature})
 }
 
@@ -130,35 +124,10 @@ func (f *Facilitator) SettleRefund(ctx context.Context, refund RefundCommand, re
 
 // command sends a payload of the server.
 func (f *Facilitator) command(ctx context.Context, requirements PaymentRequirements, payload any) (*SettleResponse, error) {
-	payment, err := json.Marshal(struct {
+	body, err := envelope(Version, nil, struct {
 		X402Version int                 `json:"x402Version"`
 		Accepted    PaymentRequirements `json:"accepted"`
 		Payload     any                 `json:"payload"`
-	}{Version, requirements, payload}, json.Deterministic(true))
-	if err != nil {
-		return f.settleBatch(ctx, nil, requirements.Network, err)
-	}
-	body, err := envelope(Version, payment, requirements)
-	return f.settleBatch(ctx, body, requirements.Network, err)
-}
-
-// settleBatch sends the body to /settle unless it could not be built.
-func (f *Facilitator) settleBatch(ctx context.Context, body []byte, network string, built error) (*SettleResponse, error) {
-	if built != nil {
-		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", built)}
-	}
-	return f.settleRepeatedly(ctx, body, []string{network})
-}
-
-// batchRequestBody is requestBody for a payment of scheme batch-settlement.
-func batchRequestBody(payment *BatchPayment, requirements PaymentRequirements) ([]byte, error) {
-	raw := payment.Raw()
-	if raw == nil {
-		built, err := json.Marshal(payment)
-		if err != nil {
-			return nil, errors.New("the payment cannot be encoded as JSON")
-		}
-		raw = built
-	}
-	return envelope(Version, raw, requirements)
+	}{Version, requirements, payload}, requirements)
+	return f.settleRepeatedly(ctx, body, err, requirements.Network)
 }

@@ -17,10 +17,12 @@ import (
 // TestBatchCommandsOnTheWire: what a facilitator receives, member by member as the official server sends it.
 func TestBatchCommandsOnTheWire(t *testing.T) {
 	t.Parallel()
-	config := `{"payer":"` + batchPayer + `","payerAuthorizer":"` + batchPayer + `","receiver":"` + batchReceiver + `","receiverAuthorizer":"` +
+	config := `{"payer":"` + batchPayer + `","payerAuthorizer":"` + batchPayer + `","receiver":"` + batchReceiver +
+		`","receiverAuthorizer":"` +
 		batchAuthorizer + `","token":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","withdrawDelay":86400,"salt":"` + batchSalt + `"}`
 	claim := `{"voucher":{"channel":` + config + `,"maxClaimableAmount":"1000"},"signature":"` + batchSignature + `","totalClaimed":"1000"}`
-	none := `{"scheme":"batch-settlement","network":"eip155:84532","amount":"0","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":"` +
+	none := `{"scheme":"batch-settlement","network":"eip155:84532","amount":"0","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e",` +
+		`"payTo":"` +
 		batchReceiver + `","maxTimeoutSeconds":0,"extra":{}}`
 	offer, err := json.Marshal(batchOffer(t))
 	if err != nil {
@@ -54,7 +56,8 @@ func TestBatchCommandsOnTheWire(t *testing.T) {
 		{"refund", func(f *Facilitator) (*SettleResponse, error) {
 			return f.SettleRefund(t.Context(), refund, batchOffer(t))
 		},
-			envelope(string(offer), `{"type":"refund","channelConfig":`+config+`,"voucher":`+voucher+`,"amount":"99000","refundNonce":"3","claims":[`+claim+
+			envelope(string(offer), `{"type":"refund","channelConfig":`+config+`,"voucher":`+voucher+`,"amount":"99000","refundNonce":"3",`+
+				`"claims":[`+claim+
 				`],"refundAuthorizerSignature":"0x01","claimAuthorizerSignature":"0x02"}`)},
 		{"refund without claims", func(f *Facilitator) (*SettleResponse, error) {
 			claimed.Claims = nil
@@ -105,16 +108,20 @@ func TestBatchVerdicts(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]string{
-		"nothing": ``, "null": `null`, "an array": `[]`, "no id": `{"balance":"1"}`, "another channel": `{"channelId":"` + batchSalt + `","balance":"1","totalClaimed":"0","refundNonce":"0"}`,
-		"a number": `{` + strings.Replace(members, `"100000"`, `100000`, 1) + `}`, "too much": `{` + strings.Replace(members, `"100000"`, `"9223372036854775808"`, 1) + `}`,
-		"claimed more than there is": `{` + strings.Replace(members, `"5"`, `"100001"`, 1) + `}`, "a time in text": `{` + strings.Replace(members, `7`, `"7"`, 1) + `}`,
+		"nothing": ``, "null": `null`, "an array": `[]`, "no id": `{"balance":"1"}`, "another channel": `{"channelId":"` + batchSalt +
+			`","balance":"1","totalClaimed":"0","refundNonce":"0"}`,
+		"a number": `{` + strings.Replace(members, `"100000"`, `100000`, 1) + `}`, "too much": `{` +
+			strings.Replace(members, `"100000"`, `"9223372036854775808"`, 1) + `}`,
+		"claimed more than there is": `{` + strings.Replace(members, `"5"`, `"100001"`, 1) + `}`, "a time in text": `{` +
+			strings.Replace(members, `7`, `"7"`, 1) + `}`,
 	} {
 		if got, err := ReportedChannel(jsontext.Value(bad), batchID); err == nil {
 			t.Errorf("%s describes the channel %v, want an error", name, got)
 		}
 	}
 	for reason, want := range map[string]bool{
-		ReasonBatchDepositTransaction: true, ReasonBatchClaimTransaction: true, ReasonBatchDepositSimulation: false, ReasonBatchNothingToSettle: false,
+		ReasonBatchDepositTransaction: true, ReasonBatchClaimTransaction: true, ReasonBatchDepositSimulation: false,
+		ReasonBatchNothingToSettle: false,
 	} {
 		if got := Inconclusive(reason); got != want {
 			t.Errorf("%s is inconclusive: %t, want %t", reason, got, want)
@@ -133,8 +140,10 @@ func TestBatchPaymentResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw, _ := decodeBase64(HeaderPaymentResponse, header)
-	want := fmt.Sprintf(`{"success":true,"transaction":"","network":"eip155:84532","payer":%q,"extra":{"chargedAmount":"1000","channelState":{"channelId":%q,`+
-		`"balance":"100000","totalClaimed":"0","withdrawRequestedAt":0,"refundNonce":"0","chargedCumulativeAmount":"2000"}}}`, batchPayer, batchID)
+	want := fmt.Sprintf(`{"success":true,"transaction":"","network":"eip155:84532","payer":%q,"extra":{"chargedAmount":"1000",`+
+		`"channelState":{"channelId":%q,`+
+		`"balance":"100000","totalClaimed":"0","withdrawRequestedAt":0,"refundNonce":"0","chargedCumulativeAmount":"2000"}}}`, batchPayer,
+		batchID)
 	if diff := cmp.Diff(want, string(raw)); diff != "" {
 		t.Errorf("PAYMENT-RESPONSE (-want +got):\n%s", diff)
 	}
@@ -187,9 +196,12 @@ func TestChannelSigner(t *testing.T) {
 		t.Error("the signer does not tell its own vouchers from others")
 	}
 	for name, change := range map[string]func(r *PaymentRequirements){
-		"exact": func(r *PaymentRequirements) { r.Scheme = SchemeExact }, "permit2": func(r *PaymentRequirements) { r.Extra["assetTransferMethod"] = "permit2" },
-		"no token name": func(r *PaymentRequirements) { delete(r.Extra, "name") }, "no delay": func(r *PaymentRequirements) { delete(r.Extra, "withdrawDelay") },
-		"a payee without form": func(r *PaymentRequirements) { r.PayTo = "x" }, "another kind of chain": func(r *PaymentRequirements) { r.Network = "solana:1" },
+		"exact":                 func(r *PaymentRequirements) { r.Scheme = SchemeExact },
+		"permit2":               func(r *PaymentRequirements) { r.Extra["assetTransferMethod"] = "permit2" },
+		"no token name":         func(r *PaymentRequirements) { delete(r.Extra, "name") },
+		"no delay":              func(r *PaymentRequirements) { delete(r.Extra, "withdrawDelay") },
+		"a payee without form":  func(r *PaymentRequirements) { r.PayTo = "x" },
+		"another kind of chain": func(r *PaymentRequirements) { r.Network = "solana:1" },
 	} {
 		odd := batchOffer(t)
 		change(&odd)

@@ -20,9 +20,10 @@ const (
 
 // batchWants lists the members of a payment of scheme batch-settlement, by JSON pointer.
 var batchWants = map[string]string{
-	"/payload":                                  wantObject,
-	"/payload/type":                             `a JSON string: "deposit", "voucher" or "refund"`,
-	"/payload/channelConfig":                    wantObject + " {payer, payerAuthorizer, receiver, receiverAuthorizer, token, withdrawDelay, salt}",
+	"/payload":      wantObject,
+	"/payload/type": `a JSON string: "deposit", "voucher" or "refund"`,
+	"/payload/channelConfig": wantObject +
+		" {payer, payerAuthorizer, receiver, receiverAuthorizer, token, withdrawDelay, salt}",
 	"/payload/channelConfig/payer":              wantAddress,
 	"/payload/channelConfig/payerAuthorizer":    wantAddress,
 	"/payload/channelConfig/receiver":           wantAddress,
@@ -140,8 +141,9 @@ func (w *wireDeposit) deposit() (*ChannelDeposit, error) {
 		}
 	}
 	if !isHex(signed.Signature, signatureBytes, maxSignatureBytes) {
-		return nil, &FormError{ReasonBatchDepositSignature, fmt.Sprintf("payload.deposit.authorization.erc3009Authorization.signature is missing or not "+
-			"0x and hex digits for at least %d and at most %d bytes", signatureBytes, maxSignatureBytes)}
+		return nil, &FormError{ReasonBatchDepositSignature,
+			fmt.Sprintf("payload.deposit.authorization.erc3009Authorization.signature is missing or not "+
+				"0x and hex digits for at least %d and at most %d bytes", signatureBytes, maxSignatureBytes)}
 	}
 	return &ChannelDeposit{w.Amount, DepositAuthorization{signed.ERC3009Deposit}}, nil
 }

@@ -10,15 +10,12 @@ import (
 
 // wireBatchPayment is BatchPayment with the unknown members of those objects that determine the payment.
 type wireBatchPayment struct {
-	X402Version int           `json:"x402Version"`
-	Resource    *ResourceInfo `json:"resource"`
-	Accepted    struct {
-		PaymentRequirements
-		Unknown unknownMembers `json:",embed"`
-	} `json:"accepted"`
-	Payload    wireBatchPayload          `json:"payload"`
-	Extensions map[string]jsontext.Value `json:"extensions"`
-	Unknown    unknownMembers            `json:",embed"`
+	X402Version int                       `json:"x402Version"`
+	Resource    *ResourceInfo             `json:"resource"`
+	Accepted    wireRequirements          `json:"accepted"`
+	Payload     wireBatchPayload          `json:"payload"`
+	Extensions  map[string]jsontext.Value `json:"extensions"`
+	Unknown     unknownMembers            `json:",embed"`
 }
 
 type wireBatchPayload struct {
@@ -122,7 +119,8 @@ func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
 		return nil, batchJSONError(err)
 	}
 	if wire.X402Version != Version {
-		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the scheme %s exists in version 2 only",
+		return nil, &FormError{ReasonInvalidVersion, fmt.Sprintf("the payment payload has x402Version %d, but the scheme %s exists in "+
+			"version 2 only",
 			wire.X402Version, SchemeBatch)}
 	}
 	if wire.Accepted.Scheme != SchemeBatch {
@@ -131,11 +129,7 @@ func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
 	if err := rejectLookalikes(wire.members()); err != nil {
 		return nil, err
 	}
-	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
-		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod names another transfer method; " +
-			"this server takes EIP-3009 only and does not offer any other"}
-	}
-	if err := checkRequirements("accepted", wire.Accepted.PaymentRequirements); err != nil {
+	if err := wire.Accepted.check(); err != nil {
 		return nil, err
 	}
 	payload, err := wire.Payload.batchPayload()
@@ -151,8 +145,8 @@ func ParseBatchPayment(raw []byte) (*BatchPayment, error) {
 // members lists the objects for [rejectLookalikes].
 func (w *wireBatchPayment) members() []members {
 	all := []members{
-		{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, w.Unknown},
-		{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, w.Accepted.Unknown},
+		membersV2(w.Unknown),
+		w.Accepted.members(),
 		{[]string{"type", "channelConfig", "voucher", "deposit", "amount"}, w.Payload.Unknown},
 		{
 			[]string{"payer", "payerAuthorizer", "receiver", "receiverAuthorizer", "token", "withdrawDelay", "salt"},

@@ -14,10 +14,13 @@ import (
 
 const (
 	batchID        = "0xc1dff174783ad884fe991265467539a277133bb411bf3560d010d27289ef1794"
-	batchSignature = "0x632b65b3b5b0af265dccc4784fc1ba63ab5634e80d7217eb63af71351d9c66531adfff15055e2eb8c4ac08be741f270608548dbc252a8ec2881c1965c3cace681b"
-	batchDeposit   = `, "deposit": {"amount": "100000", "authorization": {"erc3009Authorization": {"validAfter": "0", "validBefore": "4102444800",
+	batchSignature = "0x632b65b3b5b0af265dccc4784fc1ba63ab5634e80d7217eb63af71351d9c66531ad" +
+		"fff15055e2eb8c4ac08be741f270608548dbc252a8ec2881c1965c3cace681b"
+	batchDeposit = `, "deposit": {"amount": "100000", "authorization": {"erc3009Authorization": {
+      "validAfter": "0", "validBefore": "4102444800",
       "salt": "0x1111111111111111111111111111111111111111111111111111111111111111",
-      "signature": "0xd45227b4d3f8e5d14785ef75d8248aaebf51bf0f4aa0e818493a661f990eb7503c063e7dd7041041397d33e9c9f9ead50ef2628e2209a7ba45887dddd1f55e441b"}}}`
+      "signature": "0xd45227b4d3f8e5d14785ef75d8248aaebf51bf0f4aa0e818493a661f990eb7503c063e7` +
+		`dd7041041397d33e9c9f9ead50ef2628e2209a7ba45887dddd1f55e441b"}}}`
 	// goodVoucher is the first voucher of the vectors for Base Sepolia.
 	goodVoucher = `{
   "x402Version": 2,
@@ -27,7 +30,8 @@ const (
     "maxTimeoutSeconds": 60, "extra": {"name": "USDC", "version": "2",
       "receiverAuthorizer": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC", "withdrawDelay": 86400, "minDeposit": "100000"}},
   "payload": {"type": "voucher",
-    "channelConfig": {"payer": "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", "payerAuthorizer": "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
+    "channelConfig": {"payer": "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
+      "payerAuthorizer": "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
       "receiver": "0x70997970C51812dc3A010C7d01b50e0d17dc79C8", "receiverAuthorizer": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
       "token": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "withdrawDelay": 86400,
       "salt": "0x0000000000000000000000000000000000000000000000000000000000000000"},
@@ -100,7 +104,8 @@ func TestParseVoucher(t *testing.T) {
 		{"a short token", `"token": "0x036C`, `"token": "0x03`, ReasonInvalidPayload, "payload.channelConfig.token"},
 		{"a delay in text", `"withdrawDelay": 86400,
 `, `"withdrawDelay": "86400",
-`, ReasonInvalidPayload, "payload.channelConfig.withdrawDelay has the wrong JSON type or is out of range; it is a JSON number, not a string"},
+`, ReasonInvalidPayload,
+			"payload.channelConfig.withdrawDelay has the wrong JSON type or is out of range; it is a JSON number, not a string"},
 		{"a delay with a fraction", `"withdrawDelay": 86400,
 `, `"withdrawDelay": 86400.5,
 `, ReasonInvalidPayload, "whole seconds"},
@@ -123,7 +128,8 @@ func TestParseVoucher(t *testing.T) {
 		{"a negative amount", `"maxClaimableAmount": "1000"`, `"maxClaimableAmount": "-1000"`, ReasonInvalidPayload, "without sign"},
 		{"an amount with a point", `"maxClaimableAmount": "1000"`, `"maxClaimableAmount": "0.001"`, ReasonInvalidPayload, "atomic units"},
 		{"an amount in hex", `"maxClaimableAmount": "1000"`, `"maxClaimableAmount": "0x3e8"`, ReasonInvalidPayload, "decimal digits"},
-		{"an amount of 129 bits", `"maxClaimableAmount": "1000"`, `"maxClaimableAmount": "340282366920938463463374607431768211456"`, ReasonInvalidPayload, "below 2^128"},
+		{"an amount of 129 bits", `"maxClaimableAmount": "1000"`, `"maxClaimableAmount": "340282366920938463463374607431768211456"`,
+			ReasonInvalidPayload, "below 2^128"},
 		{"no signature", `"signature": "` + batchSignature + `"`, `"was": 1`, ReasonBatchVoucherSignature, "is missing"},
 		{"a signature of 64 bytes", batchSignature, batchSignature[:130], ReasonBatchVoucherSignature, "EIP-2098"},
 		{"a signature of 66 bytes", batchSignature, batchSignature + "00", ReasonBatchVoucherSignature, "has 66 bytes"},
@@ -134,7 +140,8 @@ func TestParseVoucher(t *testing.T) {
 		{"a signature that is not hex", batchSignature, batchSignature[:130] + "zz", ReasonBatchVoucherSignature, "hex digits"},
 		{"a signature with 0X", batchSignature, "0X" + batchSignature[2:], ReasonBatchVoucherSignature, "hex digits"},
 		{"a deposit in a voucher", `"type": "voucher"`, `"type": "voucher"` + batchDeposit, ReasonInvalidPayload, `set it to "deposit"`},
-		{"a refund's amount in a voucher", `"type": "voucher"`, `"type": "voucher", "amount": "1"`, ReasonInvalidPayload, "only a refund has an amount"},
+		{"a refund's amount in a voucher", `"type": "voucher"`, `"type": "voucher", "amount": "1"`, ReasonInvalidPayload,
+			"only a refund has an amount"},
 		{"a server's member", `"type"`, `"claims": [], "type"`, ReasonInvalidPayload, "payload.claims"},
 		{"a server's member in another case", `"type"`, `"RefundNonce": "0", "type"`, ReasonInvalidPayload, "payload.refundNonce"},
 		{"a duplicate name", `"type"`, `"type": "voucher", "type"`, ReasonInvalidPayload, "duplicate names"},
@@ -153,10 +160,13 @@ func TestParseDepositAndRefund(t *testing.T) {
 		{"no deposit", batchDeposit, "", ReasonInvalidPayload, `payload.type is "voucher"`},
 		{"deposit null", `"deposit": {`, `"deposit": null, "was": {`, ReasonInvalidPayload, "payload.deposit is missing"},
 		{"no authorization", `"authorization"`, `"was"`, ReasonBatchERC3009Required, "erc3009Authorization is missing"},
-		{"neither of two authorizations", `"erc3009Authorization"`, `"was"`, ReasonBatchERC3009Required, "{validAfter, validBefore, salt, signature}"},
-		{"both authorizations", `"erc3009Authorization"`, `"permit2Authorization": {}, "erc3009Authorization"`, ReasonInvalidPayload, "exactly one"},
+		{"neither of two authorizations", `"erc3009Authorization"`, `"was"`, ReasonBatchERC3009Required,
+			"{validAfter, validBefore, salt, signature}"},
+		{"both authorizations", `"erc3009Authorization"`, `"permit2Authorization": {}, "erc3009Authorization"`, ReasonInvalidPayload,
+			"exactly one"},
 		{"permit2", `"erc3009Authorization"`, `"permit2Authorization"`, ReasonBatchERC3009Required, "EIP-3009"},
-		{"a deposit that is a number", `"amount": "100000"`, `"amount": 100000`, ReasonInvalidPayload, "payload.deposit.amount has the wrong JSON type"},
+		{"a deposit that is a number", `"amount": "100000"`, `"amount": 100000`, ReasonInvalidPayload,
+			"payload.deposit.amount has the wrong JSON type"},
 		{"a deposit of 129 bits", `"amount": "100000"`, `"amount": "` + unlimited[:39] + `"`, ReasonInvalidPayload, "payload.deposit.amount"},
 		{"a time that is a number", `"validBefore": "4102444800"`, `"validBefore": 4102444800`, ReasonInvalidPayload, "in a JSON string"},
 		{"a time in words", `"validBefore": "4102444800"`, `"validBefore": "tomorrow"`, ReasonInvalidPayload, "erc3009Authorization.validBefore"},
@@ -180,7 +190,8 @@ func TestDecodePaymentOfEitherScheme(t *testing.T) {
 	if _, exact := payment.(*PaymentPayload); err != nil || !exact {
 		t.Errorf("a payment of scheme exact that mentions the other: %#v, %v", payment, err)
 	}
-	for name, bad := range map[string]string{"nothing": "", "base64url": "-_==", "junk": encoded("batch-settlement"), "an array": encoded(`["batch-settlement"]`)} {
+	for name, bad := range map[string]string{"nothing": "", "base64url": "-_==", "junk": encoded("batch-settlement"),
+		"an array": encoded(`["batch-settlement"]`)} {
 		payment, err := DecodePayment(bad)
 		if _, ok := errors.AsType[*FormError](err); !ok || payment != nil {
 			t.Errorf("%s: decoding says %#v, want a *FormError", name, err)
@@ -202,13 +213,15 @@ func TestAsVoucher(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := deposit.AsVoucher()
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(BatchPayment{})); diff != "" || got.Raw() != nil || deposit.Payload.Deposit == nil {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(BatchPayment{})); diff != "" || got.Raw() != nil ||
+		deposit.Payload.Deposit == nil {
 		t.Errorf("the deposit as a voucher (-want +got):\n%s", diff)
 	}
 }
 
 func FuzzDecodeBatchPayment(f *testing.F) {
-	for _, seed := range []string{goodVoucher, goodDeposit, goodRefund, goodPayload, `{"accepted":{"scheme":"batch-settlement"},"payload":null}`} {
+	for _, seed := range []string{goodVoucher, goodDeposit, goodRefund, goodPayload,
+		`{"accepted":{"scheme":"batch-settlement"},"payload":null}`} {
 		f.Add(seed)
 	}
 	checker, err := NewBatchChecker(networks...)

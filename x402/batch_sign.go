@@ -111,8 +111,9 @@ func SignDeposit(
 	if err != nil {
 		return ChannelDeposit{}, err
 	}
-	deposit.Authorization.ERC3009.Signature, err = signTypedData(ctx, signer, domain.typedData("ReceiveWithAuthorization", authorizationFields, digest,
-		message.From, message.To, message.Value, message.ValidAfter, message.ValidBefore, message.Nonce))
+	deposit.Authorization.ERC3009.Signature, err = signTypedData(ctx, signer,
+		domain.typedData("ReceiveWithAuthorization", authorizationFields, digest,
+			message.From, message.To, message.Value, message.ValidAfter, message.ValidBefore, message.Nonce))
 	return deposit, err
 }
 

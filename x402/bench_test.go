@@ -13,7 +13,8 @@ func benchOffers(b *testing.B) []PaymentRequirements {
 }
 
 func BenchmarkEncodePaymentRequired(b *testing.B) {
-	required := &PaymentRequired{X402Version: Version, Error: "pay", Resource: ResourceInfo{URL: "https://parley.example/agent/me"}, Accepts: benchOffers(b)}
+	required := &PaymentRequired{X402Version: Version, Error: "pay", Resource: ResourceInfo{URL: "https://parley.example/agent/me"},
+		Accepts: benchOffers(b)}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := EncodePaymentRequired(required); err != nil {

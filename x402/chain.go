@@ -245,22 +245,29 @@ func (c *Chain) closed(ctx context.Context, asset string, event eventLog, state 
 	return AuthorizationState{}, fmt.Errorf("transaction %s uses the authorization, but has no transfer of it", state.Transaction)
 }
 
-// ask calls a view function of the token contract at a block and returns its result of one word.
-func (c *Chain) ask(ctx context.Context, asset string, at evm.BlockNumber, selector []byte, arguments ...evm.Hash) (evm.Hash, error) {
-	if !isAddress(asset) {
-		return evm.Hash{}, fmt.Errorf("token contract %q is not an address", asset)
+// view calls a view function of a contract at a block.
+func (c *Chain) view(
+	ctx context.Context, contract string, at evm.BlockNumber, selector []byte, arguments ...evm.Hash,
+) (output evm.Bytes, err error) {
+	if !isAddress(contract) {
+		return nil, fmt.Errorf("token contract %q is not an address", contract)
 	}
 	input := append(evm.Bytes{}, selector...)
 	for _, argument := range arguments {
 		input = append(input, argument[:]...)
 	}
-	var output evm.Bytes
-	call := map[string]any{"to": evm.HexToAddress(asset), "data": input}
-	if err := c.call(ctx, &output, "eth_call", call, at); err != nil {
-		return evm.Hash{}, err
+	err = c.call(ctx, &output, "eth_call", map[string]any{"to": evm.HexToAddress(contract), "data": input}, at)
+	return output, err
+}
+
+// ask calls a view function of the token contract that returns one word.
+func (c *Chain) ask(ctx context.Context, asset string, at evm.BlockNumber, selector []byte, arguments ...evm.Hash) (evm.Hash, error) {
+	output, err := c.view(ctx, asset, at, selector, arguments...)
+	if err == nil && len(output) != evm.HashLength { // an address without a contract returns no data
+		err = fmt.Errorf("there is no token with authorizations (EIP-3009) at %s", asset)
 	}
-	if len(output) != evm.HashLength { // an address without a contract returns no data
-		return evm.Hash{}, fmt.Errorf("there is no token with authorizations (EIP-3009) at %s", asset)
+	if err != nil {
+		return evm.Hash{}, err
 	}
 	return evm.Hash(output), nil
 }

@@ -30,20 +30,14 @@ type ChannelTransaction struct {
 
 // ChannelTransaction reads what a transaction did with channels. Payouts in another token than asset are left out.
 func (c *Chain) ChannelTransaction(ctx context.Context, asset, transaction string) (ChannelTransaction, error) {
-	if !isAddress(asset) || !isHex(transaction, 32, 32) {
-		return ChannelTransaction{}, fmt.Errorf("%q is not a transaction's hash, or %q not a token's address", transaction, asset)
-	}
-	var receipt *struct {
+	receipt, err := readReceipt[struct {
 		Logs              []evm.Log  `json:"logs"`
 		GasUsed           evm.Uint64 `json:"gasUsed"`
 		EffectiveGasPrice evm.Uint64 `json:"effectiveGasPrice"`
 		L1Fee             evm.Uint64 `json:"l1Fee"` // of OP Stack chains such as Base
-	}
-	if err := c.call(ctx, &receipt, "eth_getTransactionReceipt", evm.HexToHash(transaction)); err != nil {
+	}](ctx, c, asset, transaction)
+	if err != nil {
 		return ChannelTransaction{}, err
-	}
-	if receipt == nil {
-		return ChannelTransaction{}, fmt.Errorf("the chain has no receipt of transaction %s", transaction)
 	}
 	did := ChannelTransaction{
 		Deposited: map[string]uint64{}, Claimed: map[string]uint64{}, Refunded: map[string]uint64{}, Settled: map[string]uint64{},

@@ -58,26 +58,21 @@ func (c *Chain) Received(ctx context.Context, receiver, asset string) (ReceivedS
 		return ReceivedSums{}, fmt.Errorf("receiver %q or token %q is not an address", receiver, asset)
 	}
 	var sums ReceivedSums
-	err := c.numbers(ctx, evm.LatestBlock, []*uint64{&sums.Claimed, &sums.Settled}, selectorReceivers, addressWord(receiver), addressWord(asset))
+	err := c.numbers(ctx, evm.LatestBlock, []*uint64{&sums.Claimed, &sums.Settled}, selectorReceivers, addressWord(receiver),
+		addressWord(asset))
 	return sums, err
 }
 
 // numbers calls a view function of the contract and stores its results, one word each.
 func (c *Chain) numbers(ctx context.Context, at evm.BlockNumber, into []*uint64, selector []byte, arguments ...evm.Hash) error {
-	input := append(evm.Bytes{}, selector...)
-	for _, argument := range arguments {
-		input = append(input, argument[:]...)
-	}
-	var output evm.Bytes
-	call := map[string]any{"to": evm.HexToAddress(BatchSettlementContract), "data": input}
-	if err := c.call(ctx, &output, "eth_call", call, at); err != nil {
+	output, err := c.view(ctx, BatchSettlementContract, at, selector, arguments...)
+	if err != nil {
 		return err
 	}
 	if len(output) != evm.HashLength*len(into) { // an address without a contract returns no data
 		return fmt.Errorf("there is no contract for payment channels at %s", BatchSettlementContract)
 	}
 	for i, number := range into {
-		var err error
 		if *number, err = amountOf(evm.Hash(output[evm.HashLength*i : evm.HashLength*(i+1)])); err != nil {
 			return err
 		}

@@ -172,7 +172,8 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 					asked[block]++
 				}
 				// A transfer of nothing is not reported.
-				return "[" + transferLog(chainToken, chainPayer, chainPayee, from, from) + "," + transferLog(chainToken, chainPayer, chainPayee, 0, from) + "]", nil
+				return "[" + transferLog(chainToken, chainPayer, chainPayee, from, from) + "," +
+					transferLog(chainToken, chainPayer, chainPayee, 0, from) + "]", nil
 			})
 			var last uint64
 			var failed error
@@ -199,7 +200,8 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 
 // transferLog is a Transfer of amount atomic units in transaction 1.
 func transferLog(token, from, to string, amount, block uint64) string {
-	return fmt.Sprintf(`{"address":"%s","topics":["%s","%s","%s"],"data":"0x%064x","blockNumber":"0x%x","transactionHash":"%s","logIndex":"0x1"}`,
+	return fmt.Sprintf(`{"address":"%s","topics":["%s","%s","%s"],"data":"0x%064x","blockNumber":"0x%x","transactionHash":"%s",`+
+		`"logIndex":"0x1"}`,
 		token, topicTransfer.Hex(), addressWord(from).Hex(), addressWord(to).Hex(), amount, block, word("0x1"))
 }
 
@@ -223,14 +225,19 @@ func TestAuthorizationsIn(t *testing.T) {
 		logs []string
 		want map[string]uint64 // amount by nonce
 	}{
-		"nothing":                               {nil, nil},
-		"one":                                   {[]string{usedLog(chainPayer, "0xa"), move(1)}, map[string]uint64{"0xa": 1}},
-		"two by one payer":                      {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayer, "0xb"), move(2)}, map[string]uint64{"0xa": 1, "0xb": 2}},
-		"two by two":                            {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayee, "0xb"), transferLog(chainToken, chainPayee, chainPayer, 2, 7)}, map[string]uint64{"0xa": 1, "0xb": 2}},
-		"another token between":                 {[]string{usedLog(chainPayer, "0xa"), transferLog(other, chainPayer, chainPayee, 9, 7), move(1)}, map[string]uint64{"0xa": 1}},
-		"another payer between":                 {[]string{usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 9, 7), move(1)}, map[string]uint64{"0xa": 1}},
-		"transfers without authorization":       {[]string{move(9), usedLog(chainPayer, "0xa"), move(1), move(8)}, map[string]uint64{"0xa": 1}},
-		"an authorization without its transfer": {[]string{usedLog(chainPayer, "0xa"), usedLog(chainPayer, "0xb"), move(1)}, map[string]uint64{"0xb": 1}},
+		"nothing": {nil, nil},
+		"one":     {[]string{usedLog(chainPayer, "0xa"), move(1)}, map[string]uint64{"0xa": 1}},
+		"two by one payer": {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayer, "0xb"), move(2)},
+			map[string]uint64{"0xa": 1, "0xb": 2}},
+		"two by two": {[]string{usedLog(chainPayer, "0xa"), move(1), usedLog(chainPayee, "0xb"),
+			transferLog(chainToken, chainPayee, chainPayer, 2, 7)}, map[string]uint64{"0xa": 1, "0xb": 2}},
+		"another token between": {[]string{usedLog(chainPayer, "0xa"), transferLog(other, chainPayer, chainPayee, 9, 7),
+			move(1)}, map[string]uint64{"0xa": 1}},
+		"another payer between": {[]string{usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 9, 7),
+			move(1)}, map[string]uint64{"0xa": 1}},
+		"transfers without authorization": {[]string{move(9), usedLog(chainPayer, "0xa"), move(1), move(8)}, map[string]uint64{"0xa": 1}},
+		"an authorization without its transfer": {[]string{usedLog(chainPayer, "0xa"), usedLog(chainPayer, "0xb"), move(1)},
+			map[string]uint64{"0xb": 1}},
 	} {
 		e := newEndpoint(t, func(int, rpcCall) (string, error) {
 			return `{"status":"0x1","logs":[` + strings.Join(test.logs, ",") + `]}`, nil
@@ -256,18 +263,21 @@ func TestAuthorizationUnknown(t *testing.T) {
 	move := transferLog(chainToken, chainPayer, chainPayee, 5000, 7)
 	receipt := func(logs ...string) string { return `{"logs":[` + strings.Join(logs, ",") + `]}` }
 	for name, test := range map[string]struct{ state, logs, receipt string }{
-		"no event":                 {yes, `[]`, `null`},
-		"no receipt":               {yes, used, `null`},
-		"no transfer":              {yes, used, receipt(usedLog(chainPayer, "0xa"))},
-		"another's transfer":       {yes, used, receipt(usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 1, 7))},
-		"another's authorization":  {yes, used, receipt(usedLog(chainPayer, "0xb"), move)},
-		"an event of two topics":   {yes, strings.Replace(used, `"`+word("0xa")+`"`, `"`+word("0xa")+`","`+word("0xa")+`"`, 1), receipt(usedLog(chainPayer, "0xa"), move)},
-		"a reorganised event":      {yes, strings.Replace(used, `"data"`, `"removed":true,"data"`, 1), receipt(usedLog(chainPayer, "0xa"), move)},
-		"no token":                 {`"0x"`, `[]`, `null`},
-		"an amount beyond 64 bits": {yes, used, receipt(usedLog(chainPayer, "0xa"), strings.Replace(move, fmt.Sprintf("0x%064x", 5000), "0x"+strings.Repeat("f", 64), 1))},
+		"no event":                {yes, `[]`, `null`},
+		"no receipt":              {yes, used, `null`},
+		"no transfer":             {yes, used, receipt(usedLog(chainPayer, "0xa"))},
+		"another's transfer":      {yes, used, receipt(usedLog(chainPayer, "0xa"), transferLog(chainToken, chainPayee, chainPayer, 1, 7))},
+		"another's authorization": {yes, used, receipt(usedLog(chainPayer, "0xb"), move)},
+		"an event of two topics": {yes, strings.Replace(used, `"`+word("0xa")+`"`, `"`+word("0xa")+`","`+word("0xa")+`"`, 1),
+			receipt(usedLog(chainPayer, "0xa"), move)},
+		"a reorganised event": {yes, strings.Replace(used, `"data"`, `"removed":true,"data"`, 1), receipt(usedLog(chainPayer, "0xa"), move)},
+		"no token":            {`"0x"`, `[]`, `null`},
+		"an amount beyond 64 bits": {yes, used, receipt(usedLog(chainPayer, "0xa"),
+			strings.Replace(move, fmt.Sprintf("0x%064x", 5000), "0x"+strings.Repeat("f", 64), 1))},
 	} {
 		reply := map[string]string{
-			"eth_getBlockByNumber": `{"number":"0x9","timestamp":"0x64"}`, "eth_call": test.state, "eth_getLogs": test.logs, "eth_getTransactionReceipt": test.receipt,
+			"eth_getBlockByNumber": `{"number":"0x9","timestamp":"0x64"}`, "eth_call": test.state, "eth_getLogs": test.logs,
+			"eth_getTransactionReceipt": test.receipt,
 		}
 		e := newEndpoint(t, func(_ int, call rpcCall) (string, error) { return reply[call.Method], nil })
 		if got, err := e.Authorization(t.Context(), chainToken, chainPayer, word("0xa"), time.Unix(50, 0)); err == nil {

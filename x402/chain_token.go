@@ -26,12 +26,8 @@ func (c *Chain) TokenDomain(ctx context.Context, asset string) (name, version st
 
 // text calls a function of a contract without arguments that returns one string.
 func (c *Chain) text(ctx context.Context, contract string, selector []byte) (string, error) {
-	if !isAddress(contract) {
-		return "", fmt.Errorf("token contract %q is not an address", contract)
-	}
-	var output evm.Bytes
-	call := map[string]any{"to": evm.HexToAddress(contract), "data": evm.Bytes(selector)}
-	if err := c.call(ctx, &output, "eth_call", call, evm.LatestBlock); err != nil {
+	output, err := c.view(ctx, contract, evm.LatestBlock, selector)
+	if err != nil {
 		return "", err
 	}
 	// One word with the place of the string, one with its length, its bytes.

@@ -59,11 +59,19 @@ func (c *Chain) TransfersIn(ctx context.Context, asset, transaction string) (fou
 
 // logsIn returns the events of a transaction. A transaction that failed has none.
 func (c *Chain) logsIn(ctx context.Context, asset, transaction string) ([]eventLog, error) {
+	receipt, err := readReceipt[struct {
+		Logs []eventLog `json:"logs"`
+	}](ctx, c, asset, transaction)
+	if err != nil {
+		return nil, err
+	}
+	return receipt.Logs, nil
+}
+
+// readReceipt decodes the receipt of a transaction into the members that the caller needs.
+func readReceipt[T any](ctx context.Context, c *Chain, asset, transaction string) (receipt *T, err error) {
 	if !isAddress(asset) || !isHex(transaction, 32, 32) {
 		return nil, fmt.Errorf("%q is not a transaction's hash, or %q not a token's address", transaction, asset)
-	}
-	var receipt *struct {
-		Logs []eventLog `json:"logs"`
 	}
 	if err := c.call(ctx, &receipt, "eth_getTransactionReceipt", evm.HexToHash(transaction)); err != nil {
 		return nil, err
@@ -71,7 +79,7 @@ func (c *Chain) logsIn(ctx context.Context, asset, transaction string) ([]eventL
 	if receipt == nil {
 		return nil, fmt.Errorf("the chain has no receipt of transaction %s", transaction)
 	}
-	return receipt.Logs, nil
+	return receipt, nil
 }
 
 // Transfers yields the transfers to an address in the blocks from to until, both included, oldest first. It skips

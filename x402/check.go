@@ -27,9 +27,9 @@ type Checker struct {
 func NewChecker(networks ...Network) (Checker, error) {
 	domains := make(map[string]Domain, len(networks))
 	for _, network := range networks {
-		domain, err := NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
+		domain, err := network.domain()
 		if err != nil {
-			return Checker{}, fmt.Errorf("network %s: %w", network.ID, err)
+			return Checker{}, err
 		}
 		domains[network.ID] = domain
 	}

@@ -70,8 +70,10 @@ func Inconclusive(reason string) bool {
 		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer",
 		// The official facilitator also returns this reason if the node accepted the transfer but its response was
 		// lost. A reverted transfer can also mean that another transfer with the same authorization was mined first.
-		"invalid_exact_evm_transaction_failed":
+		"invalid_exact_evm_transaction_failed",
+		// The scheme batch-settlement: the same.
+		ReasonBatchDepositTransaction, ReasonBatchClaimTransaction, ReasonBatchSettleTransaction, ReasonBatchRefundTransaction:
 		return true
 	}
-	return batchInconclusive(reason)
+	return false
 }

@@ -83,39 +83,30 @@ func putHex(word []byte, digits string) {
 	_, _ = hex.Decode(word, []byte(digits[2:]))
 }
 
-// recoverSigner is [RecoverHex] for the bytes of a signature.
-func recoverSigner(digest [32]byte, signature []byte) (string, error) {
-	if len(signature) != signatureBytes {
-		return "", fmt.Errorf("the signature has %d bytes, want %d", len(signature), signatureBytes)
-	}
-	v := signature[64]
-	if v >= 27 {
-		v -= 27
-	}
-	if v > 1 {
-		return "", errors.New("the signature's last byte v is not 0, 1, 27 or 28")
-	}
-	if bytes.Compare(signature[32:64], halfOrder[:]) > 0 {
-		return "", errors.New("the signature has a high s; use the low s")
-	}
-	var plain [signatureBytes]byte
-	copy(plain[:], signature[:64])
-	plain[64] = v
-	signer, err := evm.Ecrecover(digest, plain)
-	if err != nil {
-		return "", errRecover
-	}
-	return "0x" + hex.EncodeToString(signer[:]), nil
-}
-
-// RecoverHex returns the lower-case address whose key made the signature over digest. The signature is 0x and the hex digits of 65
-// bytes: r, s, v with v 0, 1, 27 or 28. RecoverHex rejects a high s (EIP-2), as token contracts do.
+// RecoverHex returns the lower-case address whose key made the signature over digest. The signature is 0x and the hex
+// digits of 65 bytes: r, s, v with v 0, 1, 27 or 28. RecoverHex rejects a high s (EIP-2), as token contracts do.
 func RecoverHex(digest [32]byte, signature string) (string, error) {
 	raw, err := hex.DecodeString(strings.TrimPrefix(signature, "0x"))
 	if err != nil {
 		return "", errors.New("the signature is not 0x and hex digits")
 	}
-	return recoverSigner(digest, raw)
+	if len(raw) != signatureBytes {
+		return "", fmt.Errorf("the signature has %d bytes, want %d", len(raw), signatureBytes)
+	}
+	if raw[64] >= 27 {
+		raw[64] -= 27
+	}
+	if raw[64] > 1 {
+		return "", errors.New("the signature's last byte v is not 0, 1, 27 or 28")
+	}
+	if bytes.Compare(raw[32:64], halfOrder[:]) > 0 {
+		return "", errors.New("the signature has a high s; use the low s")
+	}
+	signer, err := evm.Ecrecover(digest, [signatureBytes]byte(raw))
+	if err != nil {
+		return "", errRecover
+	}
+	return "0x" + hex.EncodeToString(signer[:]), nil
 }
 
 // SignAuthorization signs an EIP-3009 transfer for the token of domain. It returns the signature as 0x and hex digits,

@@ -34,13 +34,15 @@ var vectors = []struct{ network, separator, digest, signature string }{
 		network:   NetworkBase,
 		separator: "0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f",
 		digest:    "0xc9726046d0a373b52abbdc496aa10bb5a31ea5c561ba5cb9c3d04412fe908137",
-		signature: "0x1918f6a611caa320837182e981da5228c59c3441cb5e40795760bdd8a2eb0d7b3b7f257488091e31d2a882ee5c48fc0d875792f1f253cbf532097a49253732661b",
+		signature: "0x1918f6a611caa320837182e981da5228c59c3441cb5e40795760bdd8a2eb0d7b3b7" +
+			"f257488091e31d2a882ee5c48fc0d875792f1f253cbf532097a49253732661b",
 	},
 	{
 		network:   NetworkBaseSepolia,
 		separator: "0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818",
 		digest:    "0x6d736a7e42a10b2ecfe7fdbd73b48c2c76eeed72748420ef6ab979ae04125717",
-		signature: "0x1fb43532945958b1a052273dc23ce61a51907c420b221710986939e2ccedca8851134b4b2cde444a0cc349b72bf87865164e028dd7fc459a2444c05ffef67b371b",
+		signature: "0x1fb43532945958b1a052273dc23ce61a51907c420b221710986939e2ccedca88511" +
+			"34b4b2cde444a0cc349b72bf87865164e028dd7fc459a2444c05ffef67b371b",
 	},
 }
 
@@ -160,13 +162,9 @@ func TestRecover(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			before := slices.Clone(test.signature)
-			signer, err := recoverSigner(digest, test.signature)
+			signer, err := RecoverHex(digest, "0x"+hex.EncodeToString(test.signature))
 			if good := err == nil && signer == strings.ToLower(vectorPayer); good != test.good {
 				t.Errorf("recover gives %q (%v), want the payer: %t", signer, err, test.good)
-			}
-			if !bytes.Equal(before, test.signature) {
-				t.Error("recover changed the caller's signature")
 			}
 		})
 	}

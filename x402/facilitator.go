@@ -117,14 +117,14 @@ func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error)
 // or 5xx without a verdict.
 func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*VerifyResponse, error) {
 	body, err := requestBody(payload, requirements)
-	if err != nil {
-		return nil, fmt.Errorf("facilitator verify: %w", err)
-	}
-	return f.verifyRepeatedly(ctx, body)
+	return f.verifyRepeatedly(ctx, body, err)
 }
 
-// verifyRepeatedly sends the body to /verify, up to three times.
-func (f *Facilitator) verifyRepeatedly(ctx context.Context, body []byte) (*VerifyResponse, error) {
+// verifyRepeatedly sends the body to /verify, up to three times, unless it could not be built.
+func (f *Facilitator) verifyRepeatedly(ctx context.Context, body []byte, built error) (*VerifyResponse, error) {
+	if built != nil {
+		return nil, fmt.Errorf("facilitator verify: %w", built)
+	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -145,8 +145,8 @@ func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*Ve
 	wait := time.Duration(attempt) * retryPause
 	response, err := f.call(ctx, http.MethodPost, "verify", body)
 	if err != nil {
-		if _, broken := errors.AsType[*transportError](err); !broken {
-			return nil, final, err
+		if broken, ok := errors.AsType[*callError](err); !ok || !broken.network {
+			wait = final
 		}
 		return nil, wait, err
 	}
@@ -177,16 +177,17 @@ func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*Ve
 // the caller decides about a retry.
 func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*SettleResponse, error) {
 	body, err := requestBody(payload, requirements)
-	if err != nil {
-		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", err)}
-	}
-	return f.settleRepeatedly(ctx, body, []string{requirements.Network, payload.networkV1})
+	return f.settleRepeatedly(ctx, body, err, requirements.Network, payload.networkV1)
 }
 
-// settleRepeatedly sends the body to /settle, and repeats it as Settle describes. networks are those of f.settle.
-func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
+// settleRepeatedly sends the body to /settle, unless it could not be built, and repeats it as Settle describes. networks
+// are those of f.settle.
+func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, built error, networks ...string) (*SettleResponse, error) {
+	if built != nil {
+		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", built)}
+	}
 	first, err := f.settle(ctx, body, networks)
-	if broken, ok := errors.AsType[*transportError](err); ok && broken.notSent && sleep(ctx, retryPause) {
+	if broken, ok := errors.AsType[*callError](err); ok && broken.network && broken.notSent && sleep(ctx, retryPause) {
 		first, err = f.settle(ctx, body, networks)
 	}
 	if err != nil || first.Success || first.ErrorReason != ReasonSettlementPending {
@@ -208,14 +209,13 @@ func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, network
 func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
 	response, err := f.call(ctx, http.MethodPost, "settle", body)
 	if err != nil {
-		broken, isBroken := errors.AsType[*transportError](err)
-		_, notMade := errors.AsType[*notMadeError](err)
-		notSent := notMade || isBroken && broken.notSent
-		return nil, &UnknownOutcome{NotSent: notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
+		broken, ok := errors.AsType[*callError](err)
+		return nil, &UnknownOutcome{NotSent: ok && broken.notSent, Err: fmt.Errorf("facilitator settle: %w", err)}
 	}
 	verdict, ok := response.settleVerdict()
 	if !ok && response.status == http.StatusTooManyRequests {
-		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(response.retryAfter, 1), Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
+		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(response.retryAfter, 1),
+			Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
 	}
 	if !ok {
 		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
@@ -237,23 +237,22 @@ func requestBody(payload *PaymentPayload, requirements PaymentRequirements) ([]b
 		}
 		version, offer = VersionV1, requirements.V1(payload.networkV1, *payload.Resource)
 	}
-	if raw == nil {
-		built, err := json.Marshal(payload)
-		if err != nil {
-			return nil, errors.New("the payment payload cannot be encoded as JSON")
-		}
-		raw = built
-	}
-	return envelope(version, raw, offer)
+	return envelope(version, raw, payload, offer)
 }
 
-// envelope returns the body of a request from an encoded payment and payment requirements.
-func envelope(version int, payment []byte, requirements any) ([]byte, error) {
+// envelope returns the body of a request. raw is the payment as it was received; nil encodes payment.
+func envelope(version int, raw []byte, payment, requirements any) ([]byte, error) {
+	if raw == nil {
+		var err error
+		if raw, err = json.Marshal(payment, json.Deterministic(true)); err != nil {
+			return nil, errors.New("the payment cannot be encoded as JSON")
+		}
+	}
 	ours, err := json.Marshal(requirements, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode payment requirements: %w", err)
 	}
-	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, payment, ours), nil
+	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, raw, ours), nil
 }
 
 // timedCall is call with the timeout verifyTimeout.
@@ -263,20 +262,16 @@ func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, bo
 	return f.call(ctx, method, endpoint, body)
 }
 
-// notMadeError is a local failure before the request was sent.
-type notMadeError struct{ error }
-
-func (e *notMadeError) Unwrap() error { return e.error }
-
-// transportError is a network failure between this client and the facilitator.
-type transportError struct {
+// callError is a call without a response.
+type callError struct {
 	error
-	notSent bool // no connection was established, so nothing was sent
+	network bool // the network failed, between this client and the facilitator
+	notSent bool // the request was not made, or no connection was established
 }
 
-func (e *transportError) Unwrap() error { return e.error }
+func (e *callError) Unwrap() error { return e.error }
 
-// call sends one request and reads the whole response. Only network failures are a *transportError.
+// call sends one request and reads the whole response. Failures without a response are a *callError.
 func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []byte) (*rawResponse, error) {
 	var connected atomic.Bool // written by the transport's goroutines
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -284,12 +279,12 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 	})
 	req, err := http.NewRequestWithContext(ctx, method, f.BaseURL+"/"+endpoint, bytes.NewReader(body))
 	if err != nil {
-		return nil, &notMadeError{err}
+		return nil, &callError{err, false, true}
 	}
 	if f.AuthHeaders != nil {
 		headers, err := f.AuthHeaders(ctx, endpoint)
 		if err != nil {
-			return nil, &notMadeError{fmt.Errorf("authenticate: %w", err)}
+			return nil, &callError{fmt.Errorf("authenticate: %w", err), false, true}
 		}
 		for name, values := range headers {
 			req.Header[http.CanonicalHeaderKey(name)] = values
@@ -304,13 +299,13 @@ func (f *Facilitator) call(ctx context.Context, method, endpoint string, body []
 		// Both conditions are needed. A transport without tracing never reports a connection. A transport that loses a
 		// connection after sending may fail to dial the next one.
 		dial, ok := errors.AsType[*net.OpError](err)
-		return nil, &transportError{err, ok && dial.Op == "dial" && !connected.Load()}
+		return nil, &callError{err, true, ok && dial.Op == "dial" && !connected.Load()}
 	}
 	defer res.Body.Close()
 	f.logExtensions(ctx, endpoint, res.Header.Get(headerExtensionResponses))
 	content, err := io.ReadAll(io.LimitReader(res.Body, maxResponseBytes+1))
 	if err != nil {
-		return nil, &transportError{error: fmt.Errorf("read the response with status %d: %w", res.StatusCode, err)}
+		return nil, &callError{fmt.Errorf("read the response with status %d: %w", res.StatusCode, err), true, false}
 	}
 	if len(content) > maxResponseBytes {
 		return nil, fmt.Errorf("the response with status %d is longer than %d bytes", res.StatusCode, maxResponseBytes)

@@ -78,9 +78,11 @@ func TestVerify(t *testing.T) {
 		{"valid", says(200, `{"isValid":true,"payer":"0xab"}`), &VerifyResponse{IsValid: true, Payer: "0xab"}, 1},
 		{"invalid", says(200, `{"isValid":false,"invalidReason":"insufficient_funds","invalidMessage":"poor","payer":"0xab"}`),
 			&VerifyResponse{InvalidReason: "insufficient_funds", InvalidMessage: "poor", Payer: "0xab"}, 1},
-		{"invalid with status 400", says(400, `{"isValid":false,"invalidReason":"invalid_payload"}`), &VerifyResponse{InvalidReason: "invalid_payload"}, 1},
+		{"invalid with status 400", says(400, `{"isValid":false,"invalidReason":"invalid_payload"}`),
+			&VerifyResponse{InvalidReason: "invalid_payload"}, 1},
 		{"valid with odd extras", says(200, `{"isValid":true,"payer":null,"extensions":[1]}`), &VerifyResponse{IsValid: true}, 1},
-		{"invalid with status 500", says(500, `{"isValid":false,"invalidReason":"unexpected_verify_error"}`), &VerifyResponse{InvalidReason: "unexpected_verify_error"}, 1},
+		{"invalid with status 500", says(500, `{"isValid":false,"invalidReason":"unexpected_verify_error"}`),
+			&VerifyResponse{InvalidReason: "unexpected_verify_error"}, 1},
 		{"no isValid", says(200, `{"payer":"0xab"}`), nil, 1},
 		{"isValid null", says(200, `{"isValid":null}`), nil, 1},
 		{"isValid as text", says(200, `{"isValid":"true"}`), nil, 1},
@@ -184,29 +186,38 @@ func TestSettle(t *testing.T) {
 		calls   int32
 	}{
 		{"success", []http.HandlerFunc{success}, settled, nil, 1},
-		{"rejected", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"insufficient_funds","errorMessage":"poor","transaction":"","network":"eip155:8453"}`)},
+		{"rejected", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"insufficient_funds","errorMessage":"poor",`+
+			`"transaction":"","network":"eip155:8453"}`)},
 			&SettleResponse{ErrorReason: "insufficient_funds", ErrorMessage: "poor", Network: NetworkBase}, nil, 1},
-		{"rejected with status 402", []http.HandlerFunc{says(402, `{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"eip155:8453"}`)},
+		{"rejected with status 402", []http.HandlerFunc{says(402,
+			`{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"eip155:8453"}`)},
 			&SettleResponse{ErrorReason: "insufficient_funds", Network: NetworkBase}, nil, 1},
-		{"rejected with status 500", []http.HandlerFunc{says(500, `{"success":false,"errorReason":"unexpected_settle_error","transaction":"","network":"eip155:8453"}`)},
+		{"rejected with status 500", []http.HandlerFunc{says(500,
+			`{"success":false,"errorReason":"unexpected_settle_error","transaction":"","network":"eip155:8453"}`)},
 			&SettleResponse{ErrorReason: "unexpected_settle_error", Network: NetworkBase}, nil, 1},
 		{"used before", []http.HandlerFunc{used}, &SettleResponse{ErrorReason: ReasonNonceAlreadyUsed, Network: NetworkBase}, nil, 1},
-		{"success with odd extras", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:8453","payer":"0xab","amount":5000,"extensions":[]}`)}, settled, nil, 1},
+		{"success with odd extras", []http.HandlerFunc{says(200,
+			`{"success":true,"transaction":"`+hash+`","network":"eip155:8453","payer":"0xab","amount":5000,"extensions":[]}`)}, settled, nil, 1},
 		{"pending, then success", []http.HandlerFunc{pending, success}, settled, nil, 2},
 		{"pending twice", []http.HandlerFunc{pending, pending}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
 		{"pending, then used", []http.HandlerFunc{pending, used}, nil, &UnknownOutcome{Reason: ReasonNonceAlreadyUsed, Transaction: hash}, 2},
-		{"pending, then HTML", []http.HandlerFunc{pending, says(502, "<html>")}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
-		{"pending, then hung up", []http.HandlerFunc{pending, hangsUp}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
+		{"pending, then HTML", []http.HandlerFunc{pending, says(502, "<html>")}, nil,
+			&UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash}, 2},
+		{"pending, then hung up", []http.HandlerFunc{pending, hangsUp}, nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: hash},
+			2},
 		{"no success", []http.HandlerFunc{says(200, `{"transaction":"0x","network":"eip155:8453"}`)}, nil, unknown, 1},
 		{"success null", []http.HandlerFunc{says(200, `{"success":null,"transaction":"0x","network":"eip155:8453"}`)}, nil, unknown, 1},
 		{"no transaction", []http.HandlerFunc{says(200, `{"success":true,"network":"eip155:8453"}`)}, nil, unknown, 1},
 		{"an empty transaction", []http.HandlerFunc{says(200, `{"success":true,"transaction":"","network":"eip155:8453"}`)}, nil, unknown, 1},
-		{"a transaction that is none", []http.HandlerFunc{says(200, `{"success":true,"transaction":"the payment, once more","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"a transaction that is none", []http.HandlerFunc{says(200,
+			`{"success":true,"transaction":"the payment, once more","network":"eip155:8453"}`)}, nil, unknown, 1},
 		{"another network", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:1"}`)}, nil, unknown, 1},
-		{"a reason that is none", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"the payment, once more","transaction":"it","network":"eip155:8453"}`)},
+		{"a reason that is none", []http.HandlerFunc{says(200,
+			`{"success":false,"errorReason":"the payment, once more","transaction":"it","network":"eip155:8453"}`)},
 			&SettleResponse{Network: NetworkBase}, nil, 1},
 		{"no network", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`"}`)}, nil, unknown, 1},
-		{"rejected without transaction", []http.HandlerFunc{says(400, `{"success":false,"errorReason":"x","network":"eip155:8453"}`)}, nil, unknown, 1},
+		{"rejected without transaction", []http.HandlerFunc{says(400, `{"success":false,"errorReason":"x","network":"eip155:8453"}`)}, nil,
+			unknown, 1},
 		{"HTML", []http.HandlerFunc{says(200, `<html>`)}, nil, unknown, 1},
 		{"nothing", []http.HandlerFunc{says(200, ``)}, nil, unknown, 1},
 		{"status 500", []http.HandlerFunc{says(500, `{"error":"oops"}`)}, nil, unknown, 1},
@@ -231,7 +242,8 @@ func TestSettle(t *testing.T) {
 				if outcome.Err == nil || strings.Contains(outcome.Error(), "oops") {
 					t.Errorf("the unknown outcome says %v, want a cause without the facilitator's words", outcome)
 				}
-				if diff := cmp.Diff(*row.unknown, UnknownOutcome{outcome.NotSent, outcome.RetryAfter, outcome.Reason, outcome.Transaction, nil}); diff != "" {
+				if diff := cmp.Diff(*row.unknown, UnknownOutcome{outcome.NotSent, outcome.RetryAfter, outcome.Reason, outcome.Transaction,
+					nil}); diff != "" {
 					t.Errorf("the unknown outcome (-want +got):\n%s", diff)
 				}
 			}
@@ -400,7 +412,8 @@ func TestFacilitatorRequestV1(t *testing.T) {
 		}
 		says(200, `{"isValid":true,"success":true,"transaction":"`+hash+`","network":"base"}`)(w, r)
 	})
-	resource := &ResourceInfo{URL: "https://host.example/chat/private/send", Description: "Send a private message", MimeType: "application/json"}
+	resource := &ResourceInfo{URL: "https://host.example/chat/private/send", Description: "Send a private message",
+		MimeType: "application/json"}
 	// What does not come from the wire has no raw JSON to send, and does not say what the payer calls the network.
 	built := &PaymentPayload{X402Version: 1, Resource: resource, Accepted: payload.Accepted, Payload: payload.Payload}
 	for name, bad := range map[string]*PaymentPayload{"without a resource": payload, "that was built here": built} {

@@ -85,6 +85,15 @@ func NewDomain(name, version string, chainID uint64, verifyingContract string) (
 	return Domain{name, version, chainID, verifyingContract, evm.Keccak256Hash(encoded[:])}, nil
 }
 
+// domain computes the domain of the network's token.
+func (n Network) domain() (Domain, error) {
+	domain, err := NewDomain(n.AssetName, n.AssetVersion, n.ChainID, n.Asset)
+	if err != nil {
+		return Domain{}, fmt.Errorf("network %s: %w", n.ID, err)
+	}
+	return domain, nil
+}
+
 // ParseChainID returns the number of an EVM chain from its CAIP-2 id: 8453 from "eip155:8453".
 func ParseChainID(network string) (uint64, error) {
 	id, isEVM := strings.CutPrefix(network, "eip155:")

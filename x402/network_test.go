@@ -35,7 +35,8 @@ func TestParseChainID(t *testing.T) {
 	if got, err := ParseChainID("eip155:84532"); err != nil || got != 84532 {
 		t.Errorf("the chain id of Base Sepolia is %d (%v), want 84532", got, err)
 	}
-	for _, id := range []string{"", "8453", "eip155:", "eip155:base", "eip155:-1", "eip155:+1", "EIP155:1", "solana:1", "eip155:18446744073709551616"} {
+	for _, id := range []string{"", "8453", "eip155:", "eip155:base", "eip155:-1", "eip155:+1", "EIP155:1", "solana:1",
+		"eip155:18446744073709551616"} {
 		if got, err := ParseChainID(id); err == nil {
 			t.Errorf("the network %q is taken for chain %d, want an error", id, got)
 		}

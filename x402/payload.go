@@ -18,15 +18,18 @@ type unknownMembers map[string]jsontext.Value
 
 // wirePayload is PaymentPayload with the unknown members of those objects that determine the payment.
 type wirePayload struct {
-	X402Version int           `json:"x402Version"`
-	Resource    *ResourceInfo `json:"resource"`
-	Accepted    struct {
-		PaymentRequirements
-		Unknown unknownMembers `json:",embed"`
-	} `json:"accepted"`
-	Payload    wireExactPayload          `json:"payload"`
-	Extensions map[string]jsontext.Value `json:"extensions"`
-	Unknown    unknownMembers            `json:",embed"`
+	X402Version int                       `json:"x402Version"`
+	Resource    *ResourceInfo             `json:"resource"`
+	Accepted    wireRequirements          `json:"accepted"`
+	Payload     wireExactPayload          `json:"payload"`
+	Extensions  map[string]jsontext.Value `json:"extensions"`
+	Unknown     unknownMembers            `json:",embed"`
+}
+
+// wireRequirements is the payer's copy of the payment requirements with its unknown members.
+type wireRequirements struct {
+	PaymentRequirements
+	Unknown unknownMembers `json:",embed"`
 }
 
 // wireExactPayload is ExactPayload with its unknown members. Both versions of the protocol use it.
@@ -43,6 +46,24 @@ type wireExactPayload struct {
 type members struct {
 	known   []string
 	unknown unknownMembers
+}
+
+// membersV2 are the members of a payment of version 2.
+func membersV2(unknown unknownMembers) members {
+	return members{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, unknown}
+}
+
+func (w *wireRequirements) members() members {
+	return members{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, w.Unknown}
+}
+
+// check checks the form of the payer's copy, and that it names no transfer method other than EIP-3009.
+func (w *wireRequirements) check() error {
+	if method, ok := w.Extra["assetTransferMethod"]; ok && method != "eip3009" {
+		return &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod is another transfer method; " +
+			"this server accepts EIP-3009 only and does not offer any other"}
+	}
+	return checkRequirements("accepted", w.PaymentRequirements)
 }
 
 func (w *wireExactPayload) members() []members {
@@ -73,18 +94,14 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 			"PAYMENT-SIGNATURE header takes version 2: sign one of the entries of accepts in the PAYMENT-REQUIRED header with a "+
 			"client that speaks x402 version 2", wire.X402Version)}
 	}
-	if err := rejectLookalikes(append(wire.Payload.members(),
-		members{[]string{"x402Version", "resource", "accepted", "payload", "extensions"}, wire.Unknown},
-		members{[]string{"scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds", "extra"}, wire.Accepted.Unknown},
-	)); err != nil {
+	if err := rejectLookalikes(append(wire.Payload.members(), wire.Accepted.members(), membersV2(wire.Unknown))); err != nil {
 		return nil, err
 	}
 	if err := rejectOtherMethods(&wire.Payload); err != nil {
 		return nil, err
 	}
-	if method, ok := wire.Accepted.Extra["assetTransferMethod"]; ok && method != "eip3009" {
-		return nil, &FormError{ReasonUnsupportedPayload, "accepted.extra.assetTransferMethod is another transfer method; " +
-			"this server accepts EIP-3009 only and does not offer any other"}
+	if err := wire.Accepted.check(); err != nil {
+		return nil, err
 	}
 	payload := &PaymentPayload{
 		X402Version: wire.X402Version,
@@ -93,9 +110,6 @@ func ParsePaymentPayload(raw []byte) (*PaymentPayload, error) {
 		Payload:     wire.Payload.exactPayload(),
 		Extensions:  wire.Extensions,
 		raw:         raw,
-	}
-	if err := checkRequirements("accepted", payload.Accepted); err != nil {
-		return nil, err
 	}
 	if err := checkExactPayload(payload.Payload); err != nil {
 		return nil, err

@@ -7,7 +7,8 @@ import (
 )
 
 // goodSignature has a beginning that no message may repeat.
-const goodSignature = "0x1918f6a611caa320837182e981da5228c59c3441cb5e40795760bdd8a2eb0d7b3b7f257488091e31d2a882ee5c48fc0d875792f1f253cbf532097a49253732661b"
+const goodSignature = "0x1918f6a611caa320837182e981da5228c59c3441cb5e40795760bdd8a2eb0d7b3b7" +
+	"f257488091e31d2a882ee5c48fc0d875792f1f253cbf532097a49253732661b"
 
 // goodExactPayload is the same in both versions of the protocol.
 const goodExactPayload = `"payload": {
@@ -51,7 +52,8 @@ var exactPayloadParsings = []parsing{
 	{"permit2", `"signature"`, `"permit2Authorization": {}, "signature"`, ReasonUnsupportedPayload},
 	{"permit2 null", `"signature"`, `"permit2Authorization": null, "signature"`, ReasonUnsupportedPayload},
 	{"permit2 in another case", `"signature"`, `"Permit2authorization": {}, "signature"`, ReasonUnsupportedPayload},
-	{"erc7710", `"signature"`, `"delegationManager": "0x", "permissionContext": "0x", "delegator": "0x", "signature"`, ReasonUnsupportedPayload},
+	{"erc7710", `"signature"`, `"delegationManager": "0x", "permissionContext": "0x", "delegator": "0x", "signature"`,
+		ReasonUnsupportedPayload},
 	{"no signature", `"signature": "` + goodSignature + `",`, ``, ReasonMissingSignature},
 	{"signature null", `"` + goodSignature + `"`, `null`, ReasonMissingSignature},
 	{"a number for a signature", `"` + goodSignature + `"`, `7`, ReasonInvalidPayload},
@@ -117,8 +119,10 @@ func TestParsePaymentPayload(t *testing.T) {
 	testParsing(t, goodPayload, ParsePaymentPayload, exactPayloadParsings)
 	testParsing(t, goodPayload, ParsePaymentPayload, []parsing{
 		{"the good payload", "", "", ""},
-		{"no resource", `"resource": {"url": "https://host.example/chat/private/send", "description": "Send a private message", "mimeType": "application/json"},`, "", ""},
-		{"resource null", `{"url": "https://host.example/chat/private/send", "description": "Send a private message", "mimeType": "application/json"}`, "null", ""},
+		{"no resource", `"resource": {"url": "https://host.example/chat/private/send", "description": "Send a private message", "mimeType": ` +
+			`"application/json"},`, "", ""},
+		{"resource null", `{"url": "https://host.example/chat/private/send", "description": "Send a private message", "mimeType": ` +
+			`"application/json"}`, "null", ""},
 		{"extensions null", `"extensions": {}`, `"extensions": null`, ""},
 		{"no extensions", `,
   "extensions": {}`, "", ""},
@@ -160,7 +164,8 @@ func TestParsePaymentPayload(t *testing.T) {
 
 func TestParseJunk(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{"", "null", "true", "7", `"x"`, "[]", "[{}]", "{}", "{", "\x00", "{\"payload\":{\"authorization\":{\"from\":{}}}}"} {
+	for _, raw := range []string{"", "null", "true", "7", `"x"`, "[]", "[{}]", "{}", "{", "\x00",
+		"{\"payload\":{\"authorization\":{\"from\":{}}}}"} {
 		_, err := ParsePaymentPayload([]byte(raw))
 		if _, ok := errors.AsType[*FormError](err); !ok {
 			t.Errorf("parsing %q says %#v, want a *FormError", raw, err)

@@ -75,7 +75,8 @@ func TestDecodePaymentPayloadV1(t *testing.T) {
 		if !ok || offer.Network != vector.network {
 			t.Fatalf("the payment on %s matches the offer %v (%t)", vector.network, offer, ok)
 		}
-		if checked, err := newChecker(t).Check(offer, got, now); err != nil || !checked.Conclusive || checked.Payer != strings.ToLower(vectorPayer) {
+		if checked, err := newChecker(t).Check(offer, got, now); err != nil || !checked.Conclusive ||
+			checked.Payer != strings.ToLower(vectorPayer) {
 			t.Errorf("the payment on %s is checked as %+v (%v), want it good", vector.network, checked, err)
 		}
 	}
@@ -150,10 +151,12 @@ func TestVersionsInTheWrongHeader(t *testing.T) {
 		t.Errorf("a payment of version 1 in PAYMENT-SIGNATURE says %v, want a *FormError about the version", err)
 	}
 	for name, header := range map[string]string{
-		"nothing": "", "base64url": "-_-_", "not JSON": encoded("hello"), "too long": strings.Repeat("A", maxHeaderBytes+4), "null": encoded("null"),
+		"nothing": "", "base64url": "-_-_", "not JSON": encoded("hello"), "too long": strings.Repeat("A", maxHeaderBytes+4),
+		"null": encoded("null"),
 	} {
 		_, err := DecodePaymentPayloadV1(header)
-		if form, ok := errors.AsType[*FormError](err); !ok || form.Message == "" || strings.Contains(form.Message, "the PAYMENT-SIGNATURE header is") {
+		if form, ok := errors.AsType[*FormError](err); !ok || form.Message == "" ||
+			strings.Contains(form.Message, "the PAYMENT-SIGNATURE header is") {
 			t.Errorf("%s in X-PAYMENT says %#v, want a *FormError about X-PAYMENT", name, err)
 		}
 	}
@@ -170,7 +173,8 @@ func TestRequirementsV1(t *testing.T) {
 		want string
 	}{
 		{"an offer", offer.V1("base", ResourceInfo{
-			URL: "https://host.example/chat/private/send", Description: "Send a private message", MimeType: "application/json", ServiceName: "Parley",
+			URL: "https://host.example/chat/private/send", Description: "Send a private message", MimeType: "application/json",
+			ServiceName: "Parley",
 		}), `{"scheme":"exact","network":"base","maxAmountRequired":"5000","resource":"https://host.example/chat/private/send",` +
 			`"description":"Send a private message","mimeType":"application/json","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C",` +
 			`"maxTimeoutSeconds":60,"asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","extra":{"name":"USD Coin","version":"2"}}`},

@@ -109,7 +109,7 @@ func TestKilledInit(t *testing.T) {
 	costs, _ := alice.run("wallet", "report")["costs"].([]any)
 	paid := map[string]any{}
 	for _, cost := range costs {
-		row, _ := cost.(object)
+		row, _ := cost.(map[string]any)
 		operation, _ := row["operation"].(string)
 		paid[operation] = row["charged_usd"]
 	}

@@ -93,7 +93,8 @@ func checkToken(t *testing.T, name string, headers headersFunc, endpoint, uri, a
 	if err != nil {
 		t.Fatalf("%s, %s: %v", name, endpoint, err)
 	}
-	if got := slices.Sorted(maps.Keys(token.Header)); !slices.Equal(got, []string{"alg", "kid", "nonce", "typ"}) || token.Header["kid"] != keyID {
+	if got := slices.Sorted(maps.Keys(token.Header)); !slices.Equal(got, []string{"alg", "kid", "nonce", "typ"}) ||
+		token.Header["kid"] != keyID {
 		t.Errorf("%s, %s: the token's header is %v", name, endpoint, token.Header)
 	}
 	if got := slices.Sorted(maps.Keys(claims)); !slices.Equal(got, []string{"exp", "iat", "iss", "nbf", "sub", "uris"}) {

@@ -125,7 +125,8 @@ func (e events) log(ctx context.Context, event string, data map[string]any) erro
 	case "cert_obtained":
 		e.to.InfoContext(ctx, "a TLS certificate was obtained", "domain", data["identifier"], "renewal", data["renewal"])
 	case "cert_failed":
-		e.to.ErrorContext(ctx, "no TLS certificate was obtained; it is tried again", "domain", data["identifier"], "error", fmt.Sprint(data["error"]))
+		e.to.ErrorContext(ctx, "no TLS certificate was obtained; it is tried again", "domain", data["identifier"], "error",
+			fmt.Sprint(data["error"]))
 	}
 	return nil
 }

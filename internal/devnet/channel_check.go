@@ -39,17 +39,17 @@ func checkChannelTerms(payload x402.BatchPayload, requirements x402.PaymentRequi
 	id, err := channelDomain.ChannelID(config)
 	switch {
 	case err != nil || !strings.EqualFold(id, payload.Voucher.ChannelID):
-		return &x402.Invalid{Reason: x402.ReasonBatchChannelID, Message: "voucher.channelId is not the id of channelConfig"}
+		return refusal(x402.ReasonBatchChannelID, "voucher.channelId is not the id of channelConfig")
 	case !strings.EqualFold(config.Receiver, requirements.PayTo):
-		return &x402.Invalid{Reason: x402.ReasonBatchReceiver, Message: "channelConfig.receiver is not payTo"}
+		return refusal(x402.ReasonBatchReceiver, "channelConfig.receiver is not payTo")
 	case authorizer == "" || authorizer == zeroAddress || !strings.EqualFold(config.ReceiverAuthorizer, authorizer):
-		return &x402.Invalid{Reason: x402.ReasonBatchReceiverAuthorizer, Message: "channelConfig.receiverAuthorizer is not extra.receiverAuthorizer"}
+		return refusal(x402.ReasonBatchReceiverAuthorizer, "channelConfig.receiverAuthorizer is not extra.receiverAuthorizer")
 	case !strings.EqualFold(config.Token, requirements.Asset):
-		return &x402.Invalid{Reason: x402.ReasonBatchToken, Message: "channelConfig.token is not asset"}
+		return refusal(x402.ReasonBatchToken, "channelConfig.token is not asset")
 	case delayGiven && delay != float64(config.WithdrawDelay):
-		return &x402.Invalid{Reason: x402.ReasonBatchWithdrawDelay, Message: "channelConfig.withdrawDelay is not extra.withdrawDelay"}
+		return refusal(x402.ReasonBatchWithdrawDelay, "channelConfig.withdrawDelay is not extra.withdrawDelay")
 	case config.WithdrawDelay < x402.MinWithdrawDelay || config.WithdrawDelay > x402.MaxWithdrawDelay:
-		return &x402.Invalid{Reason: x402.ReasonBatchWithdrawDelayRange, Message: "channelConfig.withdrawDelay is not from 900 to 2592000 seconds"}
+		return refusal(x402.ReasonBatchWithdrawDelayRange, "channelConfig.withdrawDelay is not from 900 to 2592000 seconds")
 	}
 	return nil
 }
@@ -61,19 +61,19 @@ func checkDeposit(payload x402.BatchPayload, requirements x402.PaymentRequiremen
 	version, _ := requirements.Extra["version"].(string)
 	domain, err := x402.NewDomain(name, version, token.ChainID, requirements.Asset)
 	if err != nil || name == "" || version == "" {
-		return &x402.Invalid{Reason: x402.ReasonBatchMissingDomain, Message: "paymentRequirements.extra lacks name or version"}
+		return refusal(x402.ReasonBatchMissingDomain, "paymentRequirements.extra lacks name or version")
 	}
 	// As in checkTimes, a number above 2^63-1 is a time that never comes.
 	if before, err := strconv.ParseInt(signed.ValidBefore, 10, 64); err == nil && before < now.Unix()+settlementRoom {
-		return &x402.Invalid{Reason: x402.ReasonBatchValidBefore, Message: "the deposit's authorization has ended or ends in less than 6 seconds"}
+		return refusal(x402.ReasonBatchValidBefore, "the deposit's authorization has ended or ends in less than 6 seconds")
 	}
 	if after, err := strconv.ParseInt(signed.ValidAfter, 10, 64); err != nil || after > now.Unix() {
-		return &x402.Invalid{Reason: x402.ReasonBatchValidAfter, Message: "the deposit's authorization is not valid yet"}
+		return refusal(x402.ReasonBatchValidAfter, "the deposit's authorization is not valid yet")
 	}
 	digest, err := domain.DepositDigest(payload.ChannelConfig.Payer, payload.Voucher.ChannelID, *payload.Deposit)
 	if err != nil || !x402.SignedBy(digest, signed.Signature, payload.ChannelConfig.Payer) {
-		return &x402.Invalid{Reason: x402.ReasonBatchDepositSignature, Message: "the deposit is not signed by channelConfig.payer; the dev network has " +
-			"no smart wallets"}
+		return refusal(x402.ReasonBatchDepositSignature, "the deposit is not signed by channelConfig.payer; the dev network has "+
+			"no smart wallets")
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func checkVoucher(payload x402.BatchPayload) *x402.Invalid {
 		signer = payload.ChannelConfig.Payer
 	}
 	if err := channelDomain.VerifyVoucher(payload.Voucher, signer); err != nil {
-		return &x402.Invalid{Reason: x402.ReasonBatchVoucherSignature, Message: err.Error()}
+		return refusal(x402.ReasonBatchVoucherSignature, err.Error())
 	}
 	return nil
 }
@@ -96,17 +96,17 @@ func (f *Facilitator) checkAmounts(payload x402.BatchPayload, channel x402.Chann
 	if payload.Deposit != nil {
 		deposit := clamp(payload.Deposit.Amount)
 		if f.ledger.Balance(payload.ChannelConfig.Payer) < deposit {
-			return &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance, Message: errInsufficientBalance.Error()}
+			return refusal(x402.ReasonBatchInsufficientBalance, errInsufficientBalance.Error())
 		}
 		available += deposit // at most all money
 	}
 	switch {
 	case available == 0:
-		return &x402.Invalid{Reason: x402.ReasonBatchChannelNotFound, Message: "nobody has deposited into the channel"}
+		return refusal(x402.ReasonBatchChannelNotFound, "nobody has deposited into the channel")
 	case most > available:
-		return &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance, Message: "maxClaimableAmount is more than the channel's balance"}
+		return refusal(x402.ReasonBatchExceedsBalance, "maxClaimableAmount is more than the channel's balance")
 	case most < channel.TotalClaimed || most == channel.TotalClaimed && payload.Type != x402.BatchRefund:
-		return &x402.Invalid{Reason: x402.ReasonBatchBelowClaimed, Message: "maxClaimableAmount is claimed already"}
+		return refusal(x402.ReasonBatchBelowClaimed, "maxClaimableAmount is claimed already")
 	}
 	return nil
 }
@@ -114,17 +114,14 @@ func (f *Facilitator) checkAmounts(payload x402.BatchPayload, channel x402.Chann
 // simulateDeposit returns the reason why the contracts would reject the deposit now, or nil.
 func (f *Facilitator) simulateDeposit(payload x402.BatchPayload, requirements x402.PaymentRequirements) *x402.Invalid {
 	if requirements.Extra["name"] != token.AssetName || requirements.Extra["version"] != token.AssetVersion {
-		return &x402.Invalid{Reason: x402.ReasonBatchDepositSimulation, Message: "the token rejects the signature: its domain is " +
-			token.AssetName + ", version " + token.AssetVersion}
+		return refusal(x402.ReasonBatchDepositSimulation, "the token rejects the signature: its domain is "+
+			token.AssetName+", version "+token.AssetVersion)
 	}
 	build, err := f.depositOf(payload, "")
 	if err == nil {
 		err = f.ledger.simulate(build)
 	}
-	if err != nil {
-		return &x402.Invalid{Reason: x402.ReasonBatchDepositSimulation, Message: err.Error()}
-	}
-	return nil
+	return refusalOf(x402.ReasonBatchDepositSimulation, err)
 }
 
 // depositOf returns the contract's call for a deposit.

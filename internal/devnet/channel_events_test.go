@@ -31,7 +31,8 @@ func TestChannelEvents(t *testing.T) {
 		"the deposit":    {deposit.Transaction, x402.ChannelTransaction{Deposited: of(5000), Claimed: none, Refunded: none, Settled: none}},
 		"the claim":      {claim.Transaction, x402.ChannelTransaction{Deposited: none, Claimed: of(2000), Refunded: none, Settled: none}},
 		"the next claim": {again.Transaction, x402.ChannelTransaction{Deposited: none, Claimed: of(1500), Refunded: none, Settled: none}},
-		"the payout":     {payout.Transaction, x402.ChannelTransaction{Deposited: none, Claimed: none, Refunded: none, Settled: map[string]uint64{strings.ToLower(Payee): 3500}}},
+		"the payout": {payout.Transaction, x402.ChannelTransaction{Deposited: none, Claimed: none, Refunded: none,
+			Settled: map[string]uint64{strings.ToLower(Payee): 3500}}},
 	} {
 		did, err := w.chain.ChannelTransaction(t.Context(), token.Asset, one.transaction)
 		if diff := cmp.Diff(one.want, did); err != nil || diff != "" {
@@ -55,7 +56,8 @@ func TestChannelEvents(t *testing.T) {
 		{"claims by the token", token.Asset, `"` + topicClaimed.Hex() + `"`, 0},
 		{"an address without events", evm.HexToAddress("0x1").Hex(), `null`, 0},
 	} {
-		body := `{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + test.address + `","fromBlock":"0x0","toBlock":"latest","topics":[` + test.topics + `]}]}`
+		body := `{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + test.address +
+			`","fromBlock":"0x0","toBlock":"latest","topics":[` + test.topics + `]}]}`
 		response, err := http.Post(w.facilitator.BaseURL+"/rpc", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

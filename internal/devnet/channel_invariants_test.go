@@ -29,8 +29,10 @@ func TestChannelInvariants(t *testing.T) {
 			balances, claimed = balances+state.Balance, claimed+state.TotalClaimed
 		}
 		sums := ledger.Received(Payee)
-		if all != 10*genesisBalance || sums.Claimed != claimed || ledger.Balance(Payee) != sums.Settled || ledger.Balance(contractAddress) != balances-sums.Settled {
-			t.Fatalf("the sums are wrong: %d in all, %d in channels, %+v received, %d in the contract", all, balances, sums, ledger.Balance(contractAddress))
+		if all != 10*genesisBalance || sums.Claimed != claimed || ledger.Balance(Payee) != sums.Settled ||
+			ledger.Balance(contractAddress) != balances-sums.Settled {
+			t.Fatalf("the sums are wrong: %d in all, %d in channels, %+v received, %d in the contract", all, balances, sums,
+				ledger.Balance(contractAddress))
 		}
 	}
 	for range 400 {

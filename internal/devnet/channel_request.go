@@ -22,38 +22,28 @@ type batchRequest struct {
 	refund  *x402.RefundCommand
 }
 
-// batchEnvelope is the body of a request.
-type batchEnvelope struct {
-	X402Version    int            `json:"x402Version"`
-	PaymentPayload jsontext.Value `json:"paymentPayload"`
-	Requirements   jsontext.Value `json:"paymentRequirements"`
-}
-
-// isBatch reports whether a body is about the scheme batch-settlement.
-func isBatch(body []byte) bool {
-	var peek struct {
-		PaymentPayload struct {
-			Accepted struct {
-				Scheme string `json:"scheme"`
-			} `json:"accepted"`
-		} `json:"paymentPayload"`
-		PaymentRequirements struct {
-			Scheme string `json:"scheme"`
-		} `json:"paymentRequirements"`
+// isBatch reports whether the request is about the scheme batch-settlement.
+func (e envelope) isBatch() bool {
+	var terms struct {
+		Scheme string `json:"scheme"`
 	}
-	return json.Unmarshal(body, &peek) == nil &&
-		(peek.PaymentPayload.Accepted.Scheme == x402.SchemeBatch || peek.PaymentRequirements.Scheme == x402.SchemeBatch)
+	var payload struct {
+		Accepted struct {
+			Scheme string `json:"scheme"`
+		} `json:"accepted"`
+	}
+	_, _ = json.Unmarshal(e.PaymentRequirements, &terms), json.Unmarshal(e.PaymentPayload, &payload)
+	return terms.Scheme == x402.SchemeBatch || payload.Accepted.Scheme == x402.SchemeBatch
 }
 
-// readBatch decodes the body of /verify, or of /settle, which also takes commands of a server. It is stricter than
+// readBatch decodes a request to /verify, or to /settle, which also takes commands of a server. It is stricter than
 // hosted facilitators: an unknown member of a command is an error.
-func readBatch(body []byte, settles bool) (*batchRequest, *x402.FormError) {
-	var envelope batchEnvelope
-	if json.Unmarshal(body, &envelope) != nil || envelope.X402Version != x402.Version {
-		return nil, &x402.FormError{Reason: x402.ReasonInvalidVersion, Message: "the scheme batch-settlement exists in x402Version 2 only"}
+func (e envelope) readBatch(settles bool) (*batchRequest, *x402.FormError) {
+	if e.X402Version != x402.Version {
+		return nil, malformed(x402.ReasonInvalidVersion, "the scheme batch-settlement exists in x402Version 2 only")
 	}
 	var read batchRequest
-	if json.Unmarshal(envelope.Requirements, &read.requirements) != nil {
+	if json.Unmarshal(e.PaymentRequirements, &read.requirements) != nil {
 		return nil, malformedRequirements("are not of version 2")
 	}
 	var peek struct {
@@ -61,12 +51,12 @@ func readBatch(body []byte, settles bool) (*batchRequest, *x402.FormError) {
 		Accepted    x402.PaymentRequirements `json:"accepted"`
 		Payload     jsontext.Value           `json:"payload"`
 	}
-	if json.Unmarshal(envelope.PaymentPayload, &peek) != nil {
-		return nil, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: "paymentPayload is not of version 2"}
+	if json.Unmarshal(e.PaymentPayload, &peek) != nil {
+		return nil, malformed(x402.ReasonInvalidPayload, "paymentPayload is not of version 2")
 	}
 	read.accepted = peek.Accepted
 	if !settles {
-		return read.readPayment(envelope.PaymentPayload)
+		return read.readPayment(e.PaymentPayload)
 	}
 	var payload struct {
 		Type string `json:"type"`
@@ -81,10 +71,10 @@ func readBatch(body []byte, settles bool) (*batchRequest, *x402.FormError) {
 	case x402.BatchRefund:
 		err = json.Unmarshal(peek.Payload, &read.refund, json.RejectUnknownMembers(true))
 	default:
-		return read.readPayment(envelope.PaymentPayload)
+		return read.readPayment(e.PaymentPayload)
 	}
 	if err != nil {
-		return nil, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: fmt.Sprintf("the command %q is malformed", payload.Type)}
+		return nil, malformed(x402.ReasonInvalidPayload, fmt.Sprintf("the command %q is malformed", payload.Type))
 	}
 	return &read, read.checkCommand()
 }
@@ -101,28 +91,25 @@ func (r batchRequest) readPayment(raw []byte) (*batchRequest, *x402.FormError) {
 
 // checkCommand checks the form of a server's command.
 func (r *batchRequest) checkCommand() *x402.FormError {
-	malformed := func(what string) *x402.FormError {
-		return &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: what}
-	}
 	var claims []x402.VoucherClaim
 	switch {
 	case r.claim != nil:
 		claims = r.claim.Claims
 	case r.payout != nil:
 		if !addressForm.MatchString(strings.ToLower(r.payout.Receiver)) || !addressForm.MatchString(strings.ToLower(r.payout.Token)) {
-			return malformed("receiver and token must be addresses")
+			return malformed(x402.ReasonInvalidPayload, "receiver and token must be addresses")
 		}
 	case r.refund != nil:
 		claims = r.refund.Claims
 		if claims == nil || !atomicForm.MatchString(r.refund.Amount) || !atomicForm.MatchString(r.refund.RefundNonce) {
-			return &x402.FormError{Reason: x402.ReasonBatchPayloadType, Message: "a refund needs amount, refundNonce and claims, which the server adds"}
+			return malformed(x402.ReasonBatchPayloadType, "a refund needs amount, refundNonce and claims, which the server adds")
 		}
 		if _, err := channelDomain.ChannelID(r.refund.ChannelConfig); err != nil {
-			return malformed(err.Error())
+			return malformed(x402.ReasonInvalidPayload, err.Error())
 		}
 	}
 	if _, err := channelDomain.ClaimBatchDigest(claims); err != nil {
-		return malformed(err.Error())
+		return malformed(x402.ReasonInvalidPayload, err.Error())
 	}
 	return nil
 }
@@ -131,11 +118,11 @@ func (r *batchRequest) checkCommand() *x402.FormError {
 func (r *batchRequest) checkTerms() *x402.Invalid {
 	switch {
 	case r.accepted.Scheme != x402.SchemeBatch || r.requirements.Scheme != x402.SchemeBatch:
-		return &x402.Invalid{Reason: x402.ReasonBatchScheme, Message: "accepted.scheme and paymentRequirements.scheme must be batch-settlement"}
+		return refusal(x402.ReasonBatchScheme, "accepted.scheme and paymentRequirements.scheme must be batch-settlement")
 	case r.accepted.Network != r.requirements.Network:
-		return &x402.Invalid{Reason: x402.ReasonBatchNetworkMismatch, Message: "accepted.network is not paymentRequirements.network"}
+		return refusal(x402.ReasonBatchNetworkMismatch, "accepted.network is not paymentRequirements.network")
 	case r.requirements.Network != NetworkID:
-		return &x402.Invalid{Reason: x402.ReasonInvalidNetwork, Message: "the dev network is " + NetworkID}
+		return refusal(x402.ReasonInvalidNetwork, "the dev network is "+NetworkID)
 	}
 	return nil
 }

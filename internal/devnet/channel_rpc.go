@@ -37,13 +37,15 @@ var channelViews = map[string]channelView{
 		sums := at(c.receivers, lower(a[0].Address()), block)
 		return []evm.Hash{number(sums.Claimed), number(sums.Settled)}, nil
 	}},
-	selectorOf("getChannelId((address,address,address,address,address,uint40,bytes32))"): {7, func(_ channels, a []evm.Hash, _ int) ([]evm.Hash, error) {
-		id, err := channelDomain.ChannelID(x402.ChannelConfig{
-			Payer: lower(a[0].Address()), PayerAuthorizer: lower(a[1].Address()), Receiver: lower(a[2].Address()),
-			ReceiverAuthorizer: lower(a[3].Address()), Token: lower(a[4].Address()), WithdrawDelay: binary.BigEndian.Uint64(a[5][24:]), Salt: a[6].Hex(),
-		})
-		return []evm.Hash{evm.HexToHash(id)}, err
-	}},
+	selectorOf("getChannelId((address,address,address,address,address,uint40,bytes32))"): {7,
+		func(_ channels, a []evm.Hash, _ int) ([]evm.Hash, error) {
+			id, err := channelDomain.ChannelID(x402.ChannelConfig{
+				Payer: lower(a[0].Address()), PayerAuthorizer: lower(a[1].Address()), Receiver: lower(a[2].Address()),
+				ReceiverAuthorizer: lower(a[3].Address()), Token: lower(a[4].Address()), WithdrawDelay: binary.BigEndian.Uint64(a[5][24:]),
+				Salt: a[6].Hex(),
+			})
+			return []evm.Hash{evm.HexToHash(id)}, err
+		}},
 	selectorOf("getVoucherDigest(bytes32,uint128)"): {2, func(_ channels, a []evm.Hash, _ int) ([]evm.Hash, error) {
 		digest, err := channelDomain.VoucherDigest(a[0].Hex(), new(big.Int).SetBytes(a[1][:]).String())
 		return []evm.Hash{digest}, err

@@ -26,7 +26,8 @@ func TestChannelsOnChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	used, err := w.chain.Authorization(t.Context(), token.Asset, alice.Address, depositNonce, since)
-	if err != nil || !used.Used || used.To != strings.ToLower(x402.DepositCollectorContract) || used.Amount != 5000 || used.Transaction != settled.Transaction {
+	if err != nil || !used.Used || used.To != strings.ToLower(x402.DepositCollectorContract) || used.Amount != 5000 ||
+		used.Transaction != settled.Transaction {
 		t.Errorf("the deposit's authorization is %+v, %v", used, err)
 	}
 	block, _, err := w.chain.Newest(t.Context())

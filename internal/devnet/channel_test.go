@@ -50,7 +50,8 @@ func TestLifeOfAPaymentChannel(t *testing.T) {
 	}
 	wantBalance(t, w.ledger, Payee, 5000)
 	w.wantRejected(x402.ReasonBatchNothingToSettle)(w.facilitator.SettleReceiver(t.Context(), receiver))
-	if sums, err := w.chain.Received(t.Context(), Payee, token.Asset); err != nil || sums != (x402.ReceivedSums{Claimed: 5000, Settled: 5000}) {
+	if sums, err := w.chain.Received(t.Context(), Payee, token.Asset); err != nil ||
+		sums != (x402.ReceivedSums{Claimed: 5000, Settled: 5000}) {
 		t.Errorf("the receiver's sums are %+v, %v", sums, err)
 	}
 
@@ -247,7 +248,8 @@ func TestChannelsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openLedger(t, dir)
-	if diff := cmp.Diff(before, again.Channel(signer.ID)); diff != "" || again.Received(Payee) != (x402.ReceivedSums{Claimed: 3000, Settled: 2000}) {
+	if diff := cmp.Diff(before, again.Channel(signer.ID)); diff != "" ||
+		again.Received(Payee) != (x402.ReceivedSums{Claimed: 3000, Settled: 2000}) {
 		t.Errorf("after a restart the receiver has %+v (-before +after):\n%s", again.Received(Payee), diff)
 	}
 	wantBalance(t, again, Accounts()[0].Address, balance)
@@ -305,7 +307,8 @@ func TestMalformedChannelRequests(t *testing.T) {
 	config := `{"payer":"0x","withdrawDelay":900}`
 	for name, payload := range map[string]string{
 		"nothing": `null`, "an unknown type": `{"type":"open"}`, "a type that is a number": `{"type":1}`, "an array": `[]`,
-		"a claim without rows' form":     `{"type":"claim","claims":[{"voucher":{"channel":` + config + `,"maxClaimableAmount":"1"},"signature":"0x","totalClaimed":"1"}],"claimAuthorizerSignature":"0x"}`,
+		"a claim without rows' form": `{"type":"claim","claims":[{"voucher":{"channel":` + config +
+			`,"maxClaimableAmount":"1"},"signature":"0x","totalClaimed":"1"}],"claimAuthorizerSignature":"0x"}`,
 		"a claim with unknown members":   `{"type":"claim","claims":[],"claimAuthorizerSignature":"0x","extra":1}`,
 		"a payout to nobody":             `{"type":"settle","receiver":"","token":""}`,
 		"a refund without a channel":     `{"type":"refund","channelConfig":` + config + `,"amount":"1","refundNonce":"0","claims":[]}`,
@@ -314,7 +317,8 @@ func TestMalformedChannelRequests(t *testing.T) {
 		"a deposit without a voucher":    `{"type":"deposit","deposit":{}}`,
 		"a claim with amounts as number": `{"type":"claim","claims":[{"totalClaimed":1}]}`,
 	} {
-		body := `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":` + offer + `,"payload":` + payload + `},"paymentRequirements":` + offer + `}`
+		body := `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":` + offer + `,"payload":` + payload + `},"paymentRequirements":` +
+			offer + `}`
 		for _, endpoint := range []string{"verify", "settle"} {
 			status, reply := call(t, http.MethodPost, w.facilitator.BaseURL+"/"+endpoint, body)
 			if status != http.StatusBadRequest || strings.Contains(reply, "true") {

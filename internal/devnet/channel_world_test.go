@@ -26,7 +26,8 @@ type world struct {
 
 func openWorld(t *testing.T, dir string) *world {
 	network, ledger, facilitator := serve(t, dir)
-	return &world{t, network, ledger, facilitator, &x402.Chain{URL: facilitator.BaseURL + "/rpc"}, token.BatchRequirements(1000, Payee, 60, receiverTerms)}
+	return &world{t, network, ledger, facilitator, &x402.Chain{URL: facilitator.BaseURL + "/rpc"},
+		token.BatchRequirements(1000, Payee, 60, receiverTerms)}
 }
 
 // payer returns the signer for channel n of an account.
@@ -96,7 +97,8 @@ func (w *world) refund(signer *x402.ChannelSigner, charged, amount uint64, state
 	payment := w.sign(signer, charged, 0)
 	command := x402.NewRefundCommand(signer.Config, payment.Payload.Voucher, amount, state)
 	var err error
-	if command.RefundAuthorizerSignature, err = channelDomain.SignRefund(keyOf(w.T, Accounts()[2]), signer.ID, state.RefundNonce, amount); err != nil {
+	if command.RefundAuthorizerSignature, err = channelDomain.SignRefund(keyOf(w.T, Accounts()[2]), signer.ID, state.RefundNonce,
+		amount); err != nil {
 		w.Fatal(err)
 	}
 	if len(command.Claims) > 0 {

@@ -49,14 +49,14 @@ func (f *Facilitator) check(payload *x402.PaymentPayload, requirements x402.Paym
 func checkTerms(payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *x402.Invalid {
 	switch {
 	case payload.Accepted.Scheme != x402.SchemeExact || requirements.Scheme != x402.SchemeExact:
-		return &x402.Invalid{Reason: x402.ReasonScheme, Message: "accepted.scheme and paymentRequirements.scheme must be exact"}
+		return refusal(x402.ReasonScheme, "accepted.scheme and paymentRequirements.scheme must be exact")
 	case payload.Accepted.Network != requirements.Network:
-		return &x402.Invalid{Reason: x402.ReasonNetworkMismatch, Message: "accepted.network is not paymentRequirements.network"}
+		return refusal(x402.ReasonNetworkMismatch, "accepted.network is not paymentRequirements.network")
 	case requirements.Network != NetworkID:
-		return &x402.Invalid{Reason: x402.ReasonInvalidNetwork, Message: "the dev network is " + NetworkID}
+		return refusal(x402.ReasonInvalidNetwork, "the dev network is "+NetworkID)
 	case !addressForm.MatchString(strings.ToLower(requirements.PayTo)) || !atomicForm.MatchString(requirements.Amount):
-		return &x402.Invalid{Reason: x402.ReasonInvalidRequirements, Message: "paymentRequirements need an address payTo and " +
-			"an amount in atomic units"}
+		return refusal(x402.ReasonInvalidRequirements, "paymentRequirements need an address payTo and "+
+			"an amount in atomic units")
 	}
 	return nil
 }
@@ -64,10 +64,10 @@ func checkTerms(payload *x402.PaymentPayload, requirements x402.PaymentRequireme
 // checkTransfer checks payee and amount. The amount must be equal.
 func checkTransfer(a x402.Authorization, requirements x402.PaymentRequirements) *x402.Invalid {
 	if !strings.EqualFold(a.To, requirements.PayTo) {
-		return &x402.Invalid{Reason: x402.ReasonRecipientMismatch, Message: "authorization.to is not payTo"}
+		return refusal(x402.ReasonRecipientMismatch, "authorization.to is not payTo")
 	}
 	if a.Value != requirements.Amount {
-		return &x402.Invalid{Reason: x402.ReasonValueMismatch, Message: "authorization.value is not exactly amount"}
+		return refusal(x402.ReasonValueMismatch, "authorization.value is not exactly amount")
 	}
 	return nil
 }
@@ -76,10 +76,10 @@ func checkTransfer(a x402.Authorization, requirements x402.PaymentRequirements) 
 func checkTimes(a x402.Authorization, now time.Time) *x402.Invalid {
 	// A number above 2^63-1 is a time that never comes: invalid as a start, valid as an end.
 	if validBefore, err := strconv.ParseInt(a.ValidBefore, 10, 64); err == nil && validBefore < now.Unix()+settlementRoom {
-		return &x402.Invalid{Reason: x402.ReasonValidBefore, Message: "the authorization has ended or ends in less than 6 seconds"}
+		return refusal(x402.ReasonValidBefore, "the authorization has ended or ends in less than 6 seconds")
 	}
 	if validAfter, err := strconv.ParseInt(a.ValidAfter, 10, 64); err != nil || validAfter > now.Unix() {
-		return &x402.Invalid{Reason: x402.ReasonValidAfter, Message: "the authorization is not valid yet"}
+		return refusal(x402.ReasonValidAfter, "the authorization is not valid yet")
 	}
 	return nil
 }
@@ -90,34 +90,34 @@ func checkSignature(payload x402.ExactPayload, requirements x402.PaymentRequirem
 	name, _ := requirements.Extra["name"].(string)
 	version, _ := requirements.Extra["version"].(string)
 	if name == "" || version == "" {
-		return &x402.Invalid{Reason: x402.ReasonMissingDomain, Message: "paymentRequirements.extra lacks name or version"}
+		return refusal(x402.ReasonMissingDomain, "paymentRequirements.extra lacks name or version")
 	}
 	if !strings.EqualFold(requirements.Asset, token.Asset) {
-		return &x402.Invalid{Reason: x402.ReasonNotEIP3009, Message: "there is no token at this asset; the only one is " + token.Asset}
+		return refusal(x402.ReasonNotEIP3009, "there is no token at this asset; the only one is "+token.Asset)
 	}
 	if len(payload.Signature) != keySignature {
 		if strings.HasSuffix(payload.Signature, erc6492Suffix) {
-			return &x402.Invalid{Reason: x402.ReasonUndeployedWallet, Message: "the dev network has no smart wallets"}
+			return refusal(x402.ReasonUndeployedWallet, "the dev network has no smart wallets")
 		}
-		return &x402.Invalid{Reason: x402.ReasonSignature, Message: "a signature must have 65 bytes: the dev network has no smart wallets"}
+		return refusal(x402.ReasonSignature, "a signature must have 65 bytes: the dev network has no smart wallets")
 	}
 	domain := tokenDomain
 	if name != token.AssetName || version != token.AssetVersion {
 		var err error
 		if domain, err = x402.NewDomain(name, version, token.ChainID, token.Asset); err != nil {
-			return &x402.Invalid{Reason: x402.ReasonMissingDomain, Message: err.Error()}
+			return refusal(x402.ReasonMissingDomain, err.Error())
 		}
 	}
 	digest, err := domain.TransferDigest(payload.Authorization)
 	if err != nil {
-		return &x402.Invalid{Reason: x402.ReasonPayload, Message: err.Error()}
+		return refusal(x402.ReasonPayload, err.Error())
 	}
 	signer, err := x402.RecoverHex(digest, payload.Signature)
 	if err != nil {
-		return &x402.Invalid{Reason: x402.ReasonSignature, Message: err.Error()}
+		return refusal(x402.ReasonSignature, err.Error())
 	}
 	if !strings.EqualFold(signer, payload.Authorization.From) {
-		return &x402.Invalid{Reason: x402.ReasonSignature, Message: "the signature is not by authorization.from"}
+		return refusal(x402.ReasonSignature, "the signature is not by authorization.from")
 	}
 	return nil
 }
@@ -128,21 +128,25 @@ func (f *Facilitator) simulate(a x402.Authorization, requirements x402.PaymentRe
 	amount, err := strconv.ParseUint(a.Value, 10, 64)
 	switch {
 	case f.ledger.Used(a.From, a.Nonce):
-		return invalidUsed()
+		return refusalOf(x402.ReasonNonceAlreadyUsed, errAuthorizationUsed)
 	case requirements.Extra["name"] != token.AssetName:
-		return &x402.Invalid{Reason: x402.ReasonTokenName, Message: "the token's name is " + token.AssetName}
+		return refusal(x402.ReasonTokenName, "the token's name is "+token.AssetName)
 	case requirements.Extra["version"] != token.AssetVersion:
-		return &x402.Invalid{Reason: x402.ReasonTokenVersion, Message: "the token's version is " + token.AssetVersion}
+		return refusal(x402.ReasonTokenVersion, "the token's version is "+token.AssetVersion)
 	case err != nil || f.ledger.Balance(a.From) < amount:
-		return invalidBalance()
+		return refusalOf(x402.ReasonInsufficientBalance, errInsufficientBalance)
 	}
 	return nil
 }
 
-func invalidUsed() *x402.Invalid {
-	return &x402.Invalid{Reason: x402.ReasonNonceAlreadyUsed, Message: errAuthorizationUsed.Error()}
+func refusal(reason, message string) *x402.Invalid {
+	return &x402.Invalid{Reason: reason, Message: message}
 }
 
-func invalidBalance() *x402.Invalid {
-	return &x402.Invalid{Reason: x402.ReasonInsufficientBalance, Message: errInsufficientBalance.Error()}
+// refusalOf returns the reason for what a contract returns, or nil.
+func refusalOf(reason string, err error) *x402.Invalid {
+	if err == nil {
+		return nil
+	}
+	return refusal(reason, err.Error())
 }

@@ -84,12 +84,15 @@ var checks = []struct {
 
 	{"1: another scheme accepted", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Accepted.Scheme = "upto" }, x402.ReasonScheme},
 	{"1: another scheme required", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Scheme = "" }, x402.ReasonScheme},
-	{"1: another network accepted", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Accepted.Network = x402.NetworkBase }, x402.ReasonNetworkMismatch},
+	{"1: another network accepted", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Accepted.Network = x402.NetworkBase },
+		x402.ReasonNetworkMismatch},
 	{"1: a network that is not ours", nil, func(_ *testing.T, p *checkedPayment) {
 		p.payload.Accepted.Network, p.requirements.Network = x402.NetworkBase, x402.NetworkBase
 	}, x402.ReasonInvalidNetwork},
-	{"2: requirements without payee", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.PayTo = "" }, x402.ReasonInvalidRequirements},
-	{"2: requirements in dollars", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Amount = "0.005" }, x402.ReasonInvalidRequirements},
+	{"2: requirements without payee", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.PayTo = "" },
+		x402.ReasonInvalidRequirements},
+	{"2: requirements in dollars", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Amount = "0.005" },
+		x402.ReasonInvalidRequirements},
 	{"3: to somebody else", func(a *x402.Authorization) { a.To = stranger }, nil, x402.ReasonRecipientMismatch},
 	{"3: too little", func(a *x402.Authorization) { a.Value = "4999" }, nil, x402.ReasonValueMismatch},
 	{"3: too much", func(a *x402.Authorization) { a.Value = "5001" }, nil, x402.ReasonValueMismatch},
@@ -100,12 +103,16 @@ var checks = []struct {
 	{"5: no extra", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Extra = nil }, x402.ReasonMissingDomain},
 	{"5: no name", nil, func(_ *testing.T, p *checkedPayment) { delete(p.requirements.Extra, "name") }, x402.ReasonMissingDomain},
 	{"5: version as a number", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Extra["version"] = 2.0 }, x402.ReasonMissingDomain},
-	{"5: no token at the asset", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Asset = stranger; p.resign(t) }, x402.ReasonNotEIP3009},
+	{"5: no token at the asset", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Asset = stranger; p.resign(t) },
+		x402.ReasonNotEIP3009},
 	{"5: the asset is no address", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Asset = "USDC" }, x402.ReasonNotEIP3009},
-	{"6: in another's name", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Authorization.From = Accounts()[1].Address }, x402.ReasonSignature},
-	{"6: changed after signing", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Authorization.Nonce = nonce(1) }, x402.ReasonSignature},
+	{"6: in another's name", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Authorization.From = Accounts()[1].Address },
+		x402.ReasonSignature},
+	{"6: changed after signing", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Authorization.Nonce = nonce(1) },
+		x402.ReasonSignature},
 	{"6: a smart wallet", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Signature += "00" }, x402.ReasonSignature},
-	{"6: an undeployed smart wallet", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Signature += erc6492Suffix }, x402.ReasonUndeployedWallet},
+	{"6: an undeployed smart wallet", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Signature += erc6492Suffix },
+		x402.ReasonUndeployedWallet},
 	{"6: v 29", nil, func(_ *testing.T, p *checkedPayment) {
 		p.payload.Payload.Signature = p.payload.Payload.Signature[:keySignature-2] + "1d"
 	}, x402.ReasonSignature},
@@ -126,10 +133,13 @@ var checks = []struct {
 			t.Fatalf("cancel the authorization: %v", err)
 		}
 	}, x402.ReasonNonceAlreadyUsed},
-	{"7: another token name", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Extra["name"] = "USD Coin"; p.resign(t) }, x402.ReasonTokenName},
-	{"7: another token version", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Extra["version"] = "1"; p.resign(t) }, x402.ReasonTokenVersion},
+	{"7: another token name", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Extra["name"] = "USD Coin"; p.resign(t) },
+		x402.ReasonTokenName},
+	{"7: another token version", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Extra["version"] = "1"; p.resign(t) },
+		x402.ReasonTokenVersion},
 	{"7: no money", nil, func(t *testing.T, p *checkedPayment) { empty(t, p.ledger, Accounts()[0]) }, x402.ReasonInsufficientBalance},
-	{"7: more than 64 bits of money", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Amount = hugeNumber; p.resign(t) }, x402.ReasonInsufficientBalance},
+	{"7: more than 64 bits of money", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Amount = hugeNumber; p.resign(t) },
+		x402.ReasonInsufficientBalance},
 	{"7: used before name", nil, func(t *testing.T, p *checkedPayment) {
 		p.requirements.Extra["name"] = "USD Coin"
 		p.resign(t)
@@ -170,7 +180,7 @@ func TestCheck(t *testing.T) {
 			if reason != row.reason {
 				t.Errorf("verify says %q, want %q", reason, row.reason)
 			}
-			verdict, err := facilitator.settle(p.payload, p.requirements, time.Now())
+			verdict, err := facilitator.settle(request{network: NetworkID, call: facilitator.transferCall(p.payload, p.requirements)})
 			if err != nil || verdict.Success != (row.reason == "") || verdict.ErrorReason != row.reason {
 				t.Errorf("settle says %+v (%v), want reason %q", verdict, err, row.reason)
 			}

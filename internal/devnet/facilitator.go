@@ -24,7 +24,8 @@ const (
 
 // Facilitator serves the HTTP API of a facilitator (POST /verify, POST /settle, GET /supported) in both versions of
 // x402, backed by a ledger, for the schemes exact and batch-settlement. For the latter the server signs claims and
-// refunds itself: the facilitator offers no receiverAuthorizer. It also serves the ledger as a chain over JSON-RPC (POST /rpc), and these endpoints for
+// refunds itself: the facilitator offers no receiverAuthorizer. It also serves the ledger as a chain over JSON-RPC
+// (POST /rpc), and these endpoints for
 // developers:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
@@ -73,7 +74,8 @@ func (f *Facilitator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mux.ServeHTTP(w, r)
 }
 
-// PendSettlements makes the next n settlements of valid payments (and claims, payouts and refunds) return settlement_pending with a transaction hash,
+// PendSettlements makes the next n settlements of valid payments (and claims, payouts and refunds) return
+// settlement_pending with a transaction hash,
 // without moving money, like a facilitator whose wait for a block timed out. A later /settle of the same payment with
 // the same signature moves the money under the same transaction hash, even if the payment has expired in the meantime.
 // Pending settlements are not in the ledger and are lost at a restart.
@@ -84,89 +86,107 @@ func (f *Facilitator) PendSettlements(n int) {
 }
 
 func (f *Facilitator) serveVerify(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body) // a body that is too long is not the JSON that is expected
-	if isBatch(body) {
-		f.serveVerifyBatch(w, body)
-		return
-	}
-	request, form := readPayment(body)
+	request, form := f.read(r.Body, false)
 	if form != nil {
 		respond(w, http.StatusBadRequest, x402.VerifyResponse{InvalidReason: form.Reason, InvalidMessage: form.Message})
 		return
 	}
-	verdict := x402.VerifyResponse{Payer: request.payload.Payload.Authorization.From}
-	if invalid := f.check(request.payload, request.requirements, f.ledger.Now()); invalid != nil {
+	verdict := x402.VerifyResponse{Payer: request.payer}
+	if extra, invalid := request.verify(f.ledger.Now()); invalid != nil {
 		verdict.InvalidReason, verdict.InvalidMessage = invalid.Reason, invalid.Message
 	} else {
-		verdict.IsValid = true
+		verdict.IsValid, verdict.Extra = true, extra
 	}
 	respond(w, http.StatusOK, verdict)
 }
 
 func (f *Facilitator) serveSettle(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	if isBatch(body) {
-		f.serveSettleBatch(w, body)
-		return
-	}
-	request, form := readPayment(body)
+	request, form := f.read(r.Body, true)
 	if form != nil {
 		respond(w, http.StatusBadRequest, x402.SettleResponse{
 			ErrorReason: form.Reason, ErrorMessage: form.Message, Network: request.network,
 		})
 		return
 	}
-	verdict, err := f.settle(request.payload, request.requirements, f.ledger.Now())
+	verdict, err := f.settle(request)
 	if err != nil {
-		// There is no verdict, because it is not known whether the transfer is in the journal.
+		// There is no verdict, because it is not known whether the transaction is in the journal.
 		reject(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	verdict.Network = request.network
 	respond(w, http.StatusOK, verdict)
 }
 
-// payment is the request of /verify and /settle, converted to version 2.
-type payment struct {
-	payload      *x402.PaymentPayload
-	requirements x402.PaymentRequirements
-	network      string // the dev network's name in the request's version
+// request is a well-formed request of /verify and /settle.
+type request struct {
+	network string // the dev network's name in the request's version
+	payer   string // empty for a server's command
+	// verify returns the member extra of the verdict, or the reason to reject the payment.
+	verify func(now time.Time) (jsontext.Value, *x402.Invalid)
+	call   *contractCall // nil if there is nothing to settle
 }
 
-// readPayment decodes the body of /verify and /settle. It returns an *x402.FormError if the body is not a well-formed
-// payment. In this case only the field network of the payment is set correctly.
-func readPayment(body []byte) (payment, *x402.FormError) {
-	var request struct {
-		X402Version         int            `json:"x402Version"`
-		PaymentPayload      jsontext.Value `json:"paymentPayload"`
-		PaymentRequirements jsontext.Value `json:"paymentRequirements"`
+type envelope struct {
+	X402Version         int            `json:"x402Version"`
+	PaymentPayload      jsontext.Value `json:"paymentPayload"`
+	PaymentRequirements jsontext.Value `json:"paymentRequirements"`
+}
+
+// read decodes the body of /verify, or of /settle. If it returns an error, only the network of the request is set.
+func (f *Facilitator) read(body io.Reader, settles bool) (request, *x402.FormError) {
+	var e envelope
+	read := request{network: NetworkID}
+	if json.UnmarshalRead(body, &e) != nil {
+		return read, malformed(x402.ReasonInvalidPayload, "the body is not the JSON object "+
+			"{x402Version, paymentPayload, paymentRequirements} of at most 64 KiB")
 	}
-	read := payment{network: NetworkID}
-	if err := json.Unmarshal(body, &request); err != nil {
-		return read, &x402.FormError{Reason: x402.ReasonInvalidPayload, Message: "the body is not the JSON object " +
-			"{x402Version, paymentPayload, paymentRequirements} of at most 64 KiB"}
-	}
-	var err error
-	switch request.X402Version {
-	case x402.Version:
-		if json.Unmarshal(request.PaymentRequirements, &read.requirements) != nil {
-			return read, malformedRequirements("are not of version 2")
-		}
-		read.payload, err = x402.ParsePaymentPayload(request.PaymentPayload)
-	case x402.VersionV1:
-		read.network = token.V1Name
-		var form *x402.FormError
-		if read.requirements, form = readRequirementsV1(request.PaymentRequirements); form != nil {
+	if e.isBatch() {
+		batch, form := e.readBatch(settles)
+		if form != nil {
 			return read, form
 		}
-		read.payload, err = x402.ParsePaymentPayloadV1(request.PaymentPayload, token)
-	default:
-		return read, &x402.FormError{Reason: x402.ReasonInvalidVersion, Message: "x402Version must be 2 or 1"}
+		if batch.payment != nil {
+			read.payer = batch.payment.Payload.ChannelConfig.Payer
+			read.verify = func(now time.Time) (jsontext.Value, *x402.Invalid) {
+				channel, invalid := f.checkBatch(batch, now)
+				// Encoding fails for an id that is not UTF-8 only; ids are hex digits.
+				extra, _ := json.Marshal(stateOf(channel, batch.payment.Payload.Voucher.ChannelID))
+				return extra, invalid
+			}
+		}
+		read.call = f.callOf(batch)
+		return read, nil
 	}
-	if form, ok := errors.AsType[*x402.FormError](err); ok {
+	payload, requirements, form := e.readExact(&read.network)
+	if form != nil {
 		return read, form
 	}
+	read.payer = payload.Payload.Authorization.From
+	read.call = f.transferCall(payload, requirements)
+	read.verify = func(now time.Time) (jsontext.Value, *x402.Invalid) { return nil, f.check(payload, requirements, now) }
 	return read, nil
+}
+
+// readExact decodes a payment of the scheme exact and converts it to version 2.
+func (e envelope) readExact(network *string) (payload *x402.PaymentPayload, requirements x402.PaymentRequirements, form *x402.FormError) {
+	var err error
+	switch e.X402Version {
+	case x402.Version:
+		if json.Unmarshal(e.PaymentRequirements, &requirements) != nil {
+			return nil, requirements, malformedRequirements("are not of version 2")
+		}
+		payload, err = x402.ParsePaymentPayload(e.PaymentPayload)
+	case x402.VersionV1:
+		*network = token.V1Name
+		if requirements, form = readRequirementsV1(e.PaymentRequirements); form != nil {
+			return nil, requirements, form
+		}
+		payload, err = x402.ParsePaymentPayloadV1(e.PaymentPayload, token)
+	default:
+		return nil, requirements, malformed(x402.ReasonInvalidVersion, "x402Version must be 2 or 1")
+	}
+	form, _ = errors.AsType[*x402.FormError](err)
+	return payload, requirements, form
 }
 
 // readRequirementsV1 converts payment requirements of version 1 to version 2, so that the same checks apply to both.
@@ -198,7 +218,11 @@ func readRequirementsV1(raw jsontext.Value) (x402.PaymentRequirements, *x402.For
 }
 
 func malformedRequirements(fault string) *x402.FormError {
-	return &x402.FormError{Reason: x402.ReasonInvalidRequirements, Message: "paymentRequirements " + fault}
+	return malformed(x402.ReasonInvalidRequirements, "paymentRequirements "+fault)
+}
+
+func malformed(reason, message string) *x402.FormError {
+	return &x402.FormError{Reason: reason, Message: message}
 }
 
 // respond writes a JSON response. It ignores write errors, because they mean that the caller has disconnected.

@@ -31,7 +31,8 @@ func serve(t *testing.T, dir string) (*Facilitator, *Ledger, *x402.Facilitator) 
 	return facilitator, ledger, &x402.Facilitator{BaseURL: server.URL}
 }
 
-func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *x402.SettleResponse {
+func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload,
+	requirements x402.PaymentRequirements) *x402.SettleResponse {
 	t.Helper()
 	verdict, err := client.Settle(t.Context(), payload, requirements)
 	if err != nil {
@@ -173,30 +174,10 @@ func TestBalanceExhaustion(t *testing.T) {
 func TestPendingSettlement(t *testing.T) {
 	t.Parallel()
 	facilitator, ledger, client := serve(t, "")
-	payload, requirements := pay(t, Accounts()[0], nil)
-
-	facilitator.PendSettlements(1)
-	pending, err := facilitator.settle(payload, requirements, time.Now())
-	if err != nil || pending.Success || pending.ErrorReason != x402.ReasonSettlementPending || !nonceForm.MatchString(pending.Transaction) {
-		t.Fatalf("the settlement says %+v (%v), want it pending with a transaction", pending, err)
-	}
-	wantBalance(t, ledger, Payee, 0)
-	if ledger.Used(payload.Payload.Authorization.From, payload.Payload.Authorization.Nonce) {
-		t.Error("a pending settlement used the authorization")
-	}
-	// Long after the authorization ended: the transfer had been sent in time.
-	settled, err := facilitator.settle(payload, requirements, time.Now().Add(time.Hour))
-	if err != nil || !settled.Success || settled.Transaction != pending.Transaction {
-		t.Fatalf("settling again says %+v (%v), want a success under the transaction %s", settled, err, pending.Transaction)
-	}
-	wantBalance(t, ledger, Payee, 5000)
-	if again := settle(t, client, payload, requirements); again.Success || again.ErrorReason != x402.ReasonNonceAlreadyUsed {
-		t.Errorf("settling a third time says %+v, want that the authorization is used", again)
-	}
 
 	// The client follows a pending reply up by itself.
 	facilitator.PendSettlements(1)
-	payload, requirements = pay(t, Accounts()[1], nil)
+	payload, requirements := pay(t, Accounts()[1], nil)
 	if verdict := settle(t, client, payload, requirements); !verdict.Success {
 		t.Errorf("the client's settlement says %+v, want a success after one pending reply", verdict)
 	}
@@ -204,7 +185,7 @@ func TestPendingSettlement(t *testing.T) {
 	// Pending twice is unknown; a later settlement of the same payment completes it.
 	facilitator.PendSettlements(2)
 	payload, requirements = pay(t, Accounts()[2], nil)
-	_, err = client.Settle(t.Context(), payload, requirements)
+	_, err := client.Settle(t.Context(), payload, requirements)
 	unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
 	if !ok || unknown.Reason != x402.ReasonSettlementPending || unknown.NotSent {
 		t.Fatalf("a settlement pending twice says %v, want an unknown outcome", err)
@@ -212,7 +193,7 @@ func TestPendingSettlement(t *testing.T) {
 	if verdict := settle(t, client, payload, requirements); !verdict.Success || verdict.Transaction != unknown.Transaction {
 		t.Errorf("settling later says %+v, want a success under the transaction %s", verdict, unknown.Transaction)
 	}
-	wantBalance(t, ledger, Payee, 15000)
+	wantBalance(t, ledger, Payee, 10000)
 
 	// A bad payment does not become pending.
 	facilitator.PendSettlements(1)
@@ -220,6 +201,28 @@ func TestPendingSettlement(t *testing.T) {
 	if verdict := settle(t, client, payload, requirements); verdict.ErrorReason != x402.ReasonValueMismatch {
 		t.Errorf("a bad payment says %+v, want its refusal", verdict)
 	}
+
+	payload, requirements = pay(t, Accounts()[0], nil) // the bad payment left one settlement to pend
+	transfer := request{network: NetworkID, call: facilitator.transferCall(payload, requirements)}
+	pending, err := facilitator.settle(transfer)
+	if err != nil || pending.Success || pending.ErrorReason != x402.ReasonSettlementPending || !nonceForm.MatchString(pending.Transaction) {
+		t.Fatalf("the settlement says %+v (%v), want it pending with a transaction", pending, err)
+	}
+	wantBalance(t, ledger, Payee, 10000)
+	if ledger.Used(payload.Payload.Authorization.From, payload.Payload.Authorization.Nonce) {
+		t.Error("a pending settlement used the authorization")
+	}
+	// Long after the authorization ended: the transfer had been sent in time.
+	ledger.Advance(time.Hour)
+	settled, err := facilitator.settle(transfer)
+	if err != nil || !settled.Success || settled.Transaction != pending.Transaction {
+		t.Fatalf("settling again says %+v (%v), want a success under the transaction %s", settled, err, pending.Transaction)
+	}
+	wantBalance(t, ledger, Payee, 15000)
+	if again := settle(t, client, payload, requirements); again.Success || again.ErrorReason != x402.ReasonValidBefore {
+		t.Errorf("settling a third time says %+v, want that the authorization has ended: it is pending no longer", again)
+	}
+	wantBalance(t, ledger, Payee, 15000)
 }
 
 // payV1 is pay as version 1 sends and a server receives it.
@@ -324,14 +327,18 @@ func TestVersion1Requests(t *testing.T) {
 		status     int
 		reason     string
 	}{
-		{"a payload of version 2", strings.Replace(good, `"paymentPayload":{"x402Version":1`, `"paymentPayload":{"x402Version":2`, 1), 400, x402.ReasonInvalidVersion},
+		{"a payload of version 2", strings.Replace(good, `"paymentPayload":{"x402Version":1`, `"paymentPayload":{"x402Version":2`, 1), 400,
+			x402.ReasonInvalidVersion},
 		{"a payload of version 1 in a request of version 2", `{"x402Version":2,"paymentPayload":` + string(payload.Raw()) +
 			`,"paymentRequirements":` + string(v2) + `}`, 400, x402.ReasonInvalidVersion},
-		{"a request of version 3", strings.Replace(good, `{"x402Version":1,"paymentPayload"`, `{"x402Version":3,"paymentPayload"`, 1), 400, x402.ReasonInvalidVersion},
+		{"a request of version 3", strings.Replace(good, `{"x402Version":1,"paymentPayload"`, `{"x402Version":3,"paymentPayload"`, 1), 400,
+			x402.ReasonInvalidVersion},
 		{"requirements of version 2", strings.Replace(good, string(terms), string(v2), 1), 400, x402.ReasonInvalidRequirements},
 		{"no requirements", strings.Replace(good, string(terms), `null`, 1), 400, x402.ReasonInvalidRequirements},
-		{"no resource", strings.Replace(good, `"resource":"https://host.example/chat/private/send",`, ``, 1), 400, x402.ReasonInvalidRequirements},
-		{"a relative resource", strings.Replace(good, `"https://host.example/chat/private/send"`, `"/chat/private/send"`, 1), 400, x402.ReasonInvalidRequirements},
+		{"no resource", strings.Replace(good, `"resource":"https://host.example/chat/private/send",`, ``, 1), 400,
+			x402.ReasonInvalidRequirements},
+		{"a relative resource", strings.Replace(good, `"https://host.example/chat/private/send"`, `"/chat/private/send"`, 1), 400,
+			x402.ReasonInvalidRequirements},
 		{"requirements with a chain id", replaceLast(ours, `"network":"eip155:84532"`), 400, x402.ReasonInvalidRequirements},
 		{"a payload with a chain id", strings.Replace(good, ours, `"network":"eip155:84532"`, 1), 400, x402.ReasonInvalidPayload},
 		{"requirements for another network", replaceLast(ours, theirs), 200, x402.ReasonNetworkMismatch},
@@ -360,7 +367,8 @@ func TestVersion1Requests(t *testing.T) {
 		}
 	}
 	wantBalance(t, ledger, Payee, 0)
-	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 || !strings.Contains(replied, `"success":true`) {
+	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", good); status != 200 ||
+		!strings.Contains(replied, `"success":true`) {
 		t.Errorf("the good request: status %d, %s, want a success", status, replied)
 	}
 }
@@ -491,7 +499,8 @@ func TestJunk(t *testing.T) {
 	if status, _ := call(t, http.MethodGet, client.BaseURL+"/", ""); status != http.StatusNotFound {
 		t.Errorf("GET / has status %d, want 404", status)
 	}
-	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK || !strings.Contains(replied, `"success":true`) {
+	if status, replied := call(t, http.MethodPost, client.BaseURL+"/settle", string(good)); status != http.StatusOK ||
+		!strings.Contains(replied, `"success":true`) {
 		t.Errorf("the good request: status %d, %s, want a success", status, replied)
 	}
 }
@@ -571,7 +580,8 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatalf("sign a cancellation: %v", err)
 	}
-	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel", body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
+	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel",
+		body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
 		t.Errorf("a cancellation that cannot be written has status %d, want 500", status)
 	}
 }

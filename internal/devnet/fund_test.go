@@ -12,7 +12,8 @@ func TestFund(t *testing.T) {
 	_, ledger, client := serve(t, "")
 	address := "0x00000000000000000000000000000000000000Aa"
 	for _, want := range []string{`{"address":"` + address + `","balance":"10000000"}`, `{"address":"` + address + `","balance":"20000000"}`} {
-		if status, body := call(t, http.MethodPost, client.BaseURL+"/fund", `{"address":"`+address+`"}`); status != http.StatusOK || body != want {
+		if status, body := call(t, http.MethodPost, client.BaseURL+"/fund", `{"address":"`+address+`"}`); status != http.StatusOK ||
+			body != want {
 			t.Errorf("POST /fund: status %d, %s, want %s", status, body, want)
 		}
 	}

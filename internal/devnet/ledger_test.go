@@ -179,7 +179,8 @@ func TestTornLastLine(t *testing.T) {
 func TestDamagedJournal(t *testing.T) {
 	t.Parallel()
 	alice := strings.ToLower(Accounts()[0].Address)
-	good := `{"kind":"transfer","from":"` + alice + `","to":"` + strings.ToLower(Payee) + `","amount":"5000","nonce":"` + nonce(1) + `"}` + "\n"
+	good := `{"kind":"transfer","from":"` + alice + `","to":"` + strings.ToLower(Payee) + `","amount":"5000","nonce":"` + nonce(1) + `"}` +
+		"\n"
 	for name, line := range map[string]string{
 		"junk":                  "junk",
 		"nothing":               "",

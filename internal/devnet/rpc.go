@@ -19,16 +19,17 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// chain serves the ledger as an EVM chain with the token and the contract for payment channels, over Ethereum's JSON-RPC. It implements the
-// part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint, transfer and cancellation is a
+// chain serves the ledger as an EVM chain with the token and the contract for payment channels, over Ethereum's
+// JSON-RPC. It implements the part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint,
+// transfer and cancellation is a
 // block of its own. A call that asks for the newest block creates an empty block with the current second, so that time
 // advances without transfers. Empty blocks are lost at a restart, which changes the numbers of the other blocks.
 //
 // Methods: eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
-// token's balanceOf, authorizationState, name and version and of the channel contract's views (channel_rpc.go), eth_getLogs of the token
-// and the channel contract by blocks and topics, and eth_getTransactionReceipt. Not implemented: block hashes,
-// senders, gas, sending transactions, subscriptions. Mints and cancellations have generated transaction hashes. Transfers with the same hash share one receipt, although each is
-// in its own block.
+// token's balanceOf, authorizationState, name and version and of the channel contract's views (channel_rpc.go),
+// eth_getLogs of the token and the channel contract by blocks and topics, and eth_getTransactionReceipt. Not
+// implemented: block hashes, senders, gas, sending transactions, subscriptions. Mints and cancellations have generated
+// transaction hashes. Transfers with the same hash share one receipt, although each is in its own block.
 type chain struct{ ledger *Ledger }
 
 // codeServerError is the code that Ethereum nodes use for errors without a code of their own (EIP-1474).
@@ -38,50 +39,21 @@ const codeServerError jrpc2.Code = -32000
 func serveChain(ledger *Ledger) http.Handler {
 	c := chain{ledger}
 	bridge := jhttp.NewBridge(handler.Map{
-		"eth_chainId": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			return evm.Uint64(token.ChainID), parameters(call)
-		},
-		"eth_blockNumber": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			return c.newestBlock(), parameters(call)
-		},
-		"eth_getBlockByNumber": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			var number evm.BlockNumber
-			var full bool
-			if err := parameters(call, &number, &full); err != nil {
-				return nil, err
-			}
+		"eth_chainId":     method(0, func(_, _ none) (any, error) { return evm.Uint64(token.ChainID), nil }),
+		"eth_blockNumber": method(0, func(_, _ none) (any, error) { return c.newestBlock(), nil }),
+		"eth_getBlockByNumber": method(2, func(number evm.BlockNumber, _ bool) (any, error) {
 			return c.block(number), nil
-		},
-		"eth_getCode": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			var address evm.Address
-			var number evm.BlockNumber
-			if err := parameters(call, &address, &number); err != nil {
-				return nil, err
-			}
+		}),
+		"eth_getCode": method(2, func(address evm.Address, _ evm.BlockNumber) (any, error) {
 			return c.code(address), nil
-		},
-		"eth_call": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			var to message
-			var number evm.BlockNumber
-			if err := parameters(call, &to, &number); err != nil {
-				return nil, err
-			}
-			return serverError(c.call(to, number))
-		},
-		"eth_getLogs": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			var filter logFilter
-			if err := parameters(call, &filter); err != nil {
-				return nil, err
-			}
-			return serverError(c.logs(filter))
-		},
-		"eth_getTransactionReceipt": func(_ context.Context, call *jrpc2.Request) (any, error) {
-			var hash evm.Hash
-			if err := parameters(call, &hash); err != nil {
-				return nil, err
-			}
+		}),
+		"eth_call": method(2, c.call),
+		"eth_getLogs": method(1, func(filter logFilter, _ none) (any, error) {
+			return c.logs(filter)
+		}),
+		"eth_getTransactionReceipt": method(1, func(hash evm.Hash, _ none) (any, error) {
 			return c.receipt(hash), nil
-		},
+		}),
 	}, &jhttp.BridgeOptions{ParseRequest: parseCalls})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
@@ -108,22 +80,28 @@ func parseCalls(r *http.Request) ([]*jrpc2.ParsedRequest, error) {
 	return calls, nil
 }
 
-// parameters decodes a call's parameters, an array of exactly these. A call without parameters may omit the array.
-func parameters(call *jrpc2.Request, into ...any) error {
-	if !call.HasParams() {
-		if len(into) == 0 {
-			return nil
-		}
-		return jrpc2.Errorf(jrpc2.InvalidParams, "missing value for required argument 0")
-	}
-	return call.UnmarshalParams(new(handler.Args(into)))
-}
+// none is the type of an argument that a method does not have.
+type none struct{}
 
-func serverError(result any, err error) (any, error) {
-	if err != nil {
-		return nil, jrpc2.Errorf(codeServerError, "%s", err)
+// method returns the handler of a method with at most two arguments. Its parameters are an array of exactly these; a
+// call without parameters may omit the array.
+func method[A, B any](arguments int, run func(a A, b B) (any, error)) jrpc2.Handler {
+	return func(_ context.Context, call *jrpc2.Request) (any, error) {
+		var a A
+		var b B
+		if call.HasParams() {
+			if err := call.UnmarshalParams(new(handler.Args([]any{&a, &b}[:arguments]))); err != nil {
+				return nil, err
+			}
+		} else if arguments > 0 {
+			return nil, jrpc2.Errorf(jrpc2.InvalidParams, "missing value for required argument 0")
+		}
+		result, err := run(a, b)
+		if err != nil {
+			return nil, jrpc2.Errorf(codeServerError, "%s", err)
+		}
+		return result, nil
 	}
-	return result, nil
 }
 
 var (
@@ -184,7 +162,7 @@ type message struct {
 }
 
 // call implements eth_call.
-func (c chain) call(call message, number evm.BlockNumber) (evm.Bytes, error) {
+func (c chain) call(call message, number evm.BlockNumber) (any, error) {
 	input := string(slices.Concat(call.Data, call.Input))
 	ofChannels := call.To == evm.HexToAddress(contractAddress)
 	if call.To != tokenAddress && !ofChannels {

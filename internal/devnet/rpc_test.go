@@ -241,13 +241,17 @@ func TestOddCalls(t *testing.T) {
 	used := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `","data":"0xe94a0102` +
 		strings.Repeat("0", 24) + alice[2:] + nonce(1)[2:] + `"},`
 	for body, want := range map[string]string{
-		`{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}`:                                                                               `"error"`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x9",false]}`:                                                `"result":null`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["earliest",false]}`:                                           `"number":"0x0"`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `","data":"0xe94a0102"},"latest"]}`:              `"error"`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `"},"latest"]}`:                                  `"error"`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + Payee + `","fromBlock":"0x0","toBlock":"latest"}]}`:    `"result":[]`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + token.Asset + `","fromBlock":"0x9","toBlock":"0xa"}]}`: `"error"`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}`:                                     `"error"`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x9",false]}`:      `"result":null`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["earliest",false]}`: `"number":"0x0"`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset +
+			`","data":"0xe94a0102"},"latest"]}`: `"error"`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset +
+			`"},"latest"]}`: `"error"`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + Payee +
+			`","fromBlock":"0x0","toBlock":"latest"}]}`: `"result":[]`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + token.Asset +
+			`","fromBlock":"0x9","toBlock":"0xa"}]}`: `"error"`,
 		used + `"0x0"]}`:                  `0000"`,
 		used + `"0x1"]}`:                  `0001"`,
 		used + `"latest"]}`:               `0001"`,
@@ -256,11 +260,14 @@ func TestOddCalls(t *testing.T) {
 		`junk`:                            `"code":-32700`,
 		`[]`:                              `"code":-32600`,
 		`{"id":1,"method":"eth_chainId"}`: `"code":-32600`,
-		`{"jsonrpc":"2.0","id":"a","method":"eth_chainId"}`:                                                  `{"jsonrpc":"2.0","id":"a","result":"0x14a34"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}`:                                        `{"jsonrpc":"2.0","id":1,"result":"0x14a34"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[1]}`:                                       `"code":-32602`,
-		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":[null,false]}`:                     `"code":-32602`,
-		`[{"jsonrpc":"2.0","id":1,"method":"eth_chainId"},{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}]`: `[{"jsonrpc":"2.0","id":1,"result":"0x14a34"},{"jsonrpc":"2.0","id":2,"error":{"code":-32601`,
+		`{"jsonrpc":"2.0","id":"a","method":"eth_chainId"}`: `{"jsonrpc":"2.0","id":"a",` +
+			`"result":"0x14a34"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}`: `{"jsonrpc":"2.0","id":1,` +
+			`"result":"0x14a34"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[1]}`:                   `"code":-32602`,
+		`{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":[null,false]}`: `"code":-32602`,
+		`[{"jsonrpc":"2.0","id":1,"method":"eth_chainId"},{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}]`: `[{"jsonrpc":"2.0","id":1,` +
+			`"result":"0x14a34"},{"jsonrpc":"2.0","id":2,"error":{"code":-32601`,
 	} {
 		response, err := http.Post(server.URL+"/rpc", "application/json", strings.NewReader(body))
 		if err != nil {

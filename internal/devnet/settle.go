@@ -1,6 +1,7 @@
 package devnet
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -11,51 +12,70 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// settle repeats the checks of verify and moves the money. An error means that the outcome is not known.
-func (f *Facilitator) settle(payload *x402.PaymentPayload, requirements x402.PaymentRequirements, now time.Time) (x402.SettleResponse, error) {
-	a := payload.Payload.Authorization
-	verdict := x402.SettleResponse{Network: NetworkID, Payer: a.From}
-	signature := strings.ToLower(payload.Payload.Signature)
-	if invalid := f.check(payload, requirements, f.sentAt(signature, now)); invalid != nil {
+// contractCall is one transaction to a contract, as the facilitator sends it.
+type contractCall struct {
+	// name identifies a transaction that stays pending: see [Facilitator.PendSettlements].
+	name string
+	// check returns the reason to reject the call before it is sent, or nil. now is the time when it was sent.
+	check func(now time.Time) *x402.Invalid
+	// send makes the call and completes the verdict.
+	send func(transaction string, verdict *x402.SettleResponse) error
+	// reverted is the reason if send returns what a contract returns; "" selects it from transferReasons.
+	reverted string
+}
+
+// transferReasons are the reasons for what the token contract returns.
+var transferReasons = map[error]string{
+	errAuthorizationUsed:   x402.ReasonNonceAlreadyUsed,
+	errInsufficientBalance: x402.ReasonInsufficientBalance,
+}
+
+// settle repeats the checks of verify and makes the call of a request. An error means that the outcome is not known.
+func (f *Facilitator) settle(request request) (x402.SettleResponse, error) {
+	verdict := x402.SettleResponse{Network: request.network, Payer: request.payer}
+	reject := func(invalid *x402.Invalid) (x402.SettleResponse, error) {
 		verdict.ErrorReason, verdict.ErrorMessage = invalid.Reason, invalid.Message
 		return verdict, nil
 	}
-	transfer, pending := f.send(signature, now)
+	call := request.call
+	if call == nil {
+		return reject(refusal(x402.ReasonBatchPayloadType, "a voucher alone settles nothing: send claims"))
+	}
+	if invalid := call.check(f.sentAt(call.name, f.ledger.Now())); invalid != nil {
+		return reject(invalid)
+	}
+	transfer, pending := f.send(call.name, f.ledger.Now())
 	if pending {
 		verdict.Transaction = transfer.transaction
-		verdict.ErrorReason = x402.ReasonSettlementPending
-		verdict.ErrorMessage = "the transfer was sent and is not confirmed yet; settle the same payment again"
-		return verdict, nil
+		return reject(refusal(x402.ReasonSettlementPending, "the transaction was sent and is not confirmed yet; settle again"))
 	}
-	// The ledger may have changed since the checks. For concurrent payments the ledger's own check counts.
-	invalid, err := f.mine(a, transfer.transaction)
-	if err != nil {
+	// The ledger may have changed since the checks. For concurrent calls the ledger's own check counts.
+	err := call.send(transfer.transaction, &verdict)
+	_, reverts := errors.AsType[Revert](err)
+	if err != nil && !reverts && transferReasons[err] == "" {
 		return x402.SettleResponse{}, err
 	}
-	f.forget(signature)
-	if invalid != nil {
-		verdict.ErrorReason, verdict.ErrorMessage = invalid.Reason, invalid.Message
-		return verdict, nil
+	f.forget(call.name)
+	if err != nil {
+		return reject(refusal(cmp.Or(call.reverted, transferReasons[err]), err.Error()))
 	}
-	verdict.Success = true
-	verdict.Transaction = transfer.transaction
+	verdict.Success, verdict.Transaction = true, transfer.transaction
 	return verdict, nil
 }
 
-// mine moves the money, or returns the reason why the token contract rejects the transfer. An error means that the
-// outcome is not known.
-func (f *Facilitator) mine(a x402.Authorization, transaction string) (*x402.Invalid, error) {
-	amount, err := strconv.ParseUint(a.Value, 10, 64)
-	if err != nil {
-		return invalidBalance(), nil // no balance is that large
-	}
-	switch err := f.ledger.Transfer(a.From, a.To, amount, a.Nonce, transaction); {
-	case errors.Is(err, errAuthorizationUsed):
-		return invalidUsed(), nil
-	case errors.Is(err, errInsufficientBalance):
-		return invalidBalance(), nil
-	default:
-		return nil, err
+// transferCall settles a payment of the scheme exact.
+func (f *Facilitator) transferCall(payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *contractCall {
+	return &contractCall{
+		name:  strings.ToLower(payload.Payload.Signature),
+		check: func(now time.Time) *x402.Invalid { return f.check(payload, requirements, now) },
+		send: func(transaction string, _ *x402.SettleResponse) error {
+			a := payload.Payload.Authorization
+			amount, err := strconv.ParseUint(a.Value, 10, 64)
+			if err != nil {
+				return errInsufficientBalance // no balance is that large
+			}
+			return f.ledger.Transfer(a.From, a.To, amount, a.Nonce, transaction)
+		},
 	}
 }
 

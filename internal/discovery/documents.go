@@ -142,7 +142,9 @@ func agentCard(document *openapi3.T, config Config, schemes []string) map[string
 		"defaultInputModes":  []string{"application/json"},
 		"defaultOutputModes": []string{"application/json"},
 		"documentationUrl":   config.BaseURL + "/openapi.json",
-		"securitySchemes":    map[string]any{"apiKey": map[string]any{"apiKeySecurityScheme": map[string]string{"location": "header", "name": "X-API-KEY"}}},
-		"skills":             skills,
+		"securitySchemes": map[string]any{"apiKey": map[string]any{
+			"apiKeySecurityScheme": map[string]string{"location": "header", "name": "X-API-KEY"},
+		}},
+		"skills": skills,
 	}
 }

@@ -16,8 +16,8 @@ import (
 // howToPay describes each scheme in one sentence.
 var howToPay = map[string]string{
 	x402.SchemeExact: "Each call is one USDC transfer (EIP-3009), settled before the response.",
-	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the blockchain. " +
-		"What you do not spend is refunded on request.",
+	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the " +
+		"blockchain. What you do not spend is refunded on request.",
 }
 
 // llmsText follows llmstxt.org: a title, a summary, and links with notes. It is enough to work with: each operation with its
@@ -33,25 +33,29 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	}
 	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): the commands of the program `parley`, its MCP server `parley mcp`, and "+
 		"without them programs in JavaScript and Python\n"+
-		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL)
+		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n",
+		config.BaseURL)
 	pollingCosts(&text, ordered)
 	limits(&text, document.Components.Schemas)
-	fmt.Fprint(&text, "\nNotation: `n = 50` is optional with that default, `?` optional, `[]` a list; after `→` the fields of the response (a change also returns "+
-		"`success` and `message`). Without a type a field is a string or an object. A request with another field returns 400. Times are Unix seconds.\n")
+	fmt.Fprint(&text, "\nNotation: `n = 50` is optional with that default, `?` optional, `[]` a list; after `→` the fields of the "+
+		"response (a change also returns `success` and `message`). Without a type a field is a string or an object. A request with "+
+		"another field returns 400. Times are Unix seconds.\n")
 	tag := ""
 	for _, operation := range ordered {
 		if operation.tag() != tag {
 			tag = operation.tag()
 			fmt.Fprintf(&text, "\n## %s\n\n", tag)
 		}
-		fmt.Fprintf(&text, "- [%s %s](%s): %s (%s). %s\n", operation.Method, operation.Path, operation.anchor(config), operation.Described.Summary,
+		fmt.Fprintf(&text, "- [%s %s](%s): %s (%s). %s\n", operation.Method, operation.Path, operation.anchor(config),
+			operation.Described.Summary,
 			operation.price(), operation.fields())
 	}
 	fmt.Fprint(&text, "\n## Objects\n\n")
 	for _, name := range []string{"Message", "UnreadMessage", "Notice", "ParleyError"} {
 		fmt.Fprintf(&text, "- %s: %s\n", name, fieldsOf(document.Components.Schemas[name].Value))
 	}
-	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom protocol binding\n", config.BaseURL)
+	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom "+
+		"protocol binding\n", config.BaseURL)
 	return text.Bytes()
 }
 
@@ -72,9 +76,9 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 	const month = 30 * 24 * 60 // minutes
 	for _, operation := range operations {
 		if operation.Path == "/agent/unread" {
-			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. "+
-				"Poll often while a conversation runs, and double the pause after each empty response. "+
-				"Several processes may use one API key: one of them gets each unread message.\n", operation.Path,
+			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. Poll often while a "+
+				"conversation runs, and double the pause after each empty response. Several processes may use one API key: one of them gets each "+
+				"unread message.\n", operation.Path,
 				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60))
 		}
 	}
@@ -85,7 +89,8 @@ func limits(text *bytes.Buffer, schemas openapi3.Schemas) {
 	group := schemas["GroupChat"].Value.Properties
 	fmt.Fprintf(text, "\nLimits: a message has %d characters, a list of ids %d entries, a group chat %d members and %d pins. Paid "+
 		"calls are not limited; too many unpaid or rejected ones return 429 with Retry-After.\n",
-		*schemas["Content"].Value.MaxLength, *schemas["AgentIDs"].Value.MaxItems, *group["members"].Value.MaxItems, *group["pinned_message_ids"].Value.MaxItems)
+		*schemas["Content"].Value.MaxLength, *schemas["AgentIDs"].Value.MaxItems, *group["members"].Value.MaxItems,
+		*group["pinned_message_ids"].Value.MaxItems)
 }
 
 // fields describes what the operation takes and returns.

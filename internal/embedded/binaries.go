@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"syscall"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
@@ -29,12 +28,6 @@ type source struct {
 	version    string // the major version of a new cluster; empty for the newest on the machine
 }
 
-// installation is a folder that contains initdb and postgres.
-type installation struct {
-	binaries string
-	version  int
-}
-
 // versionVariable is the environment variable that selects the major version of new clusters. CI uses it to test the
 // oldest and the newest supported version.
 const versionVariable = "PARLEY_POSTGRES_VERSION"
@@ -45,19 +38,15 @@ var downloads = map[int]embeddedpostgres.PostgresVersion{
 }
 
 const (
-	downloadVersion  = embeddedpostgres.V18 // unless versionVariable selects another
+	minimumVersion   = 15
+	downloadVersion  = 18 // unless versionVariable or the data needs another one
 	downloadedPrefix = "postgresql-"
-	howToInstall     = "install PostgreSQL (apt-get install postgresql, brew install postgresql@17) or give --database-url"
 )
 
 // machine returns the source for everything except some tests.
 func machine(ctx context.Context) source {
 	s := source{version: os.Getenv(versionVariable)}
-	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
-		if filepath.IsAbs(folder) {
-			s.folders = append(s.folders, folder)
-		}
-	}
+	s.folders = slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(folder string) bool { return !filepath.IsAbs(folder) })
 	if folder, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		s.folders = append(s.folders, strings.TrimSpace(string(folder)))
 	}
@@ -83,138 +72,107 @@ func machine(ctx context.Context) source {
 	return s
 }
 
-// find returns the folder of the newest binaries, or of the version that versionVariable selects. For an existing
-// cluster (version is not 0) it returns the binaries of that version, because no others can read the data.
+// find returns the folder of the newest binaries, or of the version that versionVariable selects. An existing cluster
+// (version is not 0) needs binaries of its own version. If the machine has none, find downloads them.
 func (s source) find(ctx context.Context, version int, user *account, progress io.Writer) (string, error) {
-	download, wanted := downloadVersion, version
+	wanted, need := version, fmt.Sprintf("%d or later", minimumVersion)
 	if version == 0 && s.version != "" {
-		wanted, _ = strconv.Atoi(s.version)
-		if download = downloads[wanted]; download == "" {
+		if wanted, _ = strconv.Atoi(s.version); downloads[wanted] == "" {
 			return "", fmt.Errorf("%s is %q: set it to a major version from %d to 18, or leave it empty", versionVariable, s.version, minimumVersion)
 		}
 	}
-	var downloaded []string
-	for _, folder := range entries(s.cache, downloadedPrefix) {
-		downloaded = append(downloaded, filepath.Join(folder, "bin"))
+	if wanted != 0 {
+		need = strconv.Itoa(wanted)
 	}
+	downloaded, _ := filepath.Glob(filepath.Join(s.cache, downloadedPrefix+"*", "bin"))
 	for _, folders := range [][]string{s.folders, downloaded} {
-		for _, found := range installations(ctx, folders, user) {
-			if wanted == 0 || wanted == found.version {
-				return found.binaries, nil
-			}
+		if binaries := newest(ctx, folders, wanted, user); binaries != "" {
+			return binaries, nil
 		}
 	}
 	if ctx.Err() != nil { // the search was interrupted
 		return "", context.Cause(ctx)
 	}
 
-	major, _, _ := strings.Cut(string(downloadVersion), ".")
-	if version != 0 && strconv.Itoa(version) != major {
-		return "", fmt.Errorf("the data was created by PostgreSQL %d, which is not installed: install that version "+
-			"(apt-get install postgresql-%[1]d, brew install postgresql@%[1]d), choose another folder or give --database-url", version)
+	folder, err := s.download(ctx, downloads[cmp.Or(wanted, downloadVersion)], progress)
+	if err == nil && newest(ctx, []string{folder}, 0, user) == "" {
+		err = fmt.Errorf("the program in %s does not run here", folder)
 	}
-	folder, err := s.download(ctx, download, progress)
 	if err != nil {
-		return "", fmt.Errorf("no PostgreSQL %d or later found, and the download did not work: %w; %s", minimumVersion, err, howToInstall)
-	}
-	if len(installations(ctx, []string{folder}, user)) == 0 {
-		return "", fmt.Errorf("no PostgreSQL %d or later found, and the downloaded one in %s does not run here; %s",
-			minimumVersion, folder, howToInstall)
+		return "", fmt.Errorf("PostgreSQL %s is not installed, and the download failed: %w; "+
+			"install PostgreSQL (apt-get install postgresql, brew install postgresql@17) or give --database-url", need, err)
 	}
 	return folder, nil
 }
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// installations returns the usable installations in the folders, newest first. Usable means that the user can run them
-// and that their version is supported.
-func installations(ctx context.Context, folders []string, user *account) []installation {
-	var found []installation
-	seen := map[string]bool{}
+// newest returns the folder with the newest supported PostgreSQL, or with the wanted version, that the user can run; ""
+// if there is none.
+func newest(ctx context.Context, folders []string, wanted int, user *account) (binaries string) {
+	best := minimumVersion - 1
 	for _, folder := range folders {
 		// A folder of the PATH may contain links to the binaries. The targets of the links are together in one folder.
 		postgres, err := filepath.EvalSymlinks(filepath.Join(folder, "postgres"))
-		if err != nil || seen[filepath.Dir(postgres)] {
+		if err != nil {
 			continue
 		}
-		folder = filepath.Dir(postgres)
-		seen[folder] = true
-		if _, err := os.Stat(filepath.Join(folder, "initdb")); err != nil {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(postgres), "initdb")); err != nil {
 			continue
 		}
 		output, err := command(ctx, user, "/", postgres, "--version").Output()
-		if err != nil {
+		match := versionPattern.FindSubmatch(output)
+		if err != nil || match == nil {
 			continue
 		}
-		if match := versionPattern.FindSubmatch(output); match != nil {
-			if version, err := strconv.Atoi(string(match[1])); err == nil && version >= minimumVersion {
-				found = append(found, installation{folder, version})
-			}
+		version, _ := strconv.Atoi(string(match[1]))
+		if version > best && (wanted == 0 || wanted == version) {
+			best, binaries = version, filepath.Dir(postgres)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b installation) int { return cmp.Compare(b.version, a.version) })
-	return found
+	return binaries
 }
 
 // download returns the folder of the downloaded binaries of a version. It downloads them if they are not in the cache.
+// The downloader takes no context: if the caller stops waiting, the download continues in the background.
 func (s source) download(ctx context.Context, version embeddedpostgres.PostgresVersion, progress io.Writer) (string, error) {
-	if s.cache == "" {
-		return "", errors.New("this user has no cache folder to keep it in")
+	switch {
+	case version == "":
+		return "", errors.New("there is no download of this version")
+	case s.cache == "":
+		return "", errors.New("this user has no cache folder for it")
 	}
-	if err := createFolders(s.cache); err != nil {
-		return "", err
-	}
-	lockPath := filepath.Join(s.cache, "lock")
-	lock, err := lockFile(lockPath, nil)
-	for ; errors.Is(err, errLocked); lock, err = lockFile(lockPath, nil) {
-		select {
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	if err != nil {
-		return "", err
-	}
-
 	folder := filepath.Join(s.cache, downloadedPrefix+string(version))
-	binaries := filepath.Join(folder, "bin")
-	if _, err := os.Stat(binaries); err == nil { // downloaded by another process during the wait for the lock
-		return binaries, unlockFile(lock)
-	}
-	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", version, s.cache)
-	start := time.Now()
-	// The downloader takes no context. If the caller stops waiting, the download continues in the background and keeps
-	// the lock until it ends.
 	done := make(chan error, 1)
-	go func() {
-		err := s.unpack(folder, version)
-		done <- errors.Join(err, unlockFile(lock))
-	}()
+	go func() { done <- s.unpack(folder, version, progress) }()
 	select {
 	case err := <-done:
-		if err != nil {
-			return "", err
-		}
+		return filepath.Join(folder, "bin"), err
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	fmt.Fprintf(progress, "downloaded PostgreSQL %s in %s\n", version, time.Since(start).Round(time.Millisecond))
-	return binaries, nil
 }
 
 // unpack downloads into a folder next to the final one and renames it, so that a killed process never leaves an
-// incomplete distribution. The caller holds the lock of the cache.
-func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) error {
-	const prefix = "download-"
-	if err := removeAll(entries(s.cache, prefix)); err != nil {
+// incomplete distribution.
+func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion, progress io.Writer) (err error) {
+	if err := createFolders(s.cache); err != nil {
 		return err
 	}
-	workshop, err := os.MkdirTemp(s.cache, prefix)
+	lock, err := lockFile(filepath.Join(s.cache, "lock"), nil, syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(workshop) }() // if the process is killed, the next download removes it
+	defer func() { err = errors.Join(err, unlockFile(lock)) }()
+	if _, err := os.Stat(folder); err == nil { // downloaded by another process during the wait for the lock
+		return nil
+	}
+	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", version, s.cache)
+	workshop := filepath.Join(s.cache, "download")
+	defer func() { _ = os.RemoveAll(workshop) }()
+	if err := errors.Join(os.RemoveAll(workshop), createFolders(workshop)); err != nil {
+		return err
+	}
 
 	unpacked := filepath.Join(workshop, "postgresql")
 	config := embeddedpostgres.DefaultConfig().
@@ -235,24 +193,9 @@ func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion) 
 	if refusal := (*exec.ExitError)(nil); !errors.As(err, &refusal) {
 		return fmt.Errorf("download PostgreSQL: %w", err)
 	}
-	if err := share(unpacked); err != nil {
-		return err
+	// Another user runs a download of root, whatever root's umask is.
+	if output, err := exec.Command("chmod", "-R", "a+rX", unpacked).CombinedOutput(); err != nil { //nolint:noctx // ends at once
+		return fmt.Errorf("chmod: %w: %s", err, output)
 	}
 	return os.Rename(unpacked, folder)
-}
-
-// share lets all users read and execute what the owner can, whatever the umask is, because another user runs a download
-// of root.
-func share(folder string) error {
-	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		mode := info.Mode().Perm()
-		return os.Chmod(path, mode|mode&0o500>>3|mode&0o500>>6)
-	})
 }

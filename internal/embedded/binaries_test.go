@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"net/http"
@@ -29,15 +30,14 @@ func TestDownload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := installations(t.Context(), []string{binaries}, nil)
-	archive := distribution(t, found[0].binaries)
-	var downloads atomic.Int32
+	archive := distribution(t, binaries)
+	var requests atomic.Int32
 	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case !strings.Contains(r.URL.Path, "/"+string(downloadVersion)+"/"):
+		case !strings.Contains(r.URL.Path, "/"+string(downloads[downloadVersion])+"/"):
 			http.NotFound(w, r)
 		case strings.HasSuffix(r.URL.Path, ".jar"):
-			downloads.Add(1)
+			requests.Add(1)
 			_, _ = w.Write(archive)
 		case strings.HasSuffix(r.URL.Path, ".jar.sha256"):
 			fmt.Fprintf(w, "%x", sha256.Sum256(archive))
@@ -45,7 +45,7 @@ func TestDownload(t *testing.T) {
 	}))
 	t.Cleanup(repository.Close)
 	source := source{cache: filepath.Join(openFolder(t), "cache"), repository: repository.URL}
-	unfinished := filepath.Join(source.cache, "download-unfinished")
+	unfinished := filepath.Join(source.cache, "download")
 	if err := createFolders(unfinished); err != nil {
 		t.Fatal(err)
 	}
@@ -60,24 +60,21 @@ func TestDownload(t *testing.T) {
 				t.Errorf("start with a download: %v", err)
 				return
 			}
-			if version, err := clusterVersion(server.data()); err != nil || version != found[0].version {
-				t.Errorf("the cluster's version is %d (%v), want %d", version, err, found[0].version)
-			}
 			mustStop(t, server)
 		})
 	}
 	together.Wait()
-	if got := downloads.Load(); got != 1 {
+	if got := requests.Load(); got != 1 {
 		t.Errorf("two starts at once download %d times, want once", got)
 	}
 	said := progress[0].String() + progress[1].String()
-	for _, part := range []string{"downloading PostgreSQL " + string(downloadVersion), source.cache, "downloaded PostgreSQL"} {
+	for _, part := range []string{"downloading PostgreSQL " + string(downloads[downloadVersion]), source.cache} {
 		if strings.Count(said, part) != 1 {
 			t.Errorf("the progress is %q, want it to say %q once", said, part)
 		}
 	}
-	if left := entries(source.cache, "download-"); len(left) > 0 {
-		t.Errorf("the download left %v", left)
+	if left := filepath.Join(source.cache, "download"); exists(left) {
+		t.Errorf("the download left %s", left)
 	}
 
 	// The cluster finds its binaries again where there are no others and no network.
@@ -89,90 +86,95 @@ func TestDownload(t *testing.T) {
 	mustStop(t, server)
 }
 
-func TestNoBinaries(t *testing.T) {
+// TestFailedDownload: a download that fails leaves nothing, and the error says which version is missing and how to get one.
+func TestFailedDownload(t *testing.T) {
 	t.Parallel()
-	repository := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(repository.Close)
-	source := source{cache: filepath.Join(newFolder(t), "cache"), repository: repository.URL}
-
-	_, err := start(t.Context(), Options{Folder: newFolder(t)}, source)
-	wantError(t, "a start without PostgreSQL and download", err,
-		"no PostgreSQL 15 or later found", "apt-get install postgresql", "brew install postgresql@17", "--database-url")
-	if left := entries(source.cache, "download-"); len(left) > 0 {
-		t.Errorf("the failed download left %v", left)
-	}
-
-	folder := newFolder(t)
-	if err := os.Mkdir(filepath.Join(folder, "data"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "data", "PG_VERSION"), []byte("16\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err = start(t.Context(), Options{Folder: folder}, source)
-	wantError(t, "a start on data of a version that is not installed", err, "created by PostgreSQL 16", "apt-get install postgresql-16")
-}
-
-// TestSelectedVersion: a new cluster has the selected major version, or none if it cannot be had.
-func TestSelectedVersion(t *testing.T) {
-	t.Parallel()
-	for _, version := range []string{"14", "99", "newest"} {
-		_, err := start(t.Context(), Options{Folder: newFolder(t)}, source{version: version})
-		wantError(t, "a start of version "+version, err, versionVariable, version, "15 to 18")
-	}
-	var requested atomic.Value
-	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requested.Store(r.URL.Path)
-		http.NotFound(w, r)
-	}))
-	t.Cleanup(repository.Close)
-	selected := source{cache: filepath.Join(newFolder(t), "cache"), repository: repository.URL, version: "15"}
-	_, err := start(t.Context(), Options{Folder: newFolder(t)}, selected)
-	wantError(t, "a start without the selected version", err, "the download did not work")
-	if path, _ := requested.Load().(string); !strings.Contains(path, "/"+string(downloads[15])+"/") {
-		t.Errorf("the download requests %q, want version %s", path, downloads[15])
-	}
-}
-
-func TestInstallations(t *testing.T) {
-	t.Parallel()
-	base := newFolder(t)
-	folder := func(name, version string) string {
-		path := filepath.Join(base, name)
-		if err := os.Mkdir(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for _, program := range []string{"initdb", "postgres"} {
-			script := "#!/bin/sh\necho '" + program + " (PostgreSQL) " + version + "'\n"
-			if err := os.WriteFile(filepath.Join(path, program), []byte(script), 0o755); err != nil {
+	for _, c := range []struct {
+		selected, data string
+		requested      int // 0: no request
+		want           []string
+	}{
+		{"", "", 18, []string{"PostgreSQL 15 or later is not installed", "apt-get install", "brew install postgresql@17", "--database-url"}},
+		{"15", "", 15, []string{"PostgreSQL 15 is not installed", "the download failed"}},
+		{"14", "", 0, []string{versionVariable, `"14"`, "15 to 18"}},
+		{"newest", "", 0, []string{versionVariable, `"newest"`, "15 to 18"}},
+		{"", "16", 16, []string{"PostgreSQL 16 is not installed"}},
+		{"15", "99", 0, []string{"PostgreSQL 99 is not installed", "no download of this version"}},
+	} {
+		var requested atomic.Value
+		requested.Store("")
+		repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requested.Store(r.URL.Path)
+			http.NotFound(w, r)
+		}))
+		t.Cleanup(repository.Close)
+		source := source{cache: filepath.Join(newFolder(t), "cache"), repository: repository.URL, version: c.selected}
+		folder := newFolder(t)
+		if c.data != "" {
+			data := filepath.Join(folder, "data")
+			err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(c.data+"\n"), 0o600))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		return path
+		what := fmt.Sprintf("a start of version %q on data of version %q", c.selected, c.data)
+		_, err := start(t.Context(), Options{Folder: folder}, source)
+		wantError(t, what, err, c.want...)
+		if got := requested.Load().(string); !strings.Contains(got, string(downloads[c.requested])) || c.requested == 0 && got != "" {
+			t.Errorf("%s requests %q, want version %s", what, got, downloads[c.requested])
+		}
+		if left := filepath.Join(source.cache, "download"); exists(left) {
+			t.Errorf("%s left %s", what, left)
+		}
 	}
-	old, middle, beta := folder("old", "14.9"), folder("middle", "15.14 (Debian 15.14-0+deb12u1)"), folder("beta", "19beta1")
-	clientOnly := folder("client", "17.1")
-	if err := os.Remove(filepath.Join(clientOnly, "initdb")); err != nil {
-		t.Fatal(err)
-	}
-	broken := folder("broken", "18.1")
-	if err := os.WriteFile(filepath.Join(broken, "postgres"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	links := filepath.Join(base, "links")
-	if err := os.Mkdir(links, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(middle, "postgres"), filepath.Join(links, "postgres")); err != nil {
-		t.Fatal(err)
-	}
+}
 
-	var got []string
-	for _, found := range installations(t.Context(), []string{base, links, middle, clientOnly, broken, old, beta}, nil) {
-		got = append(got, fmt.Sprint(found.version, " ", filepath.Base(found.binaries)))
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func TestNewestInstallation(t *testing.T) {
+	t.Parallel()
+	base := newFolder(t)
+	script := func(folder, program, text string) {
+		path := filepath.Join(base, folder, program)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if want := "19 beta, 15 middle"; strings.Join(got, ", ") != want {
-		t.Errorf("usable installations: %s, want %s", strings.Join(got, ", "), want)
+	versions := map[string]string{"old": "14.9", "middle": "15.14 (Debian 15.14-0+deb12u1)", "beta": "19beta1", "client": "20.1"}
+	for folder, version := range versions {
+		script(folder, "postgres", "echo 'postgres (PostgreSQL) "+version+"'")
+		if folder != "client" {
+			script(folder, "initdb", "")
+		}
+	}
+	script("broken", "postgres", "echo 'postgres (PostgreSQL) 21.1'; exit 1")
+	script("broken", "initdb", "")
+	links := filepath.Join(base, "links")
+	target := filepath.Join(base, "middle", "postgres")
+	if err := errors.Join(os.Mkdir(links, 0o755), os.Symlink(target, filepath.Join(links, "postgres"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		folders string
+		wanted  int
+		want    string
+	}{
+		{"middle client broken old beta missing", 0, "beta"},
+		{"middle beta", 15, "middle"},
+		{"links", 0, "middle"},
+		{"middle beta", 16, "."},
+		{"old client broken", 0, "."},
+	} {
+		var folders []string
+		for _, name := range strings.Fields(c.folders) {
+			folders = append(folders, filepath.Join(base, name))
+		}
+		if got := filepath.Base(newest(t.Context(), folders, c.wanted, nil)); got != c.want {
+			t.Errorf("the newest of %s, version %d wanted: %s, want %s", c.folders, c.wanted, got, c.want)
+		}
 	}
 }
 

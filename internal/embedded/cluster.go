@@ -4,6 +4,7 @@ package embedded
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,7 @@ func stopNamedIn(ctx context.Context, postmasterPID *os.File, data string, progr
 		process, err := os.FindProcess(pid)
 		if err == nil && serves(pid, data) {
 			fmt.Fprintf(progress, "stopping the PostgreSQL left over in %s\n", data)
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			if err := shutDown(ctx, process, ended(ctx, pid, data)); err != nil {
+			if err := shutDown(ctx, process, data); err != nil {
 				return err
 			}
 		}
@@ -66,23 +65,14 @@ func stopNamedIn(ctx context.Context, postmasterPID *os.File, data string, progr
 	return err
 }
 
-// serves reports whether the process is the PostgreSQL of the data folder.
-func serves(pid int, data string) bool {
-	line := commandLine(pid)
-	return strings.Contains(line, "postgres") && strings.Contains(line+" ", " -D "+data+" ")
-}
-
 // clusterVersion returns the major version that created the cluster, or 0 if there is none.
 func clusterVersion(data string) (int, error) {
 	content, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	version, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
+	version, parseErr := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err = cmp.Or(err, parseErr); err != nil {
 		return 0, fmt.Errorf("version of the cluster in %s: %w", data, err)
 	}
 	return version, nil
@@ -91,16 +81,9 @@ func clusterVersion(data string) (int, error) {
 // createCluster works in a folder next to the final one and renames it, so that a killed process never leaves an
 // incomplete cluster.
 func createCluster(ctx context.Context, binaries, data string, user *account) error {
-	const prefix = "initdb-"
-	if err := removeAll(entries(filepath.Dir(data), prefix)); err != nil {
-		return err
-	}
-	folder, err := os.MkdirTemp(filepath.Dir(data), prefix)
-	if err != nil {
-		return err
-	}
+	folder := data + ".new"
 	defer func() { _ = os.RemoveAll(folder) }() // after success the folder no longer exists
-	if err := user.own(folder); err != nil {
+	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), user.own(folder)); err != nil {
 		return err
 	}
 
@@ -115,15 +98,15 @@ func createCluster(ctx context.Context, binaries, data string, user *account) er
 	initdb := command(ctx, user, folder, filepath.Join(binaries, "initdb"), arguments...)
 	initdb.Stdout, initdb.Stderr = &output, &output
 	process, err := launch(initdb)
-	if err != nil {
-		return fmt.Errorf("initdb: %w", err)
+	if err == nil {
+		<-process.ended
+		err = process.err
 	}
-	<-process.ended
 	if ctx.Err() != nil {
-		return fmt.Errorf("initdb: %w", context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
-	if process.err != nil {
-		return fmt.Errorf("initdb: %w:\n%s", process.err, bytes.TrimSpace(output.Bytes()))
+	if err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, bytes.TrimSpace(output.Bytes()))
 	}
 	return os.Rename(folder, data)
 }

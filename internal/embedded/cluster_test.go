@@ -21,7 +21,7 @@ func TestLeftoverServer(t *testing.T) {
 	t.Parallel()
 	folder := newFolder(t)
 	first := mustStart(t, Options{Folder: folder, Volatile: true})
-	mustExec(t, first.URL("postgres"), "CREATE TABLE kept AS SELECT 'left over' AS word")
+	query(t, first.URL("postgres"), "CREATE TABLE kept AS SELECT 'left over' AS word")
 	if err := syscall.Flock(int(first.lock.Fd()), syscall.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +36,7 @@ func TestLeftoverServer(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the left over server still runs beside the new one")
 	}
-	if got := mustQuery(t, second, "SELECT word FROM kept"); got != "left over" {
-		t.Errorf("the table has %q, want %q", got, "left over")
-	}
+	wantValues(t, second, map[string]string{"SELECT word FROM kept": "left over"})
 }
 
 // TestRecycledProcessID starts after a crash of the machine, when another program of the same user has PostgreSQL's process id.
@@ -46,7 +44,7 @@ func TestRecycledProcessID(t *testing.T) {
 	t.Parallel()
 	folder := newFolder(t)
 	server := mustStart(t, Options{Folder: folder, Volatile: true})
-	mustExec(t, server.URL("postgres"), "CREATE TABLE kept AS SELECT 'crashed' AS word")
+	query(t, server.URL("postgres"), "CREATE TABLE kept AS SELECT 'crashed' AS word")
 	pidFile := filepath.Join(server.data(), "postmaster.pid")
 	socketLock := filepath.Join(server.data(), socketName+".lock")
 	content, err := os.ReadFile(pidFile)
@@ -78,14 +76,12 @@ func TestRecycledProcessID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(folder, "initdb-unfinished"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(folder, "data.new"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 
 	server = mustStart(t, Options{Folder: folder, Volatile: true})
-	if got := mustQuery(t, server, "SELECT word FROM kept"); got != "crashed" {
-		t.Errorf("the table has %q, want %q", got, "crashed")
-	}
+	wantValues(t, server, map[string]string{"SELECT word FROM kept": "crashed"})
 	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the program that has the process id now was ended: %v", err)
 	}

@@ -6,6 +6,7 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,8 +49,7 @@ type Server struct {
 }
 
 const (
-	minimumVersion = 15
-	logName        = "postgres.log"
+	logName = "postgres.log"
 
 	// socketName is defined by PostgreSQL. It contains the port even if nothing listens on a port.
 	socketName = ".s.PGSQL." + port
@@ -106,7 +106,7 @@ func (s *Server) start(ctx context.Context, volatile bool, user *account, source
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	if err := s.awaitReady(ctx); err != nil {
-		return fmt.Errorf("start PostgreSQL: %w; the end of %s:\n%s", err, s.logPath(), lastLines(s.logPath()))
+		return fmt.Errorf("start PostgreSQL: %w; the end of %s:\n%s", err, s.logPath(), s.lastLog())
 	}
 	return nil
 }
@@ -134,7 +134,11 @@ func (s *Server) Stop() error { return s.stop() }
 func (s *Server) release() error {
 	var problems []error
 	if s.postgres != nil {
-		problems = append(problems, shutDown(context.Background(), s.postgres.cmd.Process, s.postgres.ended))
+		err := shutDown(context.Background(), s.postgres.cmd.Process, s.data())
+		if err == nil {
+			<-s.postgres.ended
+		}
+		problems = append(problems, err)
 	}
 	if s.socket != "" && s.socket != s.data() {
 		problems = append(problems, os.RemoveAll(s.socket))
@@ -202,29 +206,21 @@ func (s *Server) awaitReady(ctx context.Context) error {
 // temporary folder.
 func socketFolder(data string, user *account) (string, error) {
 	var address syscall.RawSockaddrUnix
-	fits := func(folder string) bool {
-		return len(filepath.Join(folder, socketName)) < len(address.Path) && !strings.Contains(folder, ",")
-	}
-	if fits(data) {
+	if len(filepath.Join(data, socketName)) < len(address.Path) && !strings.Contains(data, ",") {
 		return data, nil
 	}
-	parent := os.TempDir()
-	if !fits(filepath.Join(parent, "parley-0123456789")) || !reachable(filepath.Join(parent, "parley"), user) {
-		parent = "/tmp"
-	}
-	folder, err := os.MkdirTemp(parent, "parley-")
+	folder, err := os.MkdirTemp("/tmp", "parley-")
 	if err != nil {
 		return "", err
 	}
 	return folder, user.own(folder)
 }
 
-func lastLines(path string) string {
-	const most = 15
-	content, err := os.ReadFile(path)
+func (s *Server) lastLog() []byte {
+	const most = 2000
+	content, err := os.ReadFile(s.logPath())
 	if err != nil {
-		return err.Error()
+		return []byte(err.Error())
 	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+	return bytes.TrimSpace(content[max(0, len(content)-most):])
 }

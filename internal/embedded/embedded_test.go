@@ -21,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -42,30 +41,26 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests also checks that the tests leave nothing behind.
+// runTests also checks that the tests leave no folder and no process behind.
 func runTests(m *testing.M) (code int) {
 	var err error
 	if root, err = os.MkdirTemp("", "parley-embedded-test-"); err != nil {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(root) }()
-	temporary := filepath.Join(root, "tmp")
-	if err := errors.Join(os.Mkdir(temporary, 0o755), os.Chmod(root, 0o755), os.Chmod(temporary, 0o755), os.Setenv("TMPDIR", temporary)); err != nil {
+	if err := os.Chmod(root, 0o755); err != nil {
 		panic(err)
 	}
-	substitutes := entries("/var/lib/parley", "")
-
+	substitutes := entries("/var/lib/parley")
 	code = m.Run()
-	left := slices.Concat(entries(root, ""), entries(temporary, "parley-"), entries("/var/lib/parley", ""))
-	for _, left := range left {
-		if left != temporary && !slices.Contains(substitutes, left) {
+	for _, left := range append(entries(root), entries("/var/lib/parley")...) {
+		if !slices.Contains(substitutes, left) {
 			fmt.Printf("the tests left %s behind\n", left)
 			code = 1
 		}
 	}
-	processes, _ := os.ReadDir("/proc")
-	for _, process := range processes {
-		if pid, err := strconv.Atoi(process.Name()); err == nil && strings.Contains(commandLine(pid), root) {
+	for _, process := range entries("/proc") {
+		if pid, err := strconv.Atoi(filepath.Base(process)); err == nil && strings.Contains(commandLine(pid), root) {
 			fmt.Printf("the tests left process %d running: %s\n", pid, commandLine(pid))
 			code = 1
 		}
@@ -73,56 +68,53 @@ func runTests(m *testing.M) (code int) {
 	return code
 }
 
+func entries(folder string) (paths []string) {
+	all, _ := os.ReadDir(folder)
+	for _, entry := range all {
+		paths = append(paths, filepath.Join(folder, entry.Name()))
+	}
+	return paths
+}
+
 func TestRestartKeepsData(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(openFolder(t), "not", "there", "yet")
-
-	began := time.Now()
 	server := mustStart(t, Options{Folder: folder})
-	t.Logf("first start: %s", time.Since(began))
 	if server.Folder() != folder {
 		t.Errorf("the data is in %s, want it in %s", server.Folder(), folder)
 	}
-	mustExec(t, server.URL("postgres"), "CREATE TABLE kept AS SELECT 'grüße' AS word")
 	_, err := Start(t.Context(), Options{Folder: folder})
 	wantError(t, "a second start while the first one runs", err, "another parley process uses "+server.Folder())
-
-	want := map[string]string{
-		"listen_addresses": "", "unix_socket_permissions": "0700", "server_encoding": "UTF8",
-		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
-	}
-	if diff := cmp.Diff(want, settings(t, server, want)); diff != "" {
-		t.Errorf("settings of a durable server (-want +got):\n%s", diff)
-	}
-	if got := mustQuery(t, server, "SELECT upper('grüße')"); got != "GRÜßE" {
-		t.Errorf("the upper case of grüße is %s, want GRÜßE: the locale knows ASCII only", got)
-	}
-
+	wantValues(t, server, map[string]string{
+		"CREATE TABLE kept AS SELECT 'grüße' AS word": "",
+		"SELECT upper('grüße')":                       "GRÜßE", // a locale that knows more than ASCII
+		"SHOW listen_addresses":                       "",
+		"SHOW unix_socket_permissions":                "0700",
+		"SHOW server_encoding":                        "UTF8",
+		"SHOW fsync":                                  "on",
+		"SHOW synchronous_commit":                     "on",
+		"SHOW full_page_writes":                       "on",
+	})
 	mustStop(t, server)
 	mustStop(t, server)
 	if _, err := pgx.Connect(t.Context(), server.URL("postgres")); err == nil {
 		t.Error("the server responds after it was stopped")
 	}
 
-	began = time.Now()
-	server = mustStart(t, Options{Folder: folder, Volatile: true})
-	t.Logf("second start: %s", time.Since(began))
-	if got := mustQuery(t, server, "SELECT word FROM kept"); got != "grüße" {
-		t.Errorf("after a restart the table has %q, want %q", got, "grüße")
-	}
-	want = map[string]string{"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-	if diff := cmp.Diff(want, settings(t, server, want)); diff != "" {
-		t.Errorf("settings of a volatile server (-want +got):\n%s", diff)
-	}
+	wantValues(t, mustStart(t, Options{Folder: folder, Volatile: true}), map[string]string{
+		"SELECT word FROM kept":   "grüße",
+		"SHOW fsync":              "off",
+		"SHOW synchronous_commit": "off",
+		"SHOW full_page_writes":   "off",
+	})
 }
 
 // TestKilledOwner kills the process that started the server: PostgreSQL has to end, and must not hinder the next start.
 func TestKilledOwner(t *testing.T) {
 	t.Parallel()
 	folder := newFolder(t)
-
-	first := startOwner(t, thisProgram(t), folder, nil)
-	mustExec(t, first.url, "CREATE TABLE kept AS SELECT 'first' AS word")
+	first := startOwner(t, folder, nil)
+	query(t, first.url, "CREATE TABLE kept AS SELECT 'first' AS word")
 	pid := postmaster(t, folder)
 	first.kill(t)
 	if runtime.GOOS == "linux" {
@@ -133,36 +125,30 @@ func TestKilledOwner(t *testing.T) {
 		}
 	}
 
-	second := startOwner(t, thisProgram(t), folder, nil)
-	mustExec(t, second.url, "INSERT INTO kept VALUES ('second')")
+	second := startOwner(t, folder, nil)
+	query(t, second.url, "INSERT INTO kept VALUES ('second')")
 	second.kill(t)
 	third := mustStart(t, Options{Folder: folder}) // at once: the second one's PostgreSQL is just shutting down
-	if got := mustQuery(t, third, "SELECT string_agg(word, ' ' ORDER BY word) FROM kept"); got != "first second" {
-		t.Errorf("after two kills the table has %q, want %q", got, "first second")
-	}
+	wantValues(t, third, map[string]string{"SELECT string_agg(word, ' ' ORDER BY word) FROM kept": "first second"})
 }
 
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
-	folder, program, uid := newFolder(t), thisProgram(t), uint32(os.Geteuid())
+	folder, uid := newFolder(t), uint32(os.Geteuid())
 	var nobody *account
 	if uid == 0 {
 		found, err := user.Lookup("nobody")
 		if err != nil {
 			t.Fatalf("the user to run as: %v", err)
 		}
-		nobody = &account{uid: mustID(t, found.Uid), gid: mustID(t, found.Gid)}
+		nobody = &account{uid: number(t, found.Uid), gid: number(t, found.Gid)}
 		uid = nobody.uid
 		if err := nobody.own(folder); err != nil {
 			t.Fatal(err)
 		}
-		// The go command builds the test binary where only root gets to.
-		program = filepath.Join(openFolder(t), "embedded.test")
-		copyProgram(t, thisProgram(t), program)
 	}
-
-	owner := startOwner(t, program, folder, nobody)
-	mustExec(t, owner.url, "CREATE TABLE kept AS SELECT 'ordinary' AS word")
+	owner := startOwner(t, folder, nobody)
+	query(t, owner.url, "CREATE TABLE kept AS SELECT 'ordinary' AS word")
 	owner.stop(t)
 	info, err := os.Stat(filepath.Join(folder, "data"))
 	if err != nil {
@@ -174,12 +160,9 @@ func TestOrdinaryUser(t *testing.T) {
 
 	// For root this is another user's cluster, which has to stay that user's.
 	server := mustStart(t, Options{Folder: folder})
-	if got := mustQuery(t, server, "SELECT word FROM kept"); got != "ordinary" {
-		t.Errorf("after a restart by this user the table has %q, want %q", got, "ordinary")
-	}
+	wantValues(t, server, map[string]string{"SELECT word FROM kept": "ordinary"})
 	mustStop(t, server)
-	owner = startOwner(t, program, folder, nobody)
-	owner.stop(t)
+	startOwner(t, folder, nobody).stop(t)
 }
 
 func TestLongAndOddFolders(t *testing.T) {
@@ -195,9 +178,7 @@ func TestLongAndOddFolders(t *testing.T) {
 			if got := server.Folder(); !strings.HasPrefix(got, root) {
 				t.Errorf("the data is in %s, want it in the folder asked for", got)
 			}
-			if got := mustQuery(t, server, "SHOW data_directory"); got != server.data() {
-				t.Errorf("the data is in %s, want it in %s", got, server.data())
-			}
+			wantValues(t, server, map[string]string{"SHOW data_directory": server.data()})
 			mustStop(t, server)
 			if _, err := os.Stat(server.socket); server.socket != server.data() && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the socket's folder %s is still there after the stop: %v", server.socket, err)
@@ -209,9 +190,10 @@ func TestLongAndOddFolders(t *testing.T) {
 func TestCancelledStart(t *testing.T) {
 	t.Parallel()
 	folder := newFolder(t)
+	unfinished := filepath.Join(folder, "data.new")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for ctx.Err() == nil && len(entries(folder, "initdb-")) == 0 {
+		for _, err := os.Stat(unfinished); ctx.Err() == nil && err != nil; _, err = os.Stat(unfinished) {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
@@ -219,7 +201,7 @@ func TestCancelledStart(t *testing.T) {
 	if _, err := Start(ctx, Options{Folder: folder, Volatile: true}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a start cancelled during initdb returns %v, want %v", err, context.Canceled)
 	}
-	if left := append(entries(folder, "initdb-"), entries(folder, "data")...); len(left) > 0 {
+	if left := entries(folder); len(left) != 1 { // the lock
 		t.Errorf("the cancelled start left %v", left)
 	}
 	mustStart(t, Options{Folder: folder, Volatile: true})
@@ -229,11 +211,14 @@ func TestFailedStartShowsLog(t *testing.T) {
 	t.Parallel()
 	server := mustStart(t, Options{Folder: newFolder(t), Volatile: true})
 	mustStop(t, server)
-	appendTo(t, filepath.Join(server.data(), "postgresql.conf"), "no_such_setting = 1\n")
-	_, err := Start(t.Context(), Options{Folder: server.Folder(), Volatile: true})
-	wantError(t, "a start with an unknown setting", err, `unrecognized configuration parameter "no_such_setting"`)
-	_, err = Start(t.Context(), Options{Folder: server.Folder(), Volatile: true})
-	wantError(t, "the same again, with the folder freed", err, `unrecognized configuration parameter "no_such_setting"`)
+	settings := filepath.Join(server.data(), "postgresql.conf")
+	if err := os.WriteFile(settings, []byte("no_such_setting = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first one frees the folder
+		_, err := Start(t.Context(), Options{Folder: server.Folder(), Volatile: true})
+		wantError(t, "a start with an unknown setting", err, `unrecognized configuration parameter "no_such_setting"`)
+	}
 }
 
 // own is the process startOwner starts: it runs a server until its input ends.
@@ -256,24 +241,26 @@ type owner struct {
 	url   string
 }
 
-func startOwner(t *testing.T, program, folder string, as *account) *owner {
+func startOwner(t *testing.T, folder string, as *account) *owner {
 	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(program)
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), ownerFolder+"="+folder, "HOME="+folder, "TMPDIR="+folder) // what the user may write to
-	cmd.Stderr = os.Stderr
-	if as != nil {
+	if as != nil { // the go command builds the test binary where only root gets to
+		cmd.Path = filepath.Join(openFolder(t), "embedded.test")
+		if output, err := exec.Command("cp", program, cmd.Path).CombinedOutput(); err != nil {
+			t.Fatalf("copy the program: %v: %s", err, output)
+		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: as.uid, Gid: as.gid}}
 	}
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), ownerFolder+"="+folder, "HOME="+folder)
+	cmd.Stderr = os.Stderr
+	input, inputErr := cmd.StdinPipe()
+	output, outputErr := cmd.StdoutPipe()
+	if err := errors.Join(inputErr, outputErr, cmd.Start()); err != nil {
 		t.Fatalf("start the owning process: %v", err)
 	}
 	t.Cleanup(func() {
@@ -342,38 +329,27 @@ func mustStop(t *testing.T, server *Server) {
 	}
 }
 
-func mustExec(t *testing.T, url, statement string) {
+// query runs a statement and returns the text of its only value, if it has one.
+func query(t *testing.T, url, statement string) (value string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatalf("connect to %s: %v", url, err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	if _, err := conn.Exec(t.Context(), statement); err != nil {
+	if err := conn.QueryRow(t.Context(), statement).Scan(&value); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-func mustQuery(t *testing.T, server *Server, query string) (value string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
-	if err != nil {
-		t.Fatalf("connect to %s: %v", server.URL("postgres"), err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	if err := conn.QueryRow(t.Context(), query).Scan(&value); err != nil {
-		t.Fatalf("%s: %v", query, err)
 	}
 	return value
 }
 
-func settings(t *testing.T, server *Server, names map[string]string) map[string]string {
+func wantValues(t *testing.T, server *Server, want map[string]string) {
 	t.Helper()
-	got := map[string]string{}
-	for name := range names {
-		got[name] = mustQuery(t, server, "SHOW "+name)
+	for statement, value := range want {
+		if got := query(t, server.URL("postgres"), statement); got != value {
+			t.Errorf("%s: %q, want %q", statement, got, value)
+		}
 	}
-	return got
 }
 
 func wantError(t *testing.T, what string, err error, want ...string) {
@@ -393,45 +369,14 @@ func postmaster(t *testing.T, folder string) int {
 		t.Fatal(err)
 	}
 	first, _, _ := strings.Cut(string(content), "\n")
-	return int(mustID(t, first))
+	return int(number(t, first))
 }
 
-func mustID(t *testing.T, text string) uint32 {
+func number(t *testing.T, text string) uint32 {
 	t.Helper()
-	id, err := strconv.ParseUint(text, 10, 32)
+	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return uint32(id)
-}
-
-func thisProgram(t *testing.T) string {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
-
-func copyProgram(t *testing.T, from, to string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.WriteFile(to, content, 0o700), os.Chmod(to, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func appendTo(t *testing.T, path, text string) {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, append(content, text...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return uint32(n)
 }

@@ -5,7 +5,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -32,21 +31,6 @@ func Lock(ctx context.Context, folder string, progress io.Writer) (*Idle, error)
 	return i, nil
 }
 
-// lockFolder creates the folder, or the one used instead, and locks it.
-func lockFolder(asked string, progress io.Writer) (folder string, user *account, lock *os.File, err error) {
-	if folder, user, err = settle(asked, progress); err != nil {
-		return "", nil, nil, err
-	}
-	lock, err = lockFile(filepath.Join(folder, "lock"), user)
-	if errors.Is(err, errLocked) {
-		return "", nil, nil, fmt.Errorf("another parley process uses %s: stop it, or choose another folder", folder)
-	}
-	if err != nil {
-		return "", nil, nil, fmt.Errorf("lock %s: %w", folder, err)
-	}
-	return folder, user, lock, nil
-}
-
 // Close lets other processes use the folder.
 func (i *Idle) Close() error { return unlockFile(i.lock) }
 
@@ -59,26 +43,20 @@ func (i *Idle) HasCluster() (bool, error) {
 	return version != 0, err
 }
 
-// restorePrefix is the beginning of the names of folders in which a cluster is restored.
-const restorePrefix = "restore-"
-
 // Restore makes the cluster from files that fill writes into an empty folder. A process that is killed meanwhile leaves no cluster.
 func (i *Idle) Restore(fill func(folder string) error) error {
-	if err := removeAll(entries(i.folder, restorePrefix)); err != nil {
-		return err
-	}
-	folder, err := os.MkdirTemp(i.folder, restorePrefix)
-	if err != nil {
-		return err
-	}
+	folder := i.Data() + ".new"
 	defer func() { _ = os.RemoveAll(folder) }() // after success the folder no longer exists
+	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700)); err != nil {
+		return err
+	}
 	if err := fill(folder); err != nil {
 		return err
 	}
 	if version, err := clusterVersion(folder); err != nil || version == 0 {
 		return errors.Join(errors.New("the files are no PostgreSQL cluster"), err)
 	}
-	err = filepath.WalkDir(folder, func(path string, _ os.DirEntry, err error) error { return errors.Join(err, i.user.own(path)) })
+	err := filepath.WalkDir(folder, func(path string, _ os.DirEntry, err error) error { return errors.Join(err, i.user.own(path)) })
 	if err != nil {
 		return err
 	}

@@ -64,8 +64,9 @@ func launch(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// shutDown asks PostgreSQL to stop, with stronger signals after each timeout, and returns when it has stopped.
-func shutDown(ctx context.Context, process *os.Process, ended <-chan struct{}) error {
+// shutDown asks the PostgreSQL of the data folder to stop, with stronger signals after each timeout, and returns when it
+// has stopped.
+func shutDown(ctx context.Context, process *os.Process, data string) error {
 	for _, step := range []struct {
 		signal   os.Signal
 		patience time.Duration
@@ -74,30 +75,21 @@ func shutDown(ctx context.Context, process *os.Process, ended <-chan struct{}) e
 		{syscall.SIGQUIT, 10 * time.Second}, // immediate: leaves the work to the recovery at the next start
 		{syscall.SIGKILL, 5 * time.Second},
 	} {
-		_ = process.Signal(step.signal) // fails if it has ended; the select below handles that
-		select {
-		case <-ended:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(step.patience):
+		_ = process.Signal(step.signal) // fails if it has ended
+		for deadline := time.Now().Add(step.patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if !serves(process.Pid, data) {
+				return nil
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 		}
 	}
 	return fmt.Errorf("PostgreSQL, process %d, does not end", process.Pid)
 }
 
-// ended returns a channel that is closed when the PostgreSQL of the data folder, not a child of this process, has
-// ended.
-func ended(ctx context.Context, pid int, data string) <-chan struct{} {
-	gone := make(chan struct{})
-	go func() {
-		for serves(pid, data) {
-			if ctx.Err() != nil { // nobody waits any longer
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		close(gone)
-	}()
-	return gone
+// serves reports whether the process is the PostgreSQL of the data folder.
+func serves(pid int, data string) bool {
+	line := commandLine(pid)
+	return strings.Contains(line, "postgres") && strings.Contains(line+" ", " -D "+data+" ")
 }

@@ -24,7 +24,8 @@ func (c *comparison) checkUnmatched(ctx context.Context, record store.PaymentRec
 		}
 		c.addPayment(notice, record, state.Transaction, fmt.Sprintf("settled after block %d", c.Block))
 	case state.Used:
-		c.addPayment(contradiction, record, state.Transaction, fmt.Sprintf("its authorization has paid %s to %s instead", x402.FormatUSD(state.Amount), state.To))
+		c.addPayment(contradiction, record, state.Transaction,
+			fmt.Sprintf("its authorization has paid %s to %s instead", x402.FormatUSD(state.Amount), state.To))
 	case state.Cancelled:
 		c.addPayment(contradiction, record, state.Transaction, "is recorded as paid, but its authorization was cancelled")
 	case state.ChainTime.Before(record.UpdatedAt):

@@ -26,7 +26,8 @@ type Channels struct {
 
 // compareChannels compares the payment channels and the recorded transactions with the chain. Payment channels that were used last
 // before since are not read from the chain.
-func (c *comparison) compareChannels(ctx context.Context, domain x402.BatchDomain, done []store.PaymentChannelTransaction, since time.Time) error {
+func (c *comparison) compareChannels(ctx context.Context, domain x402.BatchDomain, done []store.PaymentChannelTransaction,
+	since time.Time) error {
 	for i := range done {
 		c.checkTransaction(ctx, &done[i])
 	}
@@ -61,7 +62,8 @@ func (c *comparison) compareChannels(ctx context.Context, domain x402.BatchDomai
 		found.Unknown = max(found.Unknown-lost, 0)
 	}
 	if found.Unknown > 0 {
-		c.add(contradiction, Finding{Payer: c.Payee, Amount: found.Unknown, Text: "was claimed from payment channels that the ledger does not have"})
+		c.add(contradiction, Finding{Payer: c.Payee, Amount: found.Unknown,
+			Text: "was claimed from payment channels that the ledger does not have"})
 	}
 	if found.Count > 0 || found.ChainClaimed > 0 {
 		c.Channels = found
@@ -120,7 +122,8 @@ func (c *comparison) checkTransaction(ctx context.Context, done *store.PaymentCh
 		paid += chain.Refunded[id]
 	}
 	if atomic(claimed) < done.Claimed {
-		tell(contradiction, done.Claimed-atomic(claimed), fmt.Sprintf("is recorded as claimed in this transaction, which claimed %s", x402.FormatUSD(claimed)))
+		tell(contradiction, done.Claimed-atomic(claimed),
+			fmt.Sprintf("is recorded as claimed in this transaction, which claimed %s", x402.FormatUSD(claimed)))
 	}
 	if atomic(paid) != done.Paid {
 		tell(contradiction, done.Paid-atomic(paid), fmt.Sprintf("is recorded as paid in this transaction, which paid %s", x402.FormatUSD(paid)))

@@ -170,7 +170,8 @@ func (c *comparison) readChain(ctx context.Context, since time.Time) error {
 	c.Before, c.BeforeKnown = c.Balance-atomic(in)+atomic(out), unknown == nil
 	if c.BeforeKnown && c.Before != atomic(before) || c.Before < 0 {
 		c.add(contradiction, Finding{Payer: c.Payee, Amount: c.Before, Text: fmt.Sprintf(
-			"the endpoint contradicts itself: this earlier balance follows from its current balance and the transfers of blocks %d to %d", c.FromBlock, c.Block)})
+			"the endpoint contradicts itself: this earlier balance follows from its current balance and the transfers of blocks %d to %d",
+			c.FromBlock, c.Block)})
 	}
 	return nil
 }
@@ -285,7 +286,8 @@ func (c *comparison) settle(record *store.PaymentRecord, nonce string, transfer 
 	if record.State == store.PaymentFailed {
 		c.Unpaid += amount
 		c.addPayment(contradiction, *record, transfer.Transaction, "is recorded as failed, but it settled")
-		c.LostPayments = append(c.LostPayments, LostPayment{record.ID.String(), record.Payer, nonce, amount, transfer.Transaction, transfer.Block})
+		c.LostPayments = append(c.LostPayments, LostPayment{record.ID.String(), record.Payer, nonce, amount, transfer.Transaction,
+			transfer.Block})
 		return
 	}
 	c.Beyond += amount

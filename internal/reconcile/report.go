@@ -85,7 +85,8 @@ func (r *Report) add(weight string, found Finding) {
 }
 
 func (r *Report) addPayment(weight string, record store.PaymentRecord, transaction, text string) {
-	r.add(weight, Finding{Payment: record.ID.String(), State: record.State, Payer: record.Payer, Amount: record.Amount, Transaction: transaction, Text: text})
+	r.add(weight, Finding{Payment: record.ID.String(), State: record.State, Payer: record.Payer, Amount: record.Amount,
+		Transaction: transaction, Text: text})
 }
 
 // formatUSD formats an amount in dollars. The amount can be negative.

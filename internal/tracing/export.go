@@ -54,7 +54,8 @@ func New(ctx context.Context, config Config, log *slog.Logger) (t *Tracer, stop 
 	}
 	client, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithHeaders(config.Headers),
 		otlptracehttp.WithTimeout(exportTime), otlptracehttp.WithCompression(otlptracehttp.GzipCompression),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: exportTime, MaxElapsedTime: retryTime}))
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: exportTime,
+			MaxElapsedTime: retryTime}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}

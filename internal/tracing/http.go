@@ -30,7 +30,8 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if !sampled(request.Context()) {
 		return t.RoundTripper.RoundTrip(request)
 	}
-	ctx := t.tracer.client(request.Context(), t.system+" "+path.Base(request.URL.Path), attribute.String("http.request.method", request.Method),
+	ctx := t.tracer.client(request.Context(), t.system+" "+path.Base(request.URL.Path),
+		attribute.String("http.request.method", request.Method),
 		attribute.String("server.address", request.URL.Host))
 	span := trace.SpanFromContext(ctx)
 	defer span.End()

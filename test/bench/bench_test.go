@@ -59,18 +59,22 @@ func TestValue(t *testing.T) {
 		{"the same for all", "text", []*string{one, text("one")}, one, `CAST(E'one' AS text)`},
 		{"NULL for all", "text", []*string{nil, nil}, nil, `CAST(NULL AS text)`},
 		{"one for each", "text", []*string{one, two, nil}, one, `(CAST(E'{one,two\x3a2,NULL}' AS _text))[:i]`},
-		{"an array for each", "_int8", []*string{text("{1}"), text("{2,3}")}, text("{1}"), `CAST((CAST(E'{"{1}","{2,3}"}' AS _text))[:i] AS _int8)`},
+		{"an array for each", "_int8", []*string{text("{1}"), text("{2,3}")}, text("{1}"),
+			`CAST((CAST(E'{"{1}","{2,3}"}' AS _text))[:i] AS _int8)`},
 		{"a new time", "timestamptz", []*string{one}, two, `clock_timestamp()`},
 		{"new, and opaque", "bytea", []*string{text(`\x01`)}, text(`\x02`), `CAST(E'\\x01' AS bytea)`},
-		{"an array of one for each", "_text", []*string{text(`{one}`), text(`{"a \"b\", \\c"}`)}, text(`{one}`), `CAST(ARRAY[(CAST(E'{one,"a \\"b\\", \\\\c"}' AS _text))[:i]] AS _text)`},
-		{"an array of one new time", "_timestamptz", []*string{text(`{2026-01-01}`)}, text(`{"2026-01-02"}`), `CAST(ARRAY[clock_timestamp()] AS _timestamptz)`},
+		{"an array of one for each", "_text", []*string{text(`{one}`), text(`{"a \"b\", \\c"}`)}, text(`{one}`),
+			`CAST(ARRAY[(CAST(E'{one,"a \\"b\\", \\\\c"}' AS _text))[:i]] AS _text)`},
+		{"an array of one new time", "_timestamptz", []*string{text(`{2026-01-01}`)}, text(`{"2026-01-02"}`),
+			`CAST(ARRAY[clock_timestamp()] AS _timestamptz)`},
 	} {
 		if got := value(row.kind, row.column, row.repeated, map[string]string{}); got != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
 		}
 	}
 	made := map[string]string{}
-	first, second, again := value("uuid", []*string{one}, two, made), value("uuid", []*string{two}, one, made), value("uuid", []*string{one}, two, made)
+	first, second, again := value("uuid", []*string{one}, two, made), value("uuid", []*string{two}, one, made),
+		value("uuid", []*string{one}, two, made)
 	if !strings.Contains(first, ":new0 ") || !strings.Contains(second, ":new1 ") || again != first {
 		t.Errorf("new ids are %s, %s, and the first again %s", first, second, again)
 	}

@@ -64,7 +64,8 @@ func (d *dataset) url() string { return d.postgres.URL(d.name) }
 // newDataset creates and fills a database for a build of Parley, which makes the schema. Statements here name only columns
 // that compared builds have in common.
 func (b *bench) newDataset(ctx context.Context, name, program string, scale float64) (*dataset, error) {
-	d := &dataset{bench: b, name: name, program: program, size: size(scale), channels: map[uuid.UUID]*paymentChannel{}, archived: int64(min(max(scale, 0.1), 1) * 100_000)}
+	d := &dataset{bench: b, name: name, program: program, size: size(scale), channels: map[uuid.UUID]*paymentChannel{},
+		archived: int64(min(max(scale, 0.1), 1) * 100_000)}
 	server, err := pgx.Connect(ctx, b.postgres.URL("postgres"))
 	if err != nil {
 		return nil, err
@@ -93,7 +94,8 @@ func (b *bench) newDataset(ctx context.Context, name, program string, scale floa
 }
 
 func (d *dataset) populate(ctx context.Context) (err error) {
-	d.texts, err = column[string](ctx, d.pool, `SELECT content FROM messages WHERE char_length(content) BETWEEN 60 AND 200 ORDER BY id LIMIT $1`, texts)
+	d.texts, err = column[string](ctx, d.pool,
+		`SELECT content FROM messages WHERE char_length(content) BETWEEN 60 AND 200 ORDER BY id LIMIT $1`, texts)
 	if err != nil {
 		return err
 	}
@@ -176,13 +178,15 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 	if err != nil || requested.JSON200 == nil {
 		return fmt.Errorf("request account: %w %+v", err, requested)
 	}
-	created, err := api.CreateAccountWithResponse(ctx, client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I measure."})
+	created, err := api.CreateAccountWithResponse(ctx,
+		client.CreateAccountRequest{Username: name, TAN: requested.JSON200.TAN, Description: "I measure."})
 	if err != nil || created.JSON200 == nil {
 		return fmt.Errorf("create account: %w %+v", err, created)
 	}
 	a.key = created.JSON200.APIKey
 	for _, peer := range peers {
-		sent, err := api.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: typeID("agent_", peer), Content: "Hello."})
+		sent, err := api.SendPrivateMessageWithResponse(ctx,
+			client.SendPrivateMessageRequest{RecipientAgentID: typeID("agent_", peer), Content: "Hello."})
 		if err != nil || sent.JSON200 == nil {
 			return fmt.Errorf("send: %w %+v", err, sent)
 		}
@@ -211,7 +215,8 @@ func (d *dataset) joinGroups(ctx context.Context, agents []agent, unread int) er
 			RETURNING conversation_id
 		)
 		UPDATE conversations c SET member_count = member_count + j.n
-		FROM (SELECT conversation_id, count(*) AS n FROM joined GROUP BY conversation_id) j WHERE j.conversation_id = c.id`, ids(agents), unread, rooms)
+		FROM (SELECT conversation_id, count(*) AS n FROM joined GROUP BY conversation_id) j WHERE j.conversation_id = c.id`,
+		ids(agents), unread, rooms)
 	if err != nil {
 		return fmt.Errorf("join groups: %w", err)
 	}
@@ -224,7 +229,9 @@ func (d *dataset) createGroup(ctx context.Context, name string, members []agent,
 	err = d.pool.QueryRow(ctx, `
 		WITH created AS (
 			INSERT INTO conversations (id, kind, name, description, admin_id, member_count, created_at, last_number, last_message_at)
-			VALUES ($1, 'group', $2, '', ($3::uuid[])[1], cardinality($3::uuid[]), now(), $4::bigint, CASE WHEN $4::bigint > 0 THEN now() END) RETURNING id
+			VALUES ($1, 'group', $2, '', ($3::uuid[])[1], cardinality($3::uuid[]), now(), $4::bigint,
+				CASE WHEN $4::bigint > 0 THEN now() END)
+			RETURNING id
 		), joined AS (
 			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 			SELECT created.id, agent_id, 'member', $4::bigint, 0, now() FROM created, unnest($3::uuid[]) agent_id
@@ -240,7 +247,8 @@ func (d *dataset) createGroup(ctx context.Context, name string, members []agent,
 func (d *dataset) fillArchive(ctx context.Context) error {
 	_, err := d.pool.Exec(ctx, `
 		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
-		SELECT $1, number, gen_random_uuid(), $2, CASE WHEN number % ($3 / $4) = $3 / $4 / 2 THEN 'A ' || $5::text || ' over the harbour. ' ELSE '' END || content,
+		SELECT $1, number, gen_random_uuid(), $2,
+			CASE WHEN number % ($3 / $4) = $3 / $4 / 2 THEN 'A ' || $5::text || ' over the harbour. ' ELSE '' END || content,
 			now() - ($3 - number) * interval '1 second'
 		FROM (SELECT row_number() OVER () AS number, content FROM (SELECT content FROM messages LIMIT $3) seeded) numbered`,
 		d.archive, d.readers[0].id, d.archived, rareMessages, rareWord)

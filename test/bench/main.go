@@ -46,12 +46,15 @@ func run(ctx context.Context, arguments []string) error {
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&p.program, "parley", "bin/parley", "the program to measure")
-	flags.StringVar(&p.before, "before", "", "another build of the program, whose schema may differ: compare the two at 16 and 64 clients, only sends unless -only is set")
+	flags.StringVar(&p.before, "before", "", "another build of the program, whose schema may differ: compare the two at 16 and 64 "+
+		"clients, only sends unless -only is set")
 	flags.Float64Var(&p.scale, "scale", 1, "amount of data: 1 is two million messages")
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
 	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before, growth and search")
-	flags.TextVar(&p.part, "part", regexp.MustCompile(""), "the parts that match this regular expression: operations, floor, payments, search, growth, servers, tracing, retention")
-	flags.TextVar(&p.only, "only", regexp.MustCompile(""), "the operations whose names match this regular expression; only the part operations unless -part is set")
+	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
+		"the parts that match this regular expression: operations, floor, payments, search, growth, servers, tracing, retention")
+	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
+		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -81,7 +84,8 @@ func run(ctx context.Context, arguments []string) error {
 // size is the amount of data at a scale.
 func size(scale float64) store.Seeding {
 	times := func(full, least int64) int64 { return max(int64(scale*float64(full)), least) }
-	return store.Seeding{Agents: times(100_000, 5_000), Conversations: times(20_000, 2_000), Messages: times(2_000_000, 100_000), Subscribers: times(100_000, 5_000)}
+	return store.Seeding{Agents: times(100_000, 5_000), Conversations: times(20_000, 2_000), Messages: times(2_000_000, 100_000),
+		Subscribers: times(100_000, 5_000)}
 }
 
 var began = time.Now()

@@ -78,7 +78,8 @@ func (d *dataset) usage(ctx context.Context, servers []*process) (u result, err 
 	}
 	u[pgCPU] = ms(cpu)
 	err = d.pool.QueryRow(ctx, `
-		SELECT CAST(pg_current_wal_insert_lsn() - '0/0' AS float), CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS float)`).Scan(&u[wal], &u[writes])
+		SELECT CAST(pg_current_wal_insert_lsn() - '0/0' AS float),
+			CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS float)`).Scan(&u[wal], &u[writes])
 	return u, err
 }
 

@@ -117,7 +117,8 @@ func (d *dataset) growth(ctx context.Context) error {
 }
 
 // compareWith compares an operation on two datasets, each served by the build that made it.
-func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operation string, clients ...int) (map[int][maxSides]result, error) {
+func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operation string, clients ...int) (map[int][maxSides]result,
+	error) {
 	var sides []side
 	for _, d := range []*dataset{before, d} {
 		server, err := d.serve(ctx, d.withChannels())
@@ -144,7 +145,8 @@ func (d *dataset) floor(ctx context.Context) error {
 		return err
 	}
 	nothing := operation{method: http.MethodPost, status: http.StatusOK, requests: []request{{target: "/"}}}
-	inquiry := operation{method: http.MethodPost, status: http.StatusPaymentRequired, requests: []request{{caller: d.writers[0], target: sendPath}}}
+	inquiry := operation{method: http.MethodPost, status: http.StatusPaymentRequired,
+		requests: []request{{caller: d.writers[0], target: sendPath}}}
 	seen, err := d.compare("The floor", "price inquiry", d.clients, d.rounds, d.calls(ctx, "empty handler", nothing, empty),
 		d.calls(ctx, "402, one offer", inquiry, one), d.calls(ctx, "402, two offers", inquiry, two))
 	d.goal("price inquiry, processor time against an empty handler", seen[16][1][serverCPU]/seen[16][0][serverCPU], atMost, 1.5)
@@ -188,7 +190,8 @@ func (d *dataset) payments(ctx context.Context) error {
 
 // patterns are searches of the archive: with literals, with few, with none, and some that are expensive to match.
 var patterns = []string{
-	rareWord, "harvest", "quetzalcoatl", `train to (Lisbon|Porto) leaves`, `OK`, `[0-9]{3} [a-z]+ [0-9]+`, `[0-9]{4} [0-9]{4}`, `([a-z]+ ){12}[0-9]{3}\.`,
+	rareWord, "harvest", "quetzalcoatl", `train to (Lisbon|Porto) leaves`, `OK`, `[0-9]{3} [a-z]+ [0-9]+`, `[0-9]{4} [0-9]{4}`,
+	`([a-z]+ ){12}[0-9]{3}\.`,
 }
 
 // search compares message search with a scan by PostgreSQL of a table that holds only the messages of the conversation.
@@ -202,7 +205,9 @@ func (d *dataset) search(ctx context.Context) error {
 		return err
 	}
 	defer connection.Close(ctx)
-	if _, err := connection.Exec(ctx, `CREATE TEMP TABLE archive AS SELECT content FROM messages WHERE conversation_id = `+literal("uuid", new(d.archive.String()))+`;
+	archive := literal("uuid", new(d.archive.String()))
+	if _, err := connection.Exec(ctx, `
+		CREATE TEMP TABLE archive AS SELECT content FROM messages WHERE conversation_id = `+archive+`;
 		SET max_parallel_workers_per_gather = 0`); err != nil {
 		return err
 	}
@@ -282,7 +287,8 @@ func (b *bench) compareLedgers(ctx context.Context) error {
 		charged -= uint64(byVoucher) //nolint:gosec // positive
 	}
 	if charged != 0 {
-		return fmt.Errorf("the vouchers that were used are worth %d more than the calls that they paid", int64(charged)) //nolint:gosec // may be negative
+		return fmt.Errorf("the vouchers that were used are worth %d more than the calls that they paid",
+			int64(charged)) //nolint:gosec // may be negative
 	}
 	if balance := b.ledger.Balance(devnet.Payee); balance != sum {
 		return fmt.Errorf("the payee has %d, the ledgers say %d", balance, sum)

@@ -167,7 +167,8 @@ func writeScript(ctx context.Context, connection *pgx.Conn, recorded [][]stateme
 	for k, statement := range first {
 		for _, other := range recorded {
 			if len(other) != len(first) || other[k].sql != statement.sql {
-				return "", fmt.Errorf("equal requests lead to different statements, such as %.200q and %.200q", statement.sql, other[min(k, len(other)-1)].sql)
+				return "", fmt.Errorf("equal requests lead to different statements, such as %.200q and %.200q", statement.sql,
+					other[min(k, len(other)-1)].sql)
 			}
 		}
 		described, err := connection.Prepare(ctx, "", statement.sql)

@@ -122,8 +122,8 @@ func (r *report) describe(ctx context.Context, d *dataset) error {
 	var durable bool
 	err := d.pool.QueryRow(ctx, `
 		SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY n), every(n > 3 OR current_setting(name) = 'on')
-		FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'server_version'])
-			WITH ORDINALITY s (name, n)`).Scan(&settings, &durable)
+		FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size', 'checkpoint_timeout',
+			'server_version']) WITH ORDINALITY s (name, n)`).Scan(&settings, &durable)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,8 @@ func (r *report) write(w io.Writer) {
 	for _, fact := range r.facts {
 		fmt.Fprintf(w, "- %s\n", fact)
 	}
-	fmt.Fprintf(w, "- Payments: %d, of which %d from payment channels; the payee's balance agrees with the ledgers to the unit. The run took %.0f minutes.\n", r.paidCalls, r.vouchers, time.Since(began).Minutes())
+	fmt.Fprintf(w, "- Payments: %d, of which %d from payment channels; the payee's balance agrees with the ledgers to the unit. The run "+
+		"took %.0f minutes.\n", r.paidCalls, r.vouchers, time.Since(began).Minutes())
 	if r.goals != nil {
 		fmt.Fprintf(w, "\n### Goals\n\n| Goal | Wanted | Seen | Met |\n|---|---:|---:|---:|\n| %s |\n", strings.Join(r.goals, " |\n| "))
 	}
@@ -168,7 +169,8 @@ func (r *report) write(w io.Writer) {
 	for _, c := range r.comparisons {
 		if c.part != part {
 			part = c.part
-			fmt.Fprintf(w, "\n### %s\n\n| Operation | Clients | | Per second | Ratio of rates | p50 | Ratio of p50 | p99 | CPU server | CPU PostgreSQL | WAL | Writes |\n|---|---:|---|%s\n", part, strings.Repeat("---:|", 9))
+			fmt.Fprintf(w, "\n### %s\n\n| Operation | Clients | | Per second | Ratio of rates | p50 | Ratio of p50 | p99 | CPU server | CPU "+
+				"PostgreSQL | WAL | Writes |\n|---|---:|---|%s\n", part, strings.Repeat("---:|", 9))
 		}
 		c.write(w)
 	}
@@ -179,8 +181,10 @@ func (c comparison) write(w io.Writer) {
 	column := strings.NewReplacer("|", `\|`)
 	for i, seen := range c.rounds {
 		m := median(seen)
-		fmt.Fprintf(w, "| %s | %d | %s | %.0f | %s | %s | %s | %s | %s | %s | %.0f | %.2f |\n", column.Replace(c.operation), c.clients, column.Replace(c.sides[i].name),
-			m[perSecond], c.ratio(i, perSecond), digits(m[p50]), c.ratio(i, p50), digits(m[p99]), digits(m[serverCPU]), digits(m[pgCPU]), m[wal], m[writes])
+		fmt.Fprintf(w, "| %s | %d | %s | %.0f | %s | %s | %s | %s | %s | %s | %.0f | %.2f |\n", column.Replace(c.operation), c.clients,
+			column.Replace(c.sides[i].name),
+			m[perSecond], c.ratio(i, perSecond), digits(m[p50]), c.ratio(i, p50), digits(m[p99]), digits(m[serverCPU]), digits(m[pgCPU]), m[wal],
+			m[writes])
 	}
 }
 

@@ -126,7 +126,8 @@ func (d *dataset) sizes(ctx context.Context, when string) error {
 		return err
 	}
 	const mib = 1 << 20
-	d.fact("%s: %d messages, and %d dead rows; table %d MiB, keys %d MiB, search index %d MiB.", when, messages, dead, table/mib, keys/mib, index/mib)
+	d.fact("%s: %d messages, and %d dead rows; table %d MiB, keys %d MiB, search index %d MiB.", when, messages, dead, table/mib, keys/mib,
+		index/mib)
 	return nil
 }
 

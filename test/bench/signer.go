@@ -106,7 +106,8 @@ func (s *signer) openChannels(ctx context.Context, d *dataset) (err error) {
 		channel := d.channels[request.caller.id]
 		if channel == nil {
 			channel = &paymentChannel{charged: s.price}
-			if channel.signer, err = x402.NewChannelSigner(x402.NewKeySigner(request.caller.wallet), "0x"+strings.Repeat("0", 64), offer); err != nil {
+			if channel.signer, err = x402.NewChannelSigner(x402.NewKeySigner(request.caller.wallet), "0x"+strings.Repeat("0", 64),
+				offer); err != nil {
 				return err
 			}
 			d.channels[request.caller.id] = channel
@@ -176,7 +177,8 @@ func (s *signer) write(ctx context.Context, r request, v *voucher) ([]byte, erro
 // pay returns the value of PAYMENT-SIGNATURE.
 func (s *signer) pay(ctx context.Context, caller agent, v *voucher) (string, error) {
 	if v == nil {
-		payload, err := x402.Sign(ctx, x402.NewKeySigner(caller.wallet), s.required.Accepts[0], &s.required.Resource, s.required.Extensions, time.Now())
+		payload, err := x402.Sign(ctx, x402.NewKeySigner(caller.wallet), s.required.Accepts[0], &s.required.Resource, s.required.Extensions,
+			time.Now())
 		if err != nil {
 			return "", err
 		}

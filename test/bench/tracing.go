@@ -46,7 +46,8 @@ func (d *dataset) tracing(ctx context.Context) error {
 	}
 	// The effect is smaller than the noise of a round, so the goal is for all rounds together.
 	mean, low, high := geometricMean(tenth)
-	d.fact("Rate with 10 %% of the requests traced against none: %.3f, with 95 %% confidence %.3f to %.3f, in %d rounds.", mean, low, high, len(tenth))
+	d.fact("Rate with 10 %% of the requests traced against none: %.3f, with 95 %% confidence %.3f to %.3f, in %d rounds.", mean, low, high,
+		len(tenth))
 	d.goal("rate with 10 % of the requests traced against none, all rounds", mean, atLeast, 0.95)
 	mean, low, high = geometricMean(all)
 	d.fact("With all requests traced: %.3f, %.3f to %.3f.", mean, low, high)

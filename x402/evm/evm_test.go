@@ -105,7 +105,8 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := HexToECDSA(hex.EncodeToString(FromECDSA(key)))
-	if err != nil || again.D.Cmp(key.D) != 0 || PubkeyToAddress(again.PublicKey) != PubkeyToAddress(key.PublicKey) { //nolint:staticcheck // as in FromECDSA
+	if err != nil || again.D.Cmp(key.D) != 0 || //nolint:staticcheck // as in FromECDSA
+		PubkeyToAddress(again.PublicKey) != PubkeyToAddress(key.PublicKey) {
 		t.Errorf("a key read again is %v, want the same", err)
 	}
 	order := secp256k1.Params().N
@@ -140,7 +141,8 @@ func TestJSON(t *testing.T) {
 		L BlockNumber
 		M BlockNumber
 	}
-	const text = `{"A":"0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed","H":"0x%064x","B":"0x00ff","N":"0xffffffffffffffff","L":"latest","M":"0x14a34"}`
+	const text = `{"A":"0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed","H":"0x%064x","B":"0x00ff","N":"0xffffffffffffffff","L":"latest",` +
+		`"M":"0x14a34"}`
 	want := fmt.Sprintf(text, 7)
 	var values everything
 	if err := json.Unmarshal([]byte(want), &values); err != nil {
@@ -151,10 +153,11 @@ func TestJSON(t *testing.T) {
 		t.Errorf("written again: %v (-want +got):\n%s", err, diff)
 	}
 	for into, malformed := range map[any][]string{
-		new(Address):     {`null`, `1`, `""`, `"0x"`, `"0x12"`, `"` + strings.Repeat("ab", 20) + `"`},
-		new(Hash):        {`null`, `""`, `"0x12"`, `"0x` + strings.Repeat("ab", 33) + `"`, `"0x` + strings.Repeat("gg", 32) + `"`},
-		new(Bytes):       {`null`, `[]`, `"00"`, `"0x0"`, `"0xzz"`},
-		new(Uint64):      {`null`, `1`, `""`, `"0x"`, `"0x00"`, `"0x01"`, `"10"`, `"-0x1"`, `"0x-1"`, `"0x+1"`, `"0x1_0"`, `"0x10000000000000000"`},
+		new(Address): {`null`, `1`, `""`, `"0x"`, `"0x12"`, `"` + strings.Repeat("ab", 20) + `"`},
+		new(Hash):    {`null`, `""`, `"0x12"`, `"0x` + strings.Repeat("ab", 33) + `"`, `"0x` + strings.Repeat("gg", 32) + `"`},
+		new(Bytes):   {`null`, `[]`, `"00"`, `"0x0"`, `"0xzz"`},
+		new(Uint64): {`null`, `1`, `""`, `"0x"`, `"0x00"`, `"0x01"`, `"10"`, `"-0x1"`, `"0x-1"`, `"0x+1"`, `"0x1_0"`,
+			`"0x10000000000000000"`},
 		new(BlockNumber): {`null`, `1`, `""`, `"newest"`, `"0x8000000000000000"`, `"0x01"`},
 	} {
 		for _, data := range malformed {

@@ -64,7 +64,8 @@ var line = regexp.MustCompile(`^Benchmark(\w+)-\d+\s.*\s(\d+) allocs/op`)
 
 // measure runs benchmarks three times and keeps the least of each: what comes on top is chance.
 func measure(ctx context.Context, in, names string, seen map[string]int) error {
-	test := exec.CommandContext(ctx, "go", "test", in, "-run", "^$", "-bench", "^Benchmark("+names+")$", "-benchmem", "-benchtime", "200x", "-count", "3", "-cpu", "2")
+	test := exec.CommandContext(ctx, "go", "test", in, "-run", "^$", "-bench", "^Benchmark("+names+")$", "-benchmem", "-benchtime", "200x",
+		"-count", "3", "-cpu", "2")
 	test.Env = append(os.Environ(), "CGO_ENABLED=0") // or the signature check would depend on the machine's C compiler
 	output, err := test.CombinedOutput()
 	if err != nil {
