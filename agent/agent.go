@@ -133,7 +133,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 }
 
 // callAlone makes a call while no other process makes the same one. So the second of them finds the response of a first one that died.
-func (a *Agent) callAlone(ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64) (result *Result, err error) {
+func (a *Agent) callAlone(
+	ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64,
+) (result *Result, err error) {
 	err = a.ledger.alone(ctx, of.Request, func() error {
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
 			return err
@@ -206,17 +208,18 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 // read makes the result of a response.
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
-		if a.ledger.isOpen(of.ID) {
+		if a.ledger.isOpen(ctx, of.ID) {
 			return nil, &OpenError{of.ID, withoutURL(err)}
 		}
 		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
-	if err != nil || a.ledger.isOpen(of.ID) {
+	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		return nil, &OpenError{of.ID, err}
 	}
-	countCharge(ctx, a.ledger.charged(of.ID))
+	charged := a.ledger.charged(ctx, of.ID)
+	countCharge(ctx, charged)
 	if response.StatusCode != http.StatusOK {
 		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
 		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
@@ -226,7 +229,6 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	charged := a.ledger.charged(of.ID)
 	a.spent.Add(charged)
 	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: charged, id: of.ID}, nil
 }

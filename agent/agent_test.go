@@ -97,7 +97,8 @@ func TestRefusedBeforePaying(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, err := alice.Call(t.Context(), "sendMessage", nil, agent.CallOptions{}); err == nil || !strings.Contains(err.Error(), "there is no operation") {
+	if _, err := alice.Call(t.Context(), "sendMessage", nil, agent.CallOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "there is no operation") {
 		t.Errorf("an unknown operation: %v", err)
 	}
 	most := uint64(4999)
@@ -189,8 +190,9 @@ func TestUnseenResponse(t *testing.T) {
 	if result := call(t, again, "getOwnAgent", nil); result.Earlier {
 		t.Error("a response that was seen is returned again")
 	}
-	if kept, err := again.Responses(t.Context(), "getOwnAgent"); err != nil || len(kept) != 3 || !strings.Contains(string(kept[0].Body), "alice") {
-		t.Errorf("the spool has %d responses, %v; want 3", len(kept), err)
+	if kept, err := again.Responses(t.Context(), "getOwnAgent"); err != nil || len(kept) != 3 ||
+		!strings.Contains(string(kept[0].Body), "alice") {
+		t.Errorf("%d responses are stored, %v; want 3", len(kept), err)
 	}
 }
 

@@ -3,13 +3,10 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -30,106 +27,109 @@ type Approval struct {
 	GivenAt   time.Time `json:"given_at,omitzero"`
 }
 
-var (
-	// ErrNoApproval means that no call waits for the approval, or that it waits no more.
-	ErrNoApproval = errors.New("no call waits for this approval; approvals end after ten minutes")
-	approvalID    = regexp.MustCompile(`^[a-z0-9]{4,12}$`)
-)
-
-func (l *Ledger) approvalPath(id string) string {
-	return filepath.Join(l.folder, "approvals", id+".json")
-}
+// ErrNoApproval means that no call waits for the approval, or that it waits no more.
+var ErrNoApproval = errors.New("no call waits for this approval; approvals end after ten minutes")
 
 // Ask returns the approval of a call, which it creates if there is none.
 func (l *Ledger) Ask(ctx context.Context, operation, peer, request string, price uint64) (*Approval, error) {
 	var asked *Approval
-	err := l.locked(ctx, func(func(entry) error) error {
+	err := l.transact(ctx, func(tx *sql.Tx) error {
 		var err error
-		if asked, err = l.findApproval(request); err != nil || asked != nil {
+		if asked, err = l.findApproval(ctx, tx, request); err != nil || asked != nil {
 			return err
 		}
-		asked = &Approval{ID: strings.ToLower(rand.Text()[:6]), Operation: operation, Peer: peer, Request: request, Price: price, AskedAt: l.now().UTC()}
-		return l.saveApproval(asked)
+		asked = &Approval{ID: strings.ToLower(rand.Text()[:6]), Operation: operation, Peer: peer, Request: request, Price: price,
+			AskedAt: l.now().UTC()}
+		return saveApproval(ctx, tx, asked)
 	})
 	return asked, err
 }
 
 // Approval returns what waits for an approval.
 func (l *Ledger) Approval(ctx context.Context, id string) (asked *Approval, err error) {
-	err = l.locked(ctx, func(func(entry) error) error {
-		asked, err = l.loadApproval(id)
+	err = l.transact(ctx, func(tx *sql.Tx) error {
+		asked, err = loadApproval(ctx, tx, id)
 		return err
 	})
 	return asked, err
 }
 
 // Approve gives an approval. Only a person may call it.
-func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
-	var given *Approval
-	err := l.locked(ctx, func(func(entry) error) error {
-		found, err := l.loadApproval(id)
+func (l *Ledger) Approve(ctx context.Context, id string) (given *Approval, err error) {
+	err = l.transact(ctx, func(tx *sql.Tx) error {
+		if given, err = loadApproval(ctx, tx, id); err != nil {
+			return err
+		}
+		_, used, err := approvedAmount(ctx, tx, id)
 		if err != nil {
 			return err
 		}
-		if _, used := l.approvedAmount(id); used || !l.now().Before(found.AskedAt.Add(approvalTime)) {
+		if used || !l.now().Before(given.AskedAt.Add(approvalTime)) {
 			return ErrNoApproval
 		}
-		found.GivenAt = l.now().UTC()
-		given = found
-		return l.saveApproval(found)
+		given.GivenAt = l.now().UTC()
+		return saveApproval(ctx, tx, given)
 	})
 	return given, err
 }
 
-// approved reports whether a call has an approval that covers what can be taken with its next payment too. The caller has locked the
-// ledger.
-func (l *Ledger) approved(of intent, price, amount uint64) (bool, error) {
+// approved reports whether a call has an approval that covers what can be taken with its next payment too.
+func (l *Ledger) approved(ctx context.Context, tx *sql.Tx, of intent, price, amount uint64) (bool, error) {
 	if of.Approval == "" {
 		return false, nil
 	}
-	approval, err := l.loadApproval(of.Approval)
+	approval, err := loadApproval(ctx, tx, of.Approval)
 	if errors.Is(err, ErrNoApproval) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
+	taken, _, err := approvedAmount(ctx, tx, approval.ID)
 	good := !approval.GivenAt.IsZero() && l.now().Before(approval.GivenAt.Add(approvalTime))
-	taken, _ := l.approvedAmount(approval.ID)
-	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price && taken+amount <= approval.Price, nil
+	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price &&
+		taken+amount <= approval.Price, err
+}
+
+// approvedAmount returns what can be taken with an approval, and whether a payment has used it.
+func approvedAmount(ctx context.Context, tx *sql.Tx, id string) (amount uint64, used bool, err error) {
+	err = tx.QueryRowContext(ctx, `
+		SELECT coalesce(sum(amount), 0), count(*) > 0 FROM payments
+		WHERE approval = ? AND approval <> '' AND NOT released`, id).Scan(&amount, &used)
+	return amount, used, err
+}
+
+// given returns the approval of a call that a person has given, or nil.
+func (l *Ledger) given(ctx context.Context, of intent) (found *Approval, err error) {
+	err = l.transact(ctx, func(tx *sql.Tx) error {
+		if found, err = l.findApproval(ctx, tx, of.Request); found != nil && found.GivenAt.IsZero() {
+			found = nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for an approval: %w", err)
+	}
+	return found, nil
 }
 
 // findApproval returns the approval of a request that can be given or used, or nil. It removes old ones.
-func (l *Ledger) findApproval(request string) (*Approval, error) {
-	folder, err := os.ReadDir(filepath.Join(l.folder, "approvals"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // none
+func (l *Ledger) findApproval(ctx context.Context, tx *sql.Tx, request string) (*Approval, error) {
+	if _, err := tx.ExecContext(ctx, "DELETE FROM approvals WHERE asked_at < ?", micros(l.now().Add(-2*approvalTime))); err != nil {
+		return nil, err
 	}
+	approvals, err := collect(ctx, tx, scanApproval, "SELECT content FROM approvals WHERE request = ?", request)
 	if err != nil {
 		return nil, err
 	}
-	var found *Approval
-	for _, file := range folder {
-		id, whole := strings.CutSuffix(file.Name(), ".json")
-		if !whole {
-			continue // what a crash left of a file that was being written
-		}
-		approval, err := l.loadApproval(id)
-		if err != nil {
+	for i := range approvals {
+		if _, used, err := approvedAmount(ctx, tx, approvals[i].ID); err != nil {
 			return nil, err
-		}
-		switch {
-		case l.now().After(approval.AskedAt.Add(2 * approvalTime)):
-			if err := os.Remove(l.approvalPath(id)); err != nil {
-				return nil, err
-			}
-		case approval.Request == request:
-			if _, used := l.approvedAmount(id); !used && l.alive(approval) {
-				found = approval
-			}
+		} else if !used && l.alive(&approvals[i]) {
+			return &approvals[i], nil
 		}
 	}
-	return found, nil
+	return nil, nil //nolint:nilnil // none
 }
 
 // alive reports whether an approval can still be given, or used if it was given.
@@ -141,33 +141,26 @@ func (l *Ledger) alive(approval *Approval) bool {
 	return l.now().Before(since.Add(approvalTime))
 }
 
-func (l *Ledger) loadApproval(id string) (*Approval, error) {
-	if !approvalID.MatchString(id) {
-		return nil, ErrNoApproval
-	}
-	content, err := os.ReadFile(l.approvalPath(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNoApproval
-	}
-	var approval Approval
-	if err == nil {
-		err = json.Unmarshal(content, &approval)
-	}
+func loadApproval(ctx context.Context, tx *sql.Tx, id string) (*Approval, error) {
+	found, err := collect(ctx, tx, scanApproval, "SELECT content FROM approvals WHERE id = ?", id)
 	if err != nil {
-		return nil, fmt.Errorf("read the approval: %w", err)
+		return nil, err
 	}
-	return &approval, nil
+	if len(found) == 0 {
+		return nil, ErrNoApproval
+	}
+	return &found[0], nil
 }
 
-func (l *Ledger) saveApproval(approval *Approval) error {
-	if err := os.MkdirAll(filepath.Join(l.folder, "approvals"), 0o700); err != nil {
-		return err
-	}
+func scanApproval(row *sql.Rows, approval *Approval) error { return scanJSON(row, approval) }
+
+func saveApproval(ctx context.Context, tx *sql.Tx, approval *Approval) error {
 	content, err := json.Marshal(approval)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO approvals (id, request, asked_at, content) VALUES (?, ?, ?, ?)",
+			approval.ID, approval.Request, micros(approval.AskedAt), string(content))
 	}
-	return writeFile(l.approvalPath(approval.ID), content)
+	return err
 }
 
 // String describes what is approved, for the person.

@@ -3,14 +3,10 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -122,7 +118,7 @@ func (s *signatures) sum(t *testing.T) (payable, deposits uint64) {
 	return payable, deposits
 }
 
-// check compares what the calls' replies said with the database, the chain and the spool.
+// check compares what the calls' replies said with the database, the chain and the stored responses.
 func (x *attack) check(done map[string]bool, before uint64) {
 	t := x.t
 	t.Helper()
@@ -163,44 +159,18 @@ func (x *attack) check(done map[string]bool, before uint64) {
 			t.Errorf("%s is there %d times", content, times)
 		}
 	}
-	spooled := x.spooled()
+	kept, err := a.Responses(t.Context(), "sendGroupMessage")
+	if err != nil {
+		t.Error(err)
+	}
 	for content := range done {
 		if there[content] != 1 {
 			t.Errorf("%s was done and is there %d times", content, there[content])
 		}
 	}
-	if spooled < len(done) {
-		t.Errorf("%d responses to messages are in the spool, %d calls were done", spooled, len(done))
+	if len(kept) < len(done) {
+		t.Errorf("%d responses to messages are kept, %d calls were done", len(kept), len(done))
 	}
-}
-
-// spooled counts the responses to messages in the spool.
-func (x *attack) spooled() (count int) {
-	x.t.Helper()
-	files, err := filepath.Glob(filepath.Join(x.folder, "wallets", "*", "spool.jsonl"))
-	if err != nil || len(files) != 1 {
-		x.t.Fatal(files, err)
-	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	whole := text[:bytes.LastIndexByte(text, '\n')+1] // a kill may leave a part of a line, which the next writer removes
-	seen := map[string]bool{}
-	for line := range bytes.Lines(whole) {
-		var response struct {
-			ID, Operation string
-			Body          json.RawMessage
-		}
-		if err := json.Unmarshal(line, &response); err != nil {
-			x.t.Fatalf("a line of the spool is damaged: %v", err)
-		}
-		if response.Operation == "sendGroupMessage" && strings.Contains(string(response.Body), "msg_") && !seen[response.ID] {
-			seen[response.ID] = true
-			count++
-		}
-	}
-	return count
 }
 
 func mustSigner(t *testing.T, key string) x402.Signer {

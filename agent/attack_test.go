@@ -65,7 +65,8 @@ func runChild(folder, key, group string) error {
 		if err := orders.Decode(&content); err != nil {
 			return nil //nolint:nilerr // the test has ended
 		}
-		result, err := a.Call(ctx, "sendGroupMessage", map[string]any{"chat_id": group, "content": content}, agent.CallOptions{Patience: 2 * time.Second})
+		result, err := a.Call(ctx, "sendGroupMessage", map[string]any{"chat_id": group, "content": content},
+			agent.CallOptions{Patience: 2 * time.Second})
 		made := reply{Done: err == nil}
 		if err != nil {
 			_, made.Refused = errors.AsType[*agent.RefusedError](err)
@@ -220,7 +221,7 @@ func (x *attack) deliver(process **child, content string) (done bool) {
 }
 
 // TestAttack: whatever the server says, and whenever processes die, an agent pays at most its limit, a call that is done has its
-// message once and its response in the spool, and none has it twice.
+// message once and its response stored, and none has it twice.
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -40,37 +41,57 @@ func intentOf(ctx context.Context) intent {
 // Reserve implements [client.Budget]. The error is a [*LimitError] or [ErrFrozen] if the payment is not allowed.
 func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 	of := intentOf(ctx)
-	return l.locked(ctx, func(add func(entry) error) error {
-		if l.frozen() {
+	return l.transact(ctx, func(tx *sql.Tx) error {
+		if frozen(ctx, tx) {
 			return ErrFrozen
 		}
-		limits, err := l.limits()
+		limits, err := loadLimits(ctx, tx)
 		if err != nil {
 			return err
 		}
-		approved, err := l.approved(of, r.Price, r.Amount)
+		counted, err := l.counted(ctx, tx)
+		if err != nil {
+			return err
+		}
+		approved, err := l.approved(ctx, tx, of, r.Price, r.Amount)
 		if err != nil {
 			return err
 		}
 		if !approved {
-			if err := l.within(limits, of.Operation, r); err != nil {
+			if err := within(limits, counted, of.Operation, r); err != nil {
 				return err
 			}
 			of.Approval = ""
 		}
-		if left := limits.PerDay - min(l.counted().deposits, limits.PerDay); r.Deposit > left {
+		if left := limits.PerDay - min(counted.deposits, limits.PerDay); r.Deposit > left {
 			return &LimitError{Limit: "of deposits per day", Price: r.Deposit, Left: left}
 		}
-		return add(entry{
-			Step: stepReserved, ID: r.ID, Operation: of.Operation, Peer: of.Peer, Price: r.Price, Amount: r.Amount, Deposit: r.Deposit,
-			Channel: r.Channel, Scheme: r.Offer.Scheme, Network: r.Offer.Network, Asset: r.Offer.Asset, Payee: r.Offer.PayTo, Approval: of.Approval,
-		})
+		return l.insertPayment(ctx, tx, of, r)
 	})
 }
 
+// insertPayment counts a payment. Its time is not before those of others: a clock that went back counts payments longer.
+func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r client.Reservation) error {
+	at := l.now()
+	last, err := value[int64](ctx, tx, "SELECT coalesce(max(at), 0) FROM payments WHERE at < ?", micros(at.Add(clockMargin)))
+	if err != nil {
+		return err
+	}
+	counts := max(last, micros(at))
+	if _, err := tx.ExecContext(ctx, `
+		INSERT INTO calls (id, at, operation, peer, request, approval) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE cost = 0`,
+		r.ID, counts, of.Operation, of.Peer, of.Request, of.Approval); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `
+		INSERT INTO payments (at, call, operation, amount, deposit, channel, network, asset, approval) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		counts, r.ID, of.Operation, r.Amount, r.Deposit, r.Channel, r.Offer.Network, r.Offer.Asset, of.Approval)
+	return err
+}
+
 // within returns a [*LimitError] if a payment is above the limits.
-func (l *Ledger) within(limits Limits, operation string, r client.Reservation) error {
-	counted := l.counted()
+func within(limits Limits, counted usage, operation string, r client.Reservation) error {
 	switch left := limits.PerDay - min(counted.all, limits.PerDay); {
 	case r.Price > limits.PerCall:
 		return &LimitError{Limit: "per call", Price: r.Price, Left: limits.PerCall}
@@ -89,9 +110,7 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 		return
 	}
 	// If this fails, the payment stays counted.
-	_ = l.locked(ctx, func(add func(entry) error) error {
-		return add(entry{Step: stepReleased, ID: r.ID, Amount: r.Amount})
-	})
+	_ = l.exec(ctx, "UPDATE payments SET released = 1 WHERE number = (SELECT max(number) FROM payments WHERE call = ?) AND NOT signed", r.ID)
 }
 
 // Authorizations reads from the chain what became of exact payments. [x402.Chain] does.
@@ -99,48 +118,36 @@ type Authorizations interface {
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
 }
 
-// Settle looks up the payments that the server refused and that still count, and stops to count those that can never be taken. It
-// returns how many these are.
+// refusedPayment is an exact payment that the server refused and that still counts.
+type refusedPayment struct {
+	at, validBefore int64
+	asset, nonce    string
+}
+
+// Settle looks up the payments that the server refused and that still count, also those after which the call was paid again. It stops to
+// count those that can never be taken, and returns how many these are.
 func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string) (settled int, err error) {
-	var refused []*exposure
-	err = l.locked(ctx, func(func(entry) error) error {
-		refused = l.refused()
-		return nil
-	})
+	refused, err := collect(ctx, l.db, func(row *sql.Rows, p *refusedPayment) error {
+		return row.Scan(&p.at, &p.validBefore, &p.asset, &p.nonce)
+	}, `SELECT p.at, p.valid_before, p.asset, p.nonce FROM payments p JOIN calls c ON c.id = p.call
+		WHERE p.nonce <> '' AND NOT p.released AND p.at >= ? AND (
+			c.status <> 200 AND c.charged = 0 OR EXISTS (SELECT 1 FROM payments later WHERE later.call = p.call AND later.number > p.number))
+		ORDER BY p.number`, l.today())
 	if err != nil {
 		return 0, err
 	}
-	for _, x := range refused {
-		state, err := chain.Authorization(ctx, x.Asset, wallet, x.nonce, x.Time)
+	for _, p := range refused {
+		state, err := chain.Authorization(ctx, p.asset, wallet, p.nonce, fromMicros(p.at))
 		if err != nil {
 			return settled, err
 		}
-		if state.Used || !state.Cancelled && state.ChainTime.Before(time.Unix(x.ValidBefore, 0)) {
+		if state.Used || !state.Cancelled && state.ChainTime.Before(time.Unix(p.validBefore, 0)) {
 			continue
 		}
-		if err := l.locked(ctx, func(add func(entry) error) error {
-			return add(entry{Step: stepReleased, ID: x.ID, Amount: x.Amount, Nonce: x.nonce})
-		}); err != nil {
+		if err := l.exec(ctx, "UPDATE payments SET released = 1 WHERE nonce = ?", p.nonce); err != nil {
 			return settled, err
 		}
 		settled++
 	}
 	return settled, nil
-}
-
-// refused returns the exact payments that the server refused and that still count, also those after which the call was paid again.
-func (l *Ledger) refused() (found []*exposure) {
-	since := l.now().Add(-day)
-	refused := map[string]bool{}
-	for _, e := range l.entries {
-		if e.Step == stepRefused || e.Step == stepAnswered {
-			refused[e.ID] = e.Step == stepRefused
-		}
-	}
-	for _, x := range l.exposures() {
-		if x.nonce != "" && !x.released && !x.Time.Before(since) && (x.later || refused[x.ID]) {
-			found = append(found, x)
-		}
-	}
-	return found
 }

@@ -3,12 +3,8 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
+	"database/sql"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -126,22 +122,9 @@ func (c Contacts) Shows(sender, conversation string) bool {
 // now is the time of a new contact.
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
-func (a *Agent) contactsPath() string { return filepath.Join(a.ledger.folder, "contacts.json") }
-
 // Contacts returns the contacts, by name.
 func (a *Agent) Contacts() (Contacts, error) {
-	content, err := os.ReadFile(a.contactsPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var contacts Contacts
-	if err == nil {
-		err = json.Unmarshal(content, &contacts)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the contacts: %w", err)
-	}
-	return contacts, nil
+	return loadSetting[Contacts](context.Background(), a.ledger.db, contactsSetting, nil)
 }
 
 // ChangeContact changes the contact with an id, or adds it. An id that is not of the contract's form is not added.
@@ -178,21 +161,13 @@ func (c Contacts) wellFormed() Contacts {
 
 // changeContacts changes the contacts. Ids of another form are not kept.
 func (a *Agent) changeContacts(ctx context.Context, change func(Contacts) Contacts) error {
-	return locked(ctx, a.contactsPath(), func() error {
-		contacts, err := a.Contacts()
+	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
+		contacts, err := loadSetting[Contacts](ctx, tx, contactsSetting, nil)
 		if err != nil {
 			return err
 		}
-		before, _ := json.Marshal(contacts) // strings and times
 		contacts = change(contacts).wellFormed()
 		slices.SortFunc(contacts, func(a, b Contact) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
-		after, err := json.MarshalIndent(contacts, "", "  ")
-		if err != nil {
-			return err
-		}
-		if same, _ := json.Marshal(contacts); string(same) == string(before) {
-			return nil
-		}
-		return writeFile(a.contactsPath(), after)
+		return saveSetting(ctx, tx, contactsSetting, contacts)
 	})
 }

@@ -3,11 +3,7 @@ package agent_test
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -103,52 +99,5 @@ func TestRegisterApproved(t *testing.T) {
 	}
 	if w.Revenue() != testkit.Dollar+1_000 {
 		t.Errorf("%d was paid", w.Revenue())
-	}
-}
-
-// TestApprovalAfterACrash: what a crash leaves of an approval that was being written does not stop later calls.
-func TestApprovalAfterACrash(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	ledger, err := agent.OpenLedger(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(folder, "approvals"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "approvals", ".new-123456"), []byte(`{"id":`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	asked, err := ledger.Ask(t.Context(), "createGroupChat", "", "00", 150_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ledger.Approve(t.Context(), asked.ID); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestUnfinishedFiles: files that a crash left long ago go when the wallet is opened; a file that is being written stays.
-func TestUnfinishedFiles(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	of := w.wallet()
-	w.open(of)
-	left, fresh := filepath.Join(of.folder, ".new-1"), filepath.Join(of.folder, ".new-2")
-	for _, path := range []string{left, fresh} {
-		if err := os.WriteFile(path, []byte("a part"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chtimes(left, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	w.open(of)
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the old file: %v", err)
-	}
-	if _, err := os.Stat(fresh); err != nil {
-		t.Errorf("the fresh file: %v", err)
 	}
 }

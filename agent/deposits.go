@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"slices"
+	"database/sql"
 	"time"
 
 	"github.com/parley-chat/parley/x402"
@@ -29,11 +29,18 @@ func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
 
 // left returns what a deposit may lock, and the channels to look at because deposits leave less than payments do.
 func (l *Ledger) left(ctx context.Context) (left uint64, asks []string, err error) {
-	err = l.locked(ctx, func(func(entry) error) error {
-		limits, err := l.limits()
-		counted := l.counted()
-		if counted.deposits > counted.all {
-			asks = l.stale()
+	var network string // read before the transaction, because reading it is one
+	if l.chain != nil {
+		network = l.network()
+	}
+	err = l.transact(ctx, func(tx *sql.Tx) error {
+		limits, err := loadLimits(ctx, tx)
+		if err != nil {
+			return err
+		}
+		counted, err := l.counted(ctx, tx)
+		if err == nil && counted.deposits > counted.all && l.chain != nil {
+			asks, err = l.stale(ctx, tx, network)
 		}
 		left = limits.PerDay - min(max(counted.all, counted.deposits), limits.PerDay)
 		return err
@@ -45,68 +52,53 @@ func (l *Ledger) left(ctx context.Context) (left uint64, asks []string, err erro
 // first day after it.
 const firstDeposit = maxDeposit
 
-// countedDeposits returns what deposits since a time have locked at most. Those whose validity has ended have arrived or never will, so
-// that together they lock no more than what the blockchain shows in their channel after that. The caller has locked the ledger.
-func (l *Ledger) countedDeposits(since time.Time) (sum uint64) {
-	balances, room := l.balances(), uint64(firstDeposit)
-	settled := map[string]struct{ all, first uint64 }{} // by channel
-	for _, x := range l.exposures() {
-		if x.released || x.Deposit == 0 || x.Time.Before(since) {
-			continue
-		}
+// deposit is what a payment locked in a channel, and what the blockchain showed of the channel.
+type deposit struct {
+	channel, operation, approval string
+	amount, balance              uint64
+	settled                      bool // the blockchain showed the channel when the deposit could not arrive any more
+}
+
+// countedDeposits returns what deposits of the last day have locked at most. Those whose validity has ended have arrived or never will, so
+// that together they lock no more than what the blockchain shows in their channel after that.
+func (l *Ledger) countedDeposits(ctx context.Context, tx *sql.Tx) (sum uint64, err error) {
+	deposits, err := collect(ctx, tx, func(row *sql.Rows, d *deposit) error {
+		return row.Scan(&d.channel, &d.operation, &d.approval, &d.amount, &d.balance, &d.settled)
+	}, `SELECT p.channel, operation, approval, deposit, coalesce(balance, 0), coalesce(valid_before BETWEEN 1 AND chain_time, 0)
+		FROM payments p LEFT JOIN balances b ON b.channel = p.channel AND p.channel <> ''
+		WHERE NOT released AND deposit > 0 AND p.at >= ? ORDER BY number`, l.today())
+	room := uint64(firstDeposit)
+	settled := map[string]struct{ all, first, balance uint64 }{} // by channel
+	for _, d := range deposits {
 		var first uint64
-		if x.Approval != "" && isRegistration(x.Operation) {
-			first = min(x.Deposit, room)
+		if d.approval != "" && isRegistration(d.operation) {
+			first = min(d.amount, room)
 			room -= first
 		}
-		if x.settledBefore(balances[x.Channel].ChainTime) {
-			of := settled[x.Channel]
-			of.all, of.first = of.all+x.Deposit, of.first+first
-			settled[x.Channel] = of
+		if d.settled {
+			of := settled[d.channel]
+			of.all, of.first, of.balance = of.all+d.amount, of.first+first, d.balance
+			settled[d.channel] = of
 		} else {
-			sum += x.Deposit - first
+			sum += d.amount - first
 		}
 	}
-	for channel, of := range settled {
-		locked := min(of.all, balances[channel].Balance)
+	for _, of := range settled {
+		locked := min(of.all, of.balance)
 		sum += locked - min(locked, of.first)
 	}
-	return sum
-}
-
-// settledBefore reports whether a deposit could not arrive any more at a time of the blockchain.
-func (x *exposure) settledBefore(chainTime int64) bool {
-	return x.Channel != "" && x.ValidBefore > 0 && x.ValidBefore <= chainTime
-}
-
-// balances returns the newest balance of each channel that was read.
-func (l *Ledger) balances() map[string]entry {
-	newest := map[string]entry{}
-	for _, e := range l.entries {
-		if e.Step == stepBalance {
-			newest[e.Channel] = e
-		}
-	}
-	return newest
+	return sum, err
 }
 
 // lookPause is the time between two looks at a channel.
 const lookPause = time.Minute
 
-// stale returns the channels with deposits of the last day whose balance was not read lately. The caller has locked the ledger.
-func (l *Ledger) stale() (channels []string) {
-	if l.chain == nil {
-		return nil
-	}
-	now, balances := l.now(), l.balances()
-	for _, x := range l.exposures() {
-		fresh := now.Before(balances[x.Channel].Time.Add(lookPause))
-		counts := x.Deposit > 0 && x.Channel != "" && !x.Time.Before(now.Add(-day))
-		if counts && x.Network == l.network() && !fresh && !slices.Contains(channels, x.Channel) {
-			channels = append(channels, x.Channel)
-		}
-	}
-	return channels
+// stale returns the channels of a network with deposits of the last day whose balance was not read lately.
+func (l *Ledger) stale(ctx context.Context, tx *sql.Tx, network string) ([]string, error) {
+	return collect(ctx, tx, func(row *sql.Rows, channel *string) error { return row.Scan(channel) }, `
+		SELECT DISTINCT channel FROM payments p WHERE deposit > 0 AND channel <> '' AND at >= ? AND network = ?
+			AND NOT EXISTS (SELECT 1 FROM balances b WHERE b.channel = p.channel AND b.at > ?)`,
+		l.today(), network, micros(l.now().Add(-lookPause)))
 }
 
 // lookAt reads the balances of channels, and reports whether there is a new one. What cannot be read stays counted.
@@ -118,9 +110,8 @@ func (l *Ledger) lookAt(ctx context.Context, channels []string) (found bool) {
 		if err != nil {
 			return found
 		}
-		found = l.locked(ctx, func(add func(entry) error) error {
-			return add(entry{Step: stepBalance, Channel: id, Balance: channel.Balance, ChainTime: at.Unix()})
-		}) == nil || found
+		found = l.exec(ctx, "INSERT OR REPLACE INTO balances (channel, at, balance, chain_time) VALUES (?, ?, ?, ?)",
+			id, micros(l.now()), channel.Balance, at.Unix()) == nil || found
 	}
 	return found
 }

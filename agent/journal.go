@@ -2,13 +2,9 @@ package agent
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -16,112 +12,128 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// open is a call whose outcome is not known: its file is in the folder open from before the payment is sent until the response
-// is stored. The payment in it can be sent by everybody who reads it, and a message's content is in its body.
+// open is a call whose outcome is not known, or a credit. The payment in it can be sent by everybody who reads it, and a message's content
+// is in its body.
 type open struct {
-	Intent intent               `json:"intent"`
-	Signed client.SignedPayment `json:"signed"`
-	Since  time.Time            `json:"since"`
+	Intent intent
+	Signed client.SignedPayment
+	Since  time.Time
 }
 
 // keyHeader is not stored: the API key has a place of its own.
 const keyHeader = "X-Api-Key"
 
-var paymentID = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-func (l *Ledger) openPath(id string) string { return filepath.Join(l.folder, "open", id+".json") }
-
-// open returns a call whose outcome is not known.
-func (l *Ledger) open(id string) (call open, err error) {
-	content, err := os.ReadFile(l.openPath(id))
-	if err == nil {
-		err = json.Unmarshal(content, &call)
-	}
-	return call, err
-}
-
 // Signed implements [client.Journal].
 func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error {
-	if !paymentID.MatchString(payment.ID) {
-		return errors.New("the payment identifier is not 64 hex digits")
-	}
 	payment.Header = payment.Header.Clone()
 	payment.Header.Del(keyHeader)
-	content, err := json.Marshal(open{intentOf(ctx), payment, l.now().UTC()})
+	content, err := json.Marshal(payment)
 	if err != nil {
 		return err
 	}
-	e := entry{Step: stepSigned, ID: payment.ID, Amount: payment.Amount, Scheme: payment.Offer.Scheme, Asset: payment.Offer.Asset}
-	decoded, err := x402.DecodePayment(payment.Payment)
+	nonce, validBefore, err := validity(payment.Payment)
 	if err != nil {
 		return err
-	}
-	validBefore := ""
-	switch signed := decoded.(type) {
-	case *x402.PaymentPayload:
-		e.Nonce, validBefore = signed.Payload.Authorization.Nonce, signed.Payload.Authorization.ValidBefore
-	case *x402.BatchPayment:
-		if deposit := signed.Payload.Deposit; deposit != nil {
-			validBefore = deposit.Authorization.ERC3009.ValidBefore
-		}
-	}
-	if validBefore != "" {
-		if e.ValidBefore, err = strconv.ParseInt(validBefore, 10, 64); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Join(l.folder, "open"), 0o700); err != nil {
-		return err
-	}
-	if err := writeFile(l.openPath(payment.ID), content); err != nil {
-		return fmt.Errorf("store the payment: %w", err)
-	}
-	err = l.locked(ctx, func(add func(entry) error) error { return add(e) })
-	if err != nil {
-		_ = os.Remove(l.openPath(payment.ID)) // it is not sent
-	}
-	return err
-}
-
-// Closed implements [client.Journal]. It stores the response before it forgets the payment.
-func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) {
-	if !l.isOpen(id) {
-		return // nothing was signed: the operation is free, or the server refused before it asked for a payment
 	}
 	of := intentOf(ctx)
-	err := l.close(context.WithoutCancel(ctx), of, id, outcome)
-	if err == nil && outcome.Charged > 0 && outcome.Status != http.StatusOK {
-		err = l.keepCredit(id)
-	}
-	if err == nil {
-		_ = os.Remove(l.openPath(id)) // if it stays, sending the payment again returns the same response
-	}
+	return l.transact(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `
+			INSERT INTO calls (id, at, operation, peer, request, approval, signed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+			ON CONFLICT (id) DO UPDATE SET
+				operation = ?3, peer = ?4, request = ?5, approval = ?6, signed = ?7, status = NULL, charged = 0, again = 0`,
+			payment.ID, micros(l.now()), of.Operation, of.Peer, of.Request, of.Approval, string(content)); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `
+			UPDATE payments SET signed = 1, nonce = ?2, valid_before = ?3 WHERE number = (SELECT max(number) FROM payments WHERE call = ?1)`,
+			payment.ID, nonce, validBefore)
+		return err
+	})
 }
 
-func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
+// validity returns the nonce of an exact payment, and until when the payment or its deposit is valid, in Unix seconds.
+func validity(payment string) (nonce string, validBefore int64, err error) {
+	decoded, err := x402.DecodePayment(payment)
+	if err != nil {
+		return "", 0, err
+	}
+	var end string
+	switch signed := decoded.(type) {
+	case *x402.PaymentPayload:
+		nonce, end = signed.Payload.Authorization.Nonce, signed.Payload.Authorization.ValidBefore
+	case *x402.BatchPayment:
+		if signed.Payload.Deposit == nil {
+			return "", 0, nil
+		}
+		end = signed.Payload.Deposit.Authorization.ERC3009.ValidBefore
+	}
+	validBefore, err = strconv.ParseInt(end, 10, 64)
+	return nonce, validBefore, err
+}
+
+// Closed implements [client.Journal]. If it fails, the call stays open: sending the payment again returns the same response.
+func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) {
+	ctx = context.WithoutCancel(ctx)
+	if !l.isOpen(ctx, id) {
+		return // nothing was signed: the operation is free, or the server refused before it asked for a payment
+	}
 	if outcome.Charged > 0 || outcome.Status == http.StatusOK {
-		if err := l.keep(id, outcome.Body); err != nil {
-			return err
-		}
-		if err := l.spool.store(ctx, of, outcome); err != nil {
-			return err
+		if l.keep(ctx, id, outcome.Body) != nil {
+			return
 		}
 	}
-	e := entry{Step: stepAnswered, ID: id, Operation: of.Operation, Peer: of.Peer, Status: outcome.Status, Charged: outcome.Charged}
+	_ = l.close(ctx, intentOf(ctx), id, outcome)
+}
+
+// close stores an outcome and, in the same transaction, ends the call. What was charged and rejected becomes a credit.
+func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
+	var settlement string
 	if settled, err := x402.DecodeSettleResponse(outcome.Header.Get(x402.HeaderPaymentResponse)); err == nil {
-		e.Transaction = settled.Transaction
+		settlement = settled.Transaction
 	}
-	if outcome.Charged == 0 && outcome.Status != http.StatusOK {
-		e.Step = stepRefused
-		var problem client.ParleyError
-		_ = json.Unmarshal(outcome.Body, &problem) // a proxy's response is not JSON
-		// The same call keeps its payment identifier, unless the server has charged that.
-		if problem.Code != client.ErrorCodePaymentReused && !l.wasCharged(id) {
-			e.Request = of.Request
+	done := outcome.Status == http.StatusOK
+	var problem client.ParleyError
+	_ = json.Unmarshal(outcome.Body, &problem) // a proxy's response is not JSON
+	// The same call keeps its payment identifier after a refusal, unless the server has charged that.
+	again := !done && outcome.Charged == 0 && problem.Code != client.ErrorCodePaymentReused
+	return l.transact(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			UPDATE calls SET signed = NULL, status = ?2, charged = ?3, cost = max(cost, ?3), again = ?4 AND cost = 0, settlement = ?5,
+				credit = CASE WHEN ?2 = 200 THEN NULL WHEN ?3 > 0 THEN signed ELSE credit END
+			WHERE id = ?1`, id, outcome.Status, outcome.Charged, again, settlement)
+		if err != nil || !done {
+			return err
 		}
-	}
-	return l.locked(ctx, func(add func(entry) error) error { return add(e) })
+		body, err := withoutSecrets(outcome.Body)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `
+			INSERT INTO responses (at, call, operation, peer, request, charged, body) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			micros(l.now()), id, of.Operation, of.Peer, of.Request, outcome.Charged, string(body))
+		return err
+	})
 }
 
 // Open returns the calls whose outcome is not known, the oldest first.
-func (l *Ledger) Open() ([]open, error) { return readCalls(filepath.Join(l.folder, "open")) }
+func (l *Ledger) Open() ([]open, error) {
+	return l.calls("SELECT id, operation, peer, request, approval, at, signed FROM calls WHERE signed IS NOT NULL ORDER BY at")
+}
+
+// Credits returns the payments that pay a corrected call each, the oldest first.
+func (l *Ledger) Credits() ([]open, error) {
+	return l.calls("SELECT id, operation, peer, request, approval, at, credit FROM calls WHERE credit IS NOT NULL ORDER BY at")
+}
+
+func (l *Ledger) calls(query string) ([]open, error) {
+	return collect(context.Background(), l.db, func(row *sql.Rows, call *open) error {
+		var at int64
+		var payment []byte
+		of := &call.Intent
+		if err := row.Scan(&of.ID, &of.Operation, &of.Peer, &of.Request, &of.Approval, &at, &payment); err != nil {
+			return err
+		}
+		call.Since = fromMicros(at)
+		return json.Unmarshal(payment, &call.Signed)
+	}, query)
+}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/parley-chat/parley/client"
 )
@@ -52,22 +51,4 @@ func (c Contacts) met(contact Contact) Contacts {
 	}
 	contact.Since = now()
 	return append(c, contact)
-}
-
-// Stored returns the latest responses to an operation that are in the spool, at most limit, the oldest first. They cost nothing.
-func (a *Agent) Stored(ctx context.Context, operation string, limit int) ([]json.RawMessage, error) {
-	return a.ledger.spool.stored(ctx, operation, limit)
-}
-
-// Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
-func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
-	bodies, err := a.Stored(ctx, operationGetOwnAgent, 1)
-	if err != nil || len(bodies) == 0 {
-		return nil, err
-	}
-	var own client.OwnAgent
-	if json.Unmarshal(bodies[0], &own) != nil {
-		return nil, nil //nolint:nilnil,nilerr // of another version: not known
-	}
-	return &own, nil
 }

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,6 +80,8 @@ func TestLimitsOfManyProcesses(t *testing.T) {
 			for range 20 {
 				if err := reserve(t, l, 30_000, intent{}); err == nil {
 					reserved.Add(1)
+				} else {
+					wantLimit(t, err, "per day")
 				}
 			}
 		})
@@ -86,74 +92,42 @@ func TestLimitsOfManyProcesses(t *testing.T) {
 	}
 }
 
-// TestLedgerAfterCrash: a part of a line that a crash left is not an entry, and the next entry replaces it.
-func TestLedgerAfterCrash(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	if err := reserve(t, openLedger(t, folder), 30_000, intent{}); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(folder, "ledger.jsonl")
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for length := range len(whole) {
-		if err := os.WriteFile(path, append(whole[:len(whole):len(whole)], whole[:length]...), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l := openLedger(t, folder)
-		if err := reserve(t, l, 30_000, intent{}); err != nil {
-			t.Fatalf("after %d bytes of a line: %v", length, err)
-		}
-		if left, err := l.Left(t.Context()); err != nil || left != 940_000 {
-			t.Fatalf("after %d bytes of a line: %d left, %v, want 940000", length, left, err)
-		}
-	}
-}
-
-// TestDamagedLedgerPaysNothing: a line that is not readable could be a payment.
-func TestDamagedLedgerPaysNothing(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "ledger.jsonl"), []byte("{}\n{\"time\":5\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := reserve(t, openLedger(t, folder), 1, intent{}); err == nil || !strings.Contains(err.Error(), "ledger.jsonl at byte 3") {
-		t.Errorf("the error is %v, want one with the file and the byte", err)
-	}
-}
-
-// TestLongLedger: the young entries are found at the end of a long ledger.
-func TestLongLedger(t *testing.T) {
+// TestReplacedFile: SQLite does not write a file that another program replaced while it is open: nobody would find what it records.
+func TestReplacedFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	l := openLedger(t, folder)
-	l.now = func() time.Time { return time.Now().Add(-clockMargin - 2*day) }
-	if err := l.locked(t.Context(), func(add func(entry) error) error {
-		return add(entry{Step: stepReserved, Amount: 1, Peer: strings.Repeat("x", 300)})
-	}); err != nil {
+	if err := reserve(t, l, 30_000, intent{}); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(folder, "ledger.jsonl")
-	line, err := os.ReadFile(path)
-	if err != nil {
+	path := filepath.Join(folder, stateFile)
+	content, err := os.ReadFile(path)
+	if err := errors.Join(err, os.WriteFile(path+".copy", content, 0o600), os.Rename(path+".copy", path)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Repeat(string(line), 5000)), 0o600); err != nil {
+	if err := reserve(t, l, 30_000, intent{}); err == nil {
+		t.Error("a payment was recorded in a file that was replaced")
+	}
+	if left, err := openLedger(t, folder).Left(t.Context()); err != nil || left != 970_000 {
+		t.Errorf("the day has %d left, %v, want 970000", left, err)
+	}
+}
+
+// TestDamagedFilePaysNothing: what is not readable could be a payment. Others cannot read the file.
+func TestDamagedFilePaysNothing(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	path := filepath.Join(folder, stateFile)
+	l := openLedger(t, folder)
+	info, err := os.Stat(path)
+	if err := errors.Join(err, l.db.Close()); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, want a file for its owner only; %v", info.Mode(), err)
+	}
+	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), 8192), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		if err := reserve(t, openLedger(t, folder), 30_000, intent{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l = openLedger(t, folder)
-	if left, err := l.Left(t.Context()); err != nil || left != 910_000 {
-		t.Errorf("%d left, %v, want 910000", left, err)
-	}
-	if l.lines.read-3*600 < int64(4000*len(line)) || len(l.entries) != 3 {
-		t.Errorf("%d entries are in memory, want the 3 young ones", len(l.entries))
+	if _, err := OpenLedger(folder); err == nil || !strings.Contains(err.Error(), stateFile) {
+		t.Errorf("the error is %v, want one with the file", err)
 	}
 }
 
@@ -221,26 +195,50 @@ func (c chain) Authorization(_ context.Context, _, _, nonce string, _ time.Time)
 	return c[nonce], nil
 }
 
+// nonce returns a nonce.
+func nonce(n int) string { return fmt.Sprintf("0x%064x", n) }
+
+// sign notes that the last payment of a call is signed.
+func sign(t *testing.T, l *Ledger, of intent, number string, validBefore int64) {
+	t.Helper()
+	signer, err := x402.ParseKeySigner(strings.Repeat("1", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, _ := x402.LookupNetwork(x402.NetworkBase)
+	offer := network.Requirements(1, "0x00000000000000000000000000000000000000aa", 60)
+	payload, err := x402.Sign(t.Context(), signer, offer, &x402.ResourceInfo{URL: "http://127.0.0.1"}, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload.Payload.Authorization.Nonce, payload.Payload.Authorization.ValidBefore = number, strconv.FormatInt(validBefore, 10)
+	payment, err := x402.EncodePaymentPayload(payload)
+	if err == nil {
+		err = l.Signed(withIntent(t.Context(), of), client.SignedPayment{Reservation: client.Reservation{ID: of.ID}, Payment: payment})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRefusedPaymentsCount: what the server says that it did not charge is counted until the chain proves it.
 func TestRefusedPaymentsCount(t *testing.T) {
 	t.Parallel()
 	l := openLedger(t, t.TempDir())
 	known := chain{}
-	for nonce, state := range map[string]x402.AuthorizationState{
-		"0x01": {Used: true, ChainTime: time.Now()},
-		"0x02": {ChainTime: time.Now()},
-		"0x03": {ChainTime: time.Now().Add(-time.Hour)}, // a chain that is behind
-		"0x04": {Cancelled: true, ChainTime: time.Now()},
+	for of, state := range map[string]x402.AuthorizationState{
+		nonce(1): {Used: true, ChainTime: time.Now()},
+		nonce(2): {ChainTime: time.Now()},
+		nonce(3): {ChainTime: time.Now().Add(-time.Hour)}, // a chain that is behind
+		nonce(4): {Cancelled: true, ChainTime: time.Now()},
 	} {
-		known[nonce] = state
+		known[of] = state
 		id := client.NewIdentifier()
 		if err := l.Reserve(t.Context(), client.Reservation{ID: id, Price: 10_000, Amount: 10_000}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.locked(t.Context(), func(add func(entry) error) error {
-			return errors.Join(add(entry{Step: stepSigned, ID: id, Amount: 10_000, Nonce: nonce, ValidBefore: time.Now().Unix() - 60}),
-				add(entry{Step: stepRefused, ID: id, Status: 402}))
-		}); err != nil {
+		sign(t, l, intent{ID: id}, of, time.Now().Unix()-60)
+		if err := l.close(t.Context(), intent{ID: id}, id, client.Outcome{Status: 402}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -261,23 +259,22 @@ func TestReleaseIsOfItsOwnPayment(t *testing.T) {
 	at := time.Now()
 	l.now = func() time.Time { return at }
 	of := intent{ID: client.NewIdentifier(), Operation: "x", Request: client.NewIdentifier()}
-	pay := func(nonce string, last entry) {
+	pay := func(number string, outcome client.Outcome) {
 		t.Helper()
 		if err := l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: 30_000, Amount: 30_000}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.locked(t.Context(), func(add func(entry) error) error {
-			return errors.Join(add(entry{Step: stepSigned, ID: of.ID, Amount: 30_000, Nonce: nonce, ValidBefore: at.Unix() + 60}), add(last))
-		}); err != nil {
+		sign(t, l, of, number, at.Unix()+60)
+		if err := l.close(t.Context(), of, of.ID, outcome); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pay("0x01", entry{Step: stepRefused, ID: of.ID, Request: of.Request})
+	pay(nonce(1), client.Outcome{Status: 402})
 	at = at.Add(day / 2)
-	if settled, err := l.Settle(t.Context(), chain{"0x01": {ChainTime: at}}, "0x"); err != nil || settled != 1 {
+	if settled, err := l.Settle(t.Context(), chain{nonce(1): {ChainTime: at}}, "0x"); err != nil || settled != 1 {
 		t.Fatalf("%d payments are known not to be taken, %v; want one", settled, err)
 	}
-	pay("0x02", entry{Step: stepAnswered, ID: of.ID, Charged: 30_000})
+	pay(nonce(2), client.Outcome{Status: 200, Charged: 30_000})
 	at = at.Add(day/2 + time.Second)
 	if left, err := l.Left(t.Context()); err != nil || left != DefaultLimits.PerDay-30_000 {
 		t.Errorf("%d left, %v; the second payment is half a day old", left, err)
@@ -327,6 +324,7 @@ func TestStoredResponseEndsACall(t *testing.T) {
 		body   string
 		next   string
 	}{{402, "{}", of.ID}, {200, "{}", ""}, {402, "{}", of.ID}, {409, `{"code":"payment_reused"}`, ""}} {
+		sign(t, l, of, nonce(1), 1)
 		if err := l.close(ctx, of, of.ID, client.Outcome{Status: test.status, Body: []byte(test.body)}); err != nil {
 			t.Fatal(err)
 		}

@@ -2,12 +2,9 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
+	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/parley-chat/parley/x402"
 )
@@ -51,44 +48,31 @@ func (e *LimitError) Error() string {
 	return text
 }
 
-const (
-	limitsFile = "limits.json"
-	frozenFile = "frozen"
-)
-
-// limits reads the limits. The caller has locked the ledger.
-func (l *Ledger) limits() (limits Limits, err error) {
-	content, err := os.ReadFile(filepath.Join(l.folder, limitsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return DefaultLimits, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(content, &limits)
-	}
-	if err != nil {
-		return Limits{}, fmt.Errorf("read the limits: %w", err)
-	}
-	return limits, nil
+// loadLimits reads the limits.
+func loadLimits(ctx context.Context, from queryer) (Limits, error) {
+	return loadSetting(ctx, from, limitsSetting, DefaultLimits)
 }
 
 // frozen reports whether the wallet is frozen. It is if that is not known.
-func (l *Ledger) frozen() bool {
-	_, err := os.Stat(filepath.Join(l.folder, frozenFile))
-	return !errors.Is(err, fs.ErrNotExist)
+func frozen(ctx context.Context, from queryer) bool {
+	text, err := setting(ctx, from, frozenSetting)
+	return err != nil || text != ""
 }
 
 // Limits returns the limits, what is left of the day, and whether the wallet is frozen.
-func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, frozen bool, err error) {
-	err = l.locked(ctx, func(func(entry) error) error {
-		limits, err = l.limits()
-		counted := l.counted()
+func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, isFrozen bool, err error) {
+	err = l.transact(ctx, func(tx *sql.Tx) error {
+		if limits, err = loadLimits(ctx, tx); err != nil {
+			return err
+		}
+		counted, err := l.counted(ctx, tx)
 		left = Limits{
 			PerCall: limits.PerCall, PerDay: limits.PerDay - min(counted.all, limits.PerDay), Polls: limits.Polls - min(counted.polls, limits.Polls),
 		}
-		frozen = l.frozen()
+		isFrozen = frozen(ctx, tx)
 		return err
 	})
-	return limits, left, frozen, err
+	return limits, left, isFrozen, err
 }
 
 // ErrRaise means that only a person may raise limits.
@@ -96,36 +80,24 @@ var ErrRaise = errors.New("only a person at a terminal can raise limits")
 
 // SetLimits replaces the limits. Only a person may raise them; anyone may lower them.
 func (l *Ledger) SetLimits(ctx context.Context, limits Limits, person bool) error {
-	return l.locked(ctx, func(func(entry) error) error {
-		present, err := l.limits()
+	return l.transact(ctx, func(tx *sql.Tx) error {
+		present, err := loadLimits(ctx, tx)
 		if err != nil {
 			return err
 		}
 		if limits.raises(present) && !person {
 			return ErrRaise
 		}
-		content, err := json.Marshal(limits)
-		if err != nil {
-			return err
-		}
-		return writeFile(filepath.Join(l.folder, limitsFile), content)
+		return saveSetting(ctx, tx, limitsSetting, limits)
 	})
 }
 
 // Freeze lets the wallet pay nothing more, from the next payment on.
 func (l *Ledger) Freeze(ctx context.Context) error {
-	return l.locked(ctx, func(func(entry) error) error {
-		return writeFile(filepath.Join(l.folder, frozenFile), nil)
-	})
+	return l.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, frozenSetting, true) })
 }
 
 // Unfreeze ends Freeze. Only a person may call it.
 func (l *Ledger) Unfreeze(ctx context.Context) error {
-	return l.locked(ctx, func(func(entry) error) error {
-		err := os.Remove(filepath.Join(l.folder, frozenFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return errors.Join(err, syncFolder(l.folder))
-	})
+	return l.exec(ctx, "DELETE FROM settings WHERE name = ?", frozenSetting)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// TestOtherServerGetsNoKey: an API key is a secret of the server whose account it opens. A second server that a person agrees to does not get
-// it, and back at the first one the account is there.
+// TestOtherServerGetsNoKey: an API key is a secret of the server whose account it opens. A second server that a person agrees to does
+// not get it, and back at the first one the account is there.
 func TestOtherServerGetsNoKey(t *testing.T) {
 	t.Parallel()
 	w, other := newWorld(t), newWorld(t)

@@ -134,7 +134,8 @@ func TestAccountIsPaidOnce(t *testing.T) {
 	stolen := &thief{w: w, stolen: map[string]string{}}
 	denyFirst := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		first := !stolen.see(r) && strings.Contains(r.URL.Path, "create")
-		if exact, err := x402.DecodePaymentPayload(r.Header.Get(x402.HeaderPaymentSignature)); first && err == nil && exact.Accepted.Scheme == x402.SchemeExact {
+		if exact, err := x402.DecodePaymentPayload(r.Header.Get(x402.HeaderPaymentSignature)); first && err == nil &&
+			exact.Accepted.Scheme == x402.SchemeExact {
 			offer := exact.Accepted
 			offer.MaxTimeoutSeconds++
 			w.askAgain(rw, r, "", offer)
@@ -158,7 +159,8 @@ func TestDepositsAreLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
 	alice, _ := w.register("alice")
-	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 3 * testkit.Dollar, Polls: 10_000}, false); err != nil {
+	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 3 * testkit.Dollar, Polls: 10_000},
+		false); err != nil {
 		t.Fatal(err)
 	}
 	before := w.balance(alice.Address())

@@ -63,7 +63,8 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	for _, offer := range required.Accepts {
 		known, ok := a.knows(offer)
 		if ok && offer.MaxTimeoutSeconds > maxValidity {
-			return nil, fmt.Errorf("the server wants payments that are valid for %d seconds, this wallet signs for %d at most", offer.MaxTimeoutSeconds, maxValidity)
+			return nil, fmt.Errorf("the server wants payments that are valid for %d seconds, this wallet signs for %d at most",
+				offer.MaxTimeoutSeconds, maxValidity)
 		}
 		if !ok || !addressForm.MatchString(offer.PayTo) || network != "" && network != offer.Network {
 			continue
@@ -106,7 +107,8 @@ func (a *Agent) Agree(agreement *Agreement, person bool) error {
 	}
 	agreed := agreement.pins
 	present := a.terms.agreed()
-	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) && strings.EqualFold(agreed.Payee, present.Payee)
+	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) &&
+		strings.EqualFold(agreed.Payee, present.Payee)
 	if present.Server != "" && !same && !person {
 		return fmt.Errorf("%w: it has agreed to those of %s", ErrOtherTerms, present.Server)
 	}
@@ -146,25 +148,9 @@ func (l *Ledger) mayRegister(ctx context.Context) (bool, error) {
 	if err != nil || frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
 		return false, err
 	}
-	accounts, sent := map[string]bool{}, 0
-	err = l.each(ctx, func(e entry) {
-		switch {
-		case e.Operation == operationCreateAccount:
-			accounts[e.ID] = true
-		case !accounts[e.ID]:
-		case e.Step == stepSigned:
-			sent++
-		case e.Step == stepReleased && e.Nonce != "":
-			sent--
-		}
-	})
-	return sent <= 0, err
-}
-
-// Used reports whether the wallet has ever paid, or was about to.
-func (l *Ledger) Used(ctx context.Context) (used bool, err error) {
-	err = l.each(ctx, func(entry) { used = true })
-	return used, err
+	sent, err := value[bool](ctx, l.db, "SELECT EXISTS (SELECT 1 FROM payments WHERE operation = ? AND signed AND NOT released)",
+		operationCreateAccount)
+	return !sent, err
 }
 
 // caller is the form of [Agent.Call].
@@ -209,7 +195,8 @@ func (a *Agent) register(ctx context.Context, username, description string, call
 	if err != nil {
 		return err
 	}
-	created, err := call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description}, CallOptions{})
+	created, err := call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description},
+		CallOptions{})
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
 		// The TAN has expired. The next attempt asks for another one.
 		return errors.Join(err, a.Seen(ctx, requested))

@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"cmp"
 	"context"
+	"database/sql"
 	"encoding/csv"
 	"encoding/json"
 	"io"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,86 +34,23 @@ type Grouped struct {
 // Grouping says by what a report sums.
 type Grouping struct{ Day, Operation, Peer bool }
 
-// Report sums what calls cost since a time. The rows are ordered by their fields.
+// Report sums what calls cost since a time. The rows are ordered by their fields. A call without an outcome may have cost what was reserved
+// for it and not released.
 func (l *Ledger) Report(ctx context.Context, since time.Time, by Grouping) ([]Costs, error) {
-	calls := map[string][]entry{}
-	if err := l.each(ctx, func(e entry) {
-		if !e.Time.Before(since) && e.Step != stepBalance {
-			calls[e.ID] = append(calls[e.ID], e)
+	return collect(ctx, l.db, func(row *sql.Rows, c *Costs) error {
+		var settlements []byte
+		if err := row.Scan(&c.Day, &c.Operation, &c.Peer, &c.Calls, &c.Charged, &c.Open, &settlements); err != nil {
+			return err
 		}
-	}); err != nil {
-		return nil, err
-	}
-	sums := map[Grouped]*Costs{}
-	for _, steps := range calls {
-		of := groupOf(steps[0], by)
-		if sums[of] == nil {
-			sums[of] = &Costs{Grouped: of}
+		err := json.Unmarshal(settlements, &c.Transactions)
+		if len(c.Transactions) == 0 {
+			c.Transactions = nil
 		}
-		sums[of].add(steps)
-	}
-	report := make([]Costs, 0, len(sums))
-	for _, sum := range sums {
-		slices.Sort(sum.Transactions)
-		report = append(report, *sum)
-	}
-	slices.SortFunc(report, func(a, b Costs) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Peer, b.Peer))
-	})
-	return report, nil
-}
-
-// groupOf returns the row of a call.
-func groupOf(e entry, by Grouping) (of Grouped) {
-	if by.Day {
-		of.Day = e.Time.UTC().Format(time.DateOnly)
-	}
-	if by.Operation {
-		of.Operation = e.Operation
-	}
-	if by.Peer {
-		of.Peer = e.Peer
-	}
-	return of
-}
-
-// add adds a call. Its last answer says what it cost; without one, what was reserved and not released may have been charged.
-func (c *Costs) add(steps []entry) {
-	var reserved, released, charged uint64
-	known, transaction := false, ""
-	for _, e := range steps {
-		switch e.Step {
-		case stepReserved:
-			reserved += e.Amount
-		case stepReleased:
-			released += e.Amount
-		case stepAnswered, stepRefused:
-			known, charged, transaction = true, e.Charged, e.Transaction
-		}
-	}
-	c.Calls++
-	c.Charged += charged
-	if !known {
-		c.Open += reserved - min(reserved, released)
-	}
-	if transaction != "" {
-		c.Transactions = append(c.Transactions, transaction)
-	}
-}
-
-// each passes every entry of the ledger to a function, from the first on.
-func (l *Ledger) each(ctx context.Context, use func(entry)) error {
-	all := lines{path: l.lines.path}
-	return all.locked(ctx, func(file *os.File) error {
-		return all.next(file, func(line []byte) error {
-			var e entry
-			if err := json.Unmarshal(line, &e); err != nil {
-				return err
-			}
-			use(e)
-			return nil
-		})
-	})
+		return err
+	}, `SELECT iif(?2, date(at / 1000000, 'unixepoch'), ''), iif(?3, operation, ''), iif(?4, peer, ''), count(*), sum(cost),
+			sum(iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments WHERE call = id AND NOT released), 0)),
+			json_group_array(settlement ORDER BY settlement) FILTER (WHERE settlement <> '')
+		FROM calls WHERE at >= ?1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, micros(since), by.Day, by.Operation, by.Peer)
 }
 
 // WriteCSV writes a report as comma-separated values, with amounts in USD. Names that others chose begin with an apostrophe where a

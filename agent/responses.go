@@ -2,36 +2,110 @@ package agent
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"time"
+
+	"github.com/parley-chat/parley/client"
 )
 
-// PaidResponse is a response of the spool, without API keys and TANs.
+// The responses that were paid for are kept, without API keys and TANs. So a crash or a full context window loses nothing, and what is
+// there need not be paid again.
+
+// PaidResponse is a successful response that was paid for, without API keys and TANs.
 type PaidResponse struct {
 	Time      time.Time
 	Operation string
 	// Peer is that of the call's [CallOptions].
 	Peer string
 	Body json.RawMessage
+
+	id      string
+	charged uint64
 }
 
-// Responses returns the successful responses to operations that are in the spool, the oldest first. They cost nothing.
-func (a *Agent) Responses(ctx context.Context, operations ...string) (responses []PaidResponse, err error) {
-	all := lines{path: a.ledger.spool.lines.path}
-	err = all.locked(ctx, func(file *os.File) error {
-		return all.next(file, func(line []byte) error {
-			var r paidResponse
-			if err := json.Unmarshal(line, &r); err != nil {
-				return err
-			}
-			if r.Status == http.StatusOK && slices.Contains(operations, r.Operation) {
-				responses = append(responses, PaidResponse{r.Time, r.Operation, r.Peer, r.Body})
-			}
-			return nil
-		})
-	})
-	return responses, err
+// responses returns the stored responses that a condition names, the oldest first.
+func (l *Ledger) responses(ctx context.Context, where string, arguments ...any) ([]PaidResponse, error) {
+	return collect(ctx, l.db, func(row *sql.Rows, r *PaidResponse) error {
+		var at int64
+		var body string
+		err := row.Scan(&at, &r.id, &r.Operation, &r.Peer, &r.charged, &body)
+		r.Time, r.Body = fromMicros(at), json.RawMessage(body)
+		return err
+	}, "SELECT at, call, operation, peer, charged, body FROM responses WHERE "+where, arguments...)
+}
+
+// Responses returns the successful responses to operations that are stored, the oldest first. They cost nothing.
+func (a *Agent) Responses(ctx context.Context, operations ...string) ([]PaidResponse, error) {
+	names, err := json.Marshal(operations)
+	if err != nil {
+		return nil, err
+	}
+	return a.ledger.responses(ctx, "operation IN (SELECT value FROM json_each(?)) ORDER BY number", string(names))
+}
+
+// Stored returns the latest responses to an operation that are stored, at most limit, the oldest first. They cost nothing.
+func (a *Agent) Stored(ctx context.Context, operation string, limit int) (bodies []json.RawMessage, err error) {
+	latest, err := a.ledger.responses(ctx, "operation = ? ORDER BY number DESC LIMIT ?", operation, limit)
+	for _, response := range slices.Backward(latest) {
+		bodies = append(bodies, response.Body)
+	}
+	return bodies, err
+}
+
+// Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
+func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
+	bodies, err := a.Stored(ctx, operationGetOwnAgent, 1)
+	if err != nil || len(bodies) == 0 {
+		return nil, err
+	}
+	var own client.OwnAgent
+	if json.Unmarshal(bodies[0], &own) != nil {
+		return nil, nil //nolint:nilnil,nilerr // of another version: not known
+	}
+	return &own, nil
+}
+
+// Seen notes that a result reached the caller. The same call made again is a new one.
+func (a *Agent) Seen(ctx context.Context, result *Result) error {
+	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
+}
+
+// unseen returns the response of the last day to a request that never reached the caller, or nil.
+func (l *Ledger) unseen(ctx context.Context, request string) (*Result, error) {
+	found, err := l.responses(ctx, "request = ? AND NOT seen AND at >= ? ORDER BY number DESC LIMIT 1", request, micros(time.Now().Add(-day)))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	r := found[0]
+	return &Result{Operation: r.Operation, Status: http.StatusOK, Body: r.Body, Charged: r.charged, Earlier: true, id: r.id}, nil
+}
+
+// The fields of responses that are not kept with them.
+const (
+	apiKeyField = "api_key"
+	tanField    = "tan"
+)
+
+var secretFields = []string{apiKeyField, tanField}
+
+// withoutSecrets returns a response without its secrets. What is not an object becomes a JSON string.
+func withoutSecrets(body []byte) (json.RawMessage, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(body, &object); err != nil {
+		return json.Marshal(string(body))
+	}
+	for _, secret := range secretFields {
+		if _, there := object[secret]; there {
+			object[secret] = json.RawMessage(`"stored elsewhere"`)
+		}
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("store the response: %w", err)
+	}
+	return text, nil
 }

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/lockfile"
 )
 
 // resumePatience limits how long a call waits for the outcomes of others that were interrupted.
@@ -29,13 +28,13 @@ func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
 			return a.finish(ctx, call)
 		}
 	}
-	return a.ledger.spool.unseen(ctx, of.Request)
+	return a.ledger.unseen(ctx, of.Request)
 }
 
 // finish ends a call whose outcome is not known: it sends the payment again. If that was not charged and cannot be any more, it makes
 // the call again with the same payment identifier, so the server cannot charge both.
 func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
-	if a.ledger.frozen() {
+	if frozen(ctx, a.ledger.db) {
 		return nil, ErrFrozen
 	}
 	of := call.Intent
@@ -54,7 +53,7 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	return a.read(ctx, of, response, err)
 }
 
-// Resume finishes calls that were interrupted, and returns how many are still open. Their responses are in the spool. Calls that
+// Resume finishes calls that were interrupted, and returns how many are still open. Their responses are stored. Calls that
 // another process is making are open.
 func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 	calls, err := a.ledger.Open()
@@ -62,24 +61,34 @@ func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 		return 0, err
 	}
 	for _, call := range calls {
-		path, err := a.ledger.callPath(call.Intent.Request)
-		if err != nil {
+		if err := a.resumeOne(ctx, call); err != nil {
 			return open, err
 		}
-		err = lockedNow(path, func() error {
-			if !a.ledger.isOpen(call.Intent.ID) {
-				return nil // another process has finished it
-			}
-			ctx, cancel := context.WithTimeout(ctx, resumePatience)
-			defer cancel()
-			_, err := a.finish(ctx, call)
-			return err
-		})
-		if _, unknown := errors.AsType[*OpenError](err); unknown || a.ledger.isOpen(call.Intent.ID) {
+		if a.ledger.isOpen(ctx, call.Intent.ID) {
 			open++
 		}
 	}
 	return open, nil
+}
+
+// resumeOne finishes a call unless another process is making it. That may fail: then the call stays open.
+func (a *Agent) resumeOne(ctx context.Context, call open) error {
+	path, err := a.ledger.callLock(call.Intent.Request)
+	if err != nil {
+		return err
+	}
+	lock, err := lockfile.Try(path)
+	if err != nil || lock == nil {
+		return err
+	}
+	defer lock.Release()
+	if !a.ledger.isOpen(ctx, call.Intent.ID) {
+		return nil // another process has finished it
+	}
+	ctx, cancel := context.WithTimeout(ctx, resumePatience)
+	defer cancel()
+	_, _ = a.finish(ctx, call)
+	return nil
 }
 
 // keyPatience limits how long a call waits for another process that replaces the API key, and keyPause is between two looks at it.
@@ -110,61 +119,24 @@ func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
 	return false
 }
 
-// isOpen reports whether the outcome of a call is not known.
-func (l *Ledger) isOpen(id string) bool {
-	_, err := os.Stat(l.openPath(id))
-	return err == nil
+// callLock returns the path that a process locks while it makes a call.
+func (l *Ledger) callLock(request string) (string, error) {
+	folder := filepath.Join(filepath.Dir(l.path), "calls")
+	return filepath.Join(folder, request), os.MkdirAll(folder, 0o700)
 }
 
 // alone runs a function while no other process makes the same call.
 func (l *Ledger) alone(ctx context.Context, request string, run func() error) error {
-	path, err := l.callPath(request)
+	path, err := l.callLock(request)
 	if err != nil {
 		return err
 	}
-	return locked(ctx, path, run)
-}
-
-// callPath returns the path that a process locks while it makes a call.
-func (l *Ledger) callPath(request string) (string, error) {
-	folder := filepath.Join(l.folder, "calls")
-	return filepath.Join(folder, request), os.MkdirAll(folder, 0o700)
-}
-
-// charged returns what a call was charged at its last outcome, as far as the server says, in atomic units.
-func (l *Ledger) charged(id string) (amount uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range l.entries {
-		if e.ID == id && (e.Step == stepAnswered || e.Step == stepRefused) {
-			amount = e.Charged
-		}
+	lock, err := lockfile.Wait(ctx, path)
+	if err != nil {
+		return err
 	}
-	return amount
-}
-
-// wasCharged reports whether the server ever charged a call.
-func (l *Ledger) wasCharged(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.entries, func(e entry) bool { return e.ID == id && e.Charged > 0 })
-}
-
-// refusedCall returns the payment identifier of the same call that was refused last, or "". Should the server have charged it after all,
-// the identifier keeps it from charging the call again.
-func (l *Ledger) refusedCall(ctx context.Context, request string) (id string, err error) {
-	err = l.locked(ctx, func(func(entry) error) error {
-		for _, e := range l.entries {
-			switch {
-			case e.Step == stepRefused && e.Request == request:
-				id = e.ID
-			case (e.Step == stepAnswered || e.Step == stepRefused) && e.ID == id: // nothing may be paid with it any more
-				id = ""
-			}
-		}
-		return nil
-	})
-	return id, err
+	defer lock.Release()
+	return run()
 }
 
 // withoutURL removes the URL from an error of net/http: it has the query of the call.
@@ -173,18 +145,4 @@ func withoutURL(err error) error {
 		return failed.Err
 	}
 	return err
-}
-
-// given returns the approval of a call that a person has given, or nil.
-func (l *Ledger) given(ctx context.Context, of intent) (found *Approval, err error) {
-	err = l.locked(ctx, func(func(entry) error) error {
-		if found, err = l.findApproval(of.Request); found != nil && found.GivenAt.IsZero() {
-			found = nil
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for an approval: %w", err)
-	}
-	return found, nil
 }

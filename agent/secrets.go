@@ -14,6 +14,8 @@ import (
 
 	"filippo.io/age"
 	"github.com/zalando/go-keyring"
+
+	"github.com/parley-chat/parley/internal/lockfile"
 )
 
 // The places for secrets: the private key of a wallet and the API key of an account.
@@ -47,7 +49,8 @@ func OpenSecrets(place, folder string, passphrase func() (string, error)) (Secre
 	case PlaceFile:
 		return &secretFile{path: filepath.Join(folder, "secrets.json")}, nil
 	}
-	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted, PlaceFile)
+	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted,
+		PlaceFile)
 }
 
 // HasKeyring tries whether a secret can be kept in the operating system's keyring.
@@ -111,21 +114,24 @@ func (f *secretFile) Load(name string) (string, error) {
 }
 
 func (f *secretFile) Save(name, value string) error {
-	return locked(context.Background(), f.path, func() error {
-		all, err := f.read()
-		if err != nil {
-			return err
-		}
-		all[name] = value
-		text, err := json.Marshal(all)
-		if err == nil && f.passphrase != nil {
-			text, err = f.encrypt(text)
-		}
-		if err != nil {
-			return err
-		}
-		return writeFile(f.path, text)
-	})
+	lock, err := lockfile.Wait(context.Background(), f.path+".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	all, err := f.read()
+	if err != nil {
+		return err
+	}
+	all[name] = value
+	text, err := json.Marshal(all)
+	if err == nil && f.passphrase != nil {
+		text, err = f.encrypt(text)
+	}
+	if err != nil {
+		return err
+	}
+	return lockfile.Replace(f.path, text)
 }
 
 func (f *secretFile) read() (map[string]string, error) {

@@ -1,14 +1,12 @@
 package agent
 
 import (
+	"context"
+	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,27 +31,20 @@ type pins struct {
 type TermsError struct{ What, Agreed, Asked string }
 
 func (e *TermsError) Error() string {
-	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. If the change is right, a person can accept it with: parley prices --accept",
+	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. "+
+		"If the change is right, a person can accept it with: parley prices --accept",
 		e.What, e.Agreed, e.Asked)
 }
 
 // terms are the agreed terms of a server. They implement [client.Terms].
 type terms struct {
 	contract Contract
-	path     string
+	state    *state
 
 	mu   sync.Mutex
 	pins pins
-	file os.FileInfo // the file that was read; nil if there was none
-	err  error       // why pins cannot be used
-}
-
-const pinsFile = "pins.json"
-
-// loadTerms reads the agreed terms from a folder. They are empty if nothing was agreed.
-func loadTerms(folder string, contract Contract) (*terms, error) {
-	t := &terms{contract: contract, path: filepath.Join(folder, pinsFile)}
-	return t, t.usable()
+	text string // the setting that was read
+	err  error  // why pins cannot be used
 }
 
 // usable returns why no terms can be used, or nil. Nothing is paid if there is an error.
@@ -62,24 +53,22 @@ func (t *terms) usable() error {
 	return t.err
 }
 
-// lock locks the terms and reads them again if another process has agreed to others.
+// lock locks the terms and reads them again if another process has agreed to others. They are empty if nothing was agreed.
 func (t *terms) lock() (unlock func()) {
 	t.mu.Lock()
-	file, err := os.Stat(t.path)
-	same := err == nil && t.file != nil && os.SameFile(file, t.file) && file.ModTime().Equal(t.file.ModTime()) && file.Size() == t.file.Size()
-	if !same && (t.file != nil || !errors.Is(err, fs.ErrNotExist)) {
-		t.read()
+	text, err := setting(context.Background(), t.state.db, termsSetting)
+	if err != nil || t.err != nil || text != t.text {
+		t.read(text, err)
 	}
 	return t.mu.Unlock
 }
 
-// read reads the file. Terms of another network need a new process: it reads another blockchain, and other recipients may be allowed.
-func (t *terms) read() {
+// read takes over the setting. Terms of another network need a new process: it reads another blockchain, and other recipients may be
+// allowed.
+func (t *terms) read(text string, err error) {
 	var read pins
-	file, err := os.Stat(t.path)
-	content, readErr := os.ReadFile(t.path)
-	if err = errors.Join(err, readErr); err == nil {
-		err = json.Unmarshal(content, &read)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &read)
 	}
 	network := t.pins.Network
 	switch {
@@ -88,24 +77,20 @@ func (t *terms) read() {
 	case network != "" && network != read.Network:
 		t.err = fmt.Errorf("this wallet pays on %s now, and paid on %s when this program was started; start it again", read.Network, network)
 	default:
-		t.pins, t.file, t.err = read, file, nil
+		t.pins, t.text, t.err = read, text, nil
 	}
 }
 
 // agree stores terms.
 func (t *terms) agree(agreed pins) error {
-	content, err := json.MarshalIndent(agreed, "", "  ")
-	if err != nil {
+	ctx := context.Background()
+	if err := t.state.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) }); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := writeFile(t.path, content); err != nil {
-		return err
-	}
-	t.pins = pins{}
-	t.read()
-	return t.err
+	t.pins, t.text = pins{}, ""
+	t.mu.Unlock()
+	return t.usable()
 }
 
 // agreed returns the terms.

@@ -103,7 +103,8 @@ func isHidden(r rune) bool {
 	case '\u2800': // a Braille pattern without dots
 		return true
 	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z, unicode.Variation_Selector,
+		unicode.Other_Default_Ignorable_Code_Point)
 }
 
 // plainName is what a name may contain without being quoted.
@@ -134,7 +135,8 @@ func PlainWord(word string) string {
 
 // PlainEmoji returns a reaction, which the contract limits to one emoji. Anything else is not shown.
 func PlainEmoji(emoji string) string {
-	if utf8.RuneCountInString(emoji) > maxEmoji || strings.ContainsFunc(emoji, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsSpace(r) }) {
+	if utf8.RuneCountInString(emoji) > maxEmoji || strings.ContainsFunc(emoji,
+		func(r rune) bool { return unicode.IsLetter(r) || unicode.IsSpace(r) }) {
 		return "(not shown)"
 	}
 	return Visible(emoji)

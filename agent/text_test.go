@@ -20,7 +20,8 @@ func TestHostileText(t *testing.T) {
 		fence := NewFence()
 		shown := fence.Message(Received{From: text, In: text, ID: text, At: time.Now(), Text: text}, 1000)
 		lines := strings.Split(shown, "\n")
-		if !strings.HasPrefix(lines[0], "["+fence.id+" from ") || lines[len(lines)-1] != "[/"+fence.id+"]" || strings.Count(shown, fence.id) != 2 {
+		if !strings.HasPrefix(lines[0], "["+fence.id+" from ") || lines[len(lines)-1] != "[/"+fence.id+"]" ||
+			strings.Count(shown, fence.id) != 2 {
 			t.Errorf("%q: the fence is broken:\n%s", cut(text, 40), cut(shown, 300))
 		}
 		for _, line := range lines[1 : len(lines)-1] {
@@ -48,7 +49,8 @@ func TestHostileText(t *testing.T) {
 func TestHeldText(t *testing.T) {
 	t.Parallel()
 	for _, text := range testkit.Hostile {
-		if shown := NewFence().Message(Received{From: "eve", At: time.Now(), Text: text, Held: true}, 1000); len(text) > 3 && strings.Contains(shown, text) {
+		shown := NewFence().Message(Received{From: "eve", At: time.Now(), Text: text, Held: true}, 1000)
+		if len(text) > 3 && strings.Contains(shown, text) {
 			t.Errorf("a stranger's text is shown: %s", shown)
 		}
 	}
@@ -71,12 +73,18 @@ func TestHostileDescription(t *testing.T) {
 // TestOrdinaryText: ordinary text stays as it is.
 func TestOrdinaryText(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"hello, world", "zwei Zeilen\nmit Umlauten: äöü", "日本語\tпривет", "a < b", "👍 ok", "résumé", "❤️ 👩‍👩‍👧 👍🏽"} {
+	for _, text := range []string{
+		"hello, world", "zwei Zeilen\nmit Umlauten: äöü", "日本語\tпривет", "a < b", "👍 ok",
+		"résumé", "❤️ 👩‍👩‍👧 👍🏽",
+	} {
 		if Visible(text) != text {
 			t.Errorf("%q is shown as %q", text, Visible(text))
 		}
 	}
-	for name, want := range map[string]string{"bob": "bob", "Weather Berlin": `"Weather Berlin"`, "": `""`, "a\nb": `"a b"`, "\u202Ebob": `"\\u{202E}bob"`} {
+	for name, want := range map[string]string{
+		"bob": "bob", "Weather Berlin": `"Weather Berlin"`, "": `""`, "a\nb": `"a b"`,
+		"\u202Ebob": `"\\u{202E}bob"`,
+	} {
 		if got := VisibleName(name); got != want {
 			t.Errorf("the name %q is shown as %s, want %s", name, got, want)
 		}

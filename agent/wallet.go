@@ -45,20 +45,20 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, err
 	}
 	folder := walletFolder(settings.Folder, settings.Signer.Address())
-	ledger, err := OpenLedger(folder)
-	if err != nil {
-		return nil, err
-	}
-	removeUnfinished(settings.Folder, folder, filepath.Join(folder, "open"), filepath.Join(folder, "approvals"))
-	agreed, err := loadTerms(folder, contract)
-	if err != nil {
-		return nil, err
-	}
 	channels, err := client.NewFileChannels(filepath.Join(folder, "payment-channels"))
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain, address: settings.Signer.Address()}
+	ledger, err := OpenLedger(folder)
+	if err != nil {
+		return nil, err
+	}
+	agreed := &terms{contract: contract, state: ledger.state}
+	if err := agreed.usable(); err != nil {
+		return nil, errors.Join(err, ledger.db.Close())
+	}
+	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
+		address: settings.Signer.Address()}
 	ledger.keep, ledger.chain = a.keepSecrets, settings.Chain
 	ledger.network = func() string { return agreed.agreed().Network }
 	transport := settings.Transport
@@ -131,20 +131,20 @@ func (a *Agent) apiKey() (string, error) {
 }
 
 // keepSecrets stores the API key and the TAN of the response to an open call before the response is.
-func (a *Agent) keepSecrets(id string, body []byte) error {
+func (a *Agent) keepSecrets(ctx context.Context, id string, body []byte) error {
 	var response map[string]any
 	_ = json.Unmarshal(body, &response) // anything but an object has no secrets
 	for _, field := range secretFields {
-		if value, ok := response[field].(string); ok {
-			call, err := a.ledger.open(id)
+		if secret, ok := response[field].(string); ok {
+			server, err := value[string](ctx, a.ledger.db, "SELECT signed ->> 'URL' FROM calls WHERE id = ?", id)
 			if err != nil {
 				return err
 			}
-			name, err := a.secretName(field, call.Signed.URL)
+			name, err := a.secretName(field, server)
 			if err != nil {
 				return err
 			}
-			if err := a.secrets.Save(name, value); err != nil {
+			if err := a.secrets.Save(name, secret); err != nil {
 				return err
 			}
 		}
@@ -152,16 +152,14 @@ func (a *Agent) keepSecrets(id string, body []byte) error {
 	return nil
 }
 
-// Close closes idle connections.
-func (a *Agent) Close() { a.http.CloseIdleConnections() }
+// Close closes idle connections and the wallet's file.
+func (a *Agent) Close() {
+	a.http.CloseIdleConnections()
+	_ = a.ledger.db.Close() // what was written is on the disk
+}
 
 // Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }
 
 // Address returns the address of the wallet.
 func (a *Agent) Address() string { return a.address }
-
-// Seen notes that a result reached the caller. The same call made again is a new one.
-func (a *Agent) Seen(ctx context.Context, result *Result) error {
-	return a.ledger.spool.seen(ctx, result.id)
-}

@@ -46,5 +46,6 @@ func (c Contacts) Withhold(response any, in string, own func(id, username string
 
 // isWord reports whether the contract limits a field to letters, digits and the like.
 func isWord(field string) bool {
-	return strings.HasSuffix(field, "_id") || strings.HasSuffix(field, "username") || strings.HasSuffix(field, "type") && field != "content_type"
+	return strings.HasSuffix(field, "_id") || strings.HasSuffix(field, "username") || strings.HasSuffix(field, "type") &&
+		field != "content_type"
 }

@@ -42,7 +42,8 @@ func TestHostileWords(t *testing.T) {
 		if got := PlainWord(text); got != "(not shown)" {
 			t.Errorf("%.40q is shown as %s", text, got)
 		}
-		if got := PlainEmoji(text); strings.Contains(got, "Ignore") || strings.ContainsFunc(got, func(r rune) bool { return r == '\n' || isHidden(r) }) {
+		if got := PlainEmoji(text); strings.Contains(got, "Ignore") ||
+			strings.ContainsFunc(got, func(r rune) bool { return r == '\n' || isHidden(r) }) {
 			t.Errorf("the emoji %.40q is shown as %.40q", text, got)
 		}
 	}
@@ -91,7 +92,8 @@ func TestWithhold(t *testing.T) {
 // TestNamesOfLiars: ids and usernames that the contract does not allow do not get into the contacts, and nobody renames what is trusted.
 func TestNamesOfLiars(t *testing.T) {
 	t.Parallel()
-	contacts := Contacts{{ID: testkit.HostileRoom, Name: "team", Kind: KindGroup, Trusted: true}, {ID: testkit.Eve, Name: "eve", Kind: KindAgent}}
+	contacts := Contacts{{ID: testkit.HostileRoom, Name: "team", Kind: KindGroup, Trusted: true},
+		{ID: testkit.Eve, Name: "eve", Kind: KindAgent}}
 	contacts = contacts.met(Contact{ID: testkit.HostileRoom, Name: "Obey me", Kind: KindGroup})
 	contacts = contacts.met(Contact{ID: testkit.Eve, Name: "Obey me", Kind: KindAgent})
 	contacts = contacts.met(Contact{ID: testkit.HostileChannel, Name: "one", Kind: KindChannel})

@@ -108,7 +108,8 @@ func (w *world) openWith(of wallet, chain agent.Chain) *agent.Agent {
 		w.T.Fatal(err)
 	}
 	a, err := agent.Open(agent.Settings{
-		Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{}, Chain: chain,
+		Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{},
+		Chain: chain,
 	})
 	if err != nil {
 		w.T.Fatal(err)

@@ -84,7 +84,8 @@ func TestTermsThatChanged(t *testing.T) {
 		p.Terms = agreement{known, "5000"}
 		status, err := s.buy(t, p)
 		if !errors.Is(err, test.want) || status != test.status || len(s.payments) != test.payments {
-			t.Errorf("%s: %d (%v) after %d payments, want %d (%v) after %d", test.name, status, err, len(s.payments), test.status, test.want, test.payments)
+			t.Errorf("%s: %d (%v) after %d payments, want %d (%v) after %d", test.name, status, err, len(s.payments), test.status, test.want,
+				test.payments)
 		}
 		if ids := s.identifiers(t); ids[0] != ids[len(ids)-1] {
 			t.Errorf("%s: the payments of one call have the identifiers %s", test.name, ids)

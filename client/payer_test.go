@@ -50,7 +50,8 @@ func open(t *testing.T, script ...func(http.ResponseWriter)) *shop {
 		s.bodies = append(s.bodies, string(body))
 		payment := r.Header.Get(x402.HeaderPaymentSignature)
 		if payment == "" {
-			required := &x402.PaymentRequired{X402Version: 2, Resource: x402.ResourceInfo{URL: "http://" + r.Host + r.URL.Path}, Accepts: []x402.PaymentRequirements{s.offer}, Extensions: s.extensions}
+			required := &x402.PaymentRequired{X402Version: 2, Resource: x402.ResourceInfo{URL: "http://" + r.Host + r.URL.Path},
+				Accepts: []x402.PaymentRequirements{s.offer}, Extensions: s.extensions}
 			header, err := x402.EncodePaymentRequired(required)
 			if err != nil {
 				t.Error(err)
@@ -115,14 +116,16 @@ func TestPayerPays(t *testing.T) {
 		{"rejected", []func(http.ResponseWriter){respond(402, `{"code":"payment_refused","charged":false}`)}, 402, 1, 0},
 		{"rejected, perhaps charged", []func(http.ResponseWriter){respond(402, `{"code":"payment_refused"}`)}, 402, 1, 5000},
 		{"not allowed, not charged", []func(http.ResponseWriter){respond(403, `{"code":"not_member","charged":false}`)}, 403, 1, 0},
-		{"not possible any more, charged", []func(http.ResponseWriter){respond(409, `{"code":"username_reserved","charged":true}`)}, 409, 1, 5000},
+		{"not possible any more, charged", []func(http.ResponseWriter){respond(409, `{"code":"username_reserved","charged":true}`)}, 409, 1,
+			5000},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s, p := open(t, test.script...), payer(t, client.Limits{PerCall: 5000, Total: 5000})
 			status, err := s.buy(t, p)
 			if err != nil || status != test.status || len(s.payments) != test.calls || p.Spent() != test.spent {
-				t.Errorf("replied %d (%v) after %d paid calls, spent %d; want %d after %d, spent %d", status, err, len(s.payments), p.Spent(), test.status, test.calls, test.spent)
+				t.Errorf("replied %d (%v) after %d paid calls, spent %d; want %d after %d, spent %d", status, err, len(s.payments), p.Spent(),
+					test.status, test.calls, test.spent)
 			}
 			for i, body := range s.bodies {
 				if body != `{"a":1}` {
@@ -199,7 +202,8 @@ func TestPayerGivesUpButCounts(t *testing.T) {
 	p.Patience = 600 * time.Millisecond
 	status, err := s.buy(t, p)
 	if err != nil || status != 503 || p.Spent() != 5000 || len(s.payments) < 2 {
-		t.Errorf("a shop that never knows: %d (%v) after %d calls, spent %d; want the 503, and the money counted as spent", status, err, len(s.payments), p.Spent())
+		t.Errorf("a shop that never knows: %d (%v) after %d calls, spent %d; want the 503, and the money counted as spent", status, err,
+			len(s.payments), p.Spent())
 	}
 }
 

@@ -47,7 +47,8 @@ type DepositLimitError struct {
 }
 
 func (e *DepositLimitError) Error() string {
-	return fmt.Sprintf("the payment channel needs a deposit of %s USD, the limit is %s USD", x402.FormatUSD(e.Needed), x402.FormatUSD(e.Allowed))
+	return fmt.Sprintf("the payment channel needs a deposit of %s USD, the limit is %s USD", x402.FormatUSD(e.Needed),
+		x402.FormatUSD(e.Allowed))
 }
 
 // PaymentChannels pays 402 responses from payment channels (x402 version 2, scheme batch-settlement). It opens one
@@ -113,7 +114,9 @@ func (c *PaymentChannels) Price(required *x402.PaymentRequired) (uint64, error) 
 // It returns the last response, whatever its status, and what the call was charged: the price if the outcome is not
 // known. Before it signs anything it returns [ErrNoPaymentChannel] or a [*DepositLimitError]; then the call can be paid
 // with another scheme. Other errors come from send or Store.
-func (c *PaymentChannels) Pay(ctx context.Context, required *x402.PaymentRequired, left uint64, send Send) (response *http.Response, charged uint64, err error) {
+func (c *PaymentChannels) Pay(
+	ctx context.Context, required *x402.PaymentRequired, left uint64, send Send,
+) (response *http.Response, charged uint64, err error) {
 	room := func(context.Context) (uint64, error) { return left, nil }
 	return c.pay(ctx, required, withIdentifier(required.Extensions, NewIdentifier()), room, send)
 }
@@ -150,7 +153,9 @@ func (c *PaymentChannels) pay(
 // Refund asks the server to refund amount atomic units that are not charged, or everything if amount is 0. required is
 // the 402 response of an operation that takes refunds; Parley's are GET operations. It returns the refunded amount and
 // the last response. The amount is 0 if the server refused. The channel stays usable.
-func (c *PaymentChannels) Refund(ctx context.Context, required *x402.PaymentRequired, amount uint64, send Send) (refunded uint64, response *http.Response, err error) {
+func (c *PaymentChannels) Refund(
+	ctx context.Context, required *x402.PaymentRequired, amount uint64, send Send,
+) (refunded uint64, response *http.Response, err error) {
 	call, unlock, err := c.begin(ctx, required)
 	if err != nil {
 		return 0, nil, err
@@ -200,7 +205,8 @@ func (c *PaymentChannels) begin(ctx context.Context, required *x402.PaymentRequi
 		unlock()
 		return nil, nil, err
 	}
-	call := &channelCall{channels: c, signer: signer, offer: offer, price: price, channel: stored, stored: stored, resource: &required.Resource}
+	call := &channelCall{channels: c, signer: signer, offer: offer, price: price, channel: stored, stored: stored,
+		resource: &required.Resource}
 	call.channel.Network, call.channel.Config = offer.Network, signer.Config
 	return call, unlock, nil
 }

@@ -94,7 +94,8 @@ func (c *channelCall) coverWithDeposit(ctx context.Context, due uint64) (amount 
 		c.channel.Pending = nil
 	}
 	if c.channel.LostDeposits >= maxLostDeposits {
-		return 0, fmt.Errorf("%w: the server claims not to have received %d deposits into payment channel %s; read its balance from the chain (field Chain)",
+		return 0, fmt.Errorf("%w: the server claims not to have received %d deposits into payment channel %s; "+
+			"read its balance from the chain (field Chain)",
 			errUnusable, c.channel.LostDeposits, c.signer.ID)
 	}
 	return c.depositAmount(due-c.channel.Balance, room)

@@ -81,7 +81,8 @@ func (s *channelShop) chain() *x402.Chain { return &x402.Chain{URL: s.facilitato
 
 // demand responds with a 402.
 func (s *channelShop) demand(w http.ResponseWriter, problem string, offers []x402.PaymentRequirements) {
-	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{X402Version: 2, Error: problem, Resource: x402.ResourceInfo{URL: s.URL}, Accepts: offers})
+	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{X402Version: 2, Error: problem, Resource: x402.ResourceInfo{URL: s.URL},
+		Accepts: offers})
 	if err != nil {
 		s.t.Error(err)
 	}
@@ -134,14 +135,17 @@ func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // charge settles the deposit, charges the voucher and responds.
-func (s *channelShop) charge(w http.ResponseWriter, batch *x402.BatchPayment, offer x402.PaymentRequirements, checked x402.BatchChecked, f fault) {
+func (s *channelShop) charge(
+	w http.ResponseWriter, batch *x402.BatchPayment, offer x402.PaymentRequirements, checked x402.BatchChecked, f fault,
+) {
 	id, name := checked.ChannelID, fmt.Sprint(checked.ChannelID, checked.Max)
 	channel := s.ledger.Channel(id)
 	if repeated, ok := s.answered[name]; ok && checked.Type == x402.BatchVoucher {
 		w.Header().Set(x402.HeaderPaymentResponse, repeated)
 		return
 	}
-	if err := checked.Fits(x402.ChannelSums{Charged: s.charged[id], Balance: channel.Balance, TotalClaimed: channel.TotalClaimed}, channelPrice); err != nil || f.lie != nil {
+	if err := checked.Fits(x402.ChannelSums{Charged: s.charged[id], Balance: channel.Balance, TotalClaimed: channel.TotalClaimed},
+		channelPrice); err != nil || f.lie != nil {
 		s.correct(w, id, channel, err, f.lie)
 		return
 	}
@@ -185,7 +189,9 @@ func (s *channelShop) charge(w http.ResponseWriter, batch *x402.BatchPayment, of
 }
 
 // correct responds with the state of the channel and its newest voucher, or with a lie about them.
-func (s *channelShop) correct(w http.ResponseWriter, id string, channel x402.Channel, problem error, lie func(*x402.ChannelState, *x402.VoucherState)) {
+func (s *channelShop) correct(
+	w http.ResponseWriter, id string, channel x402.Channel, problem error, lie func(*x402.ChannelState, *x402.VoucherState),
+) {
 	reason := x402.ReasonBatchCumulativeMismatch
 	if bad, ok := errors.AsType[*x402.Invalid](problem); ok {
 		reason = bad.Reason

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"sync"
 
+	"github.com/parley-chat/parley/internal/lockfile"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -118,7 +119,7 @@ type FileChannels struct {
 	locks  locks
 
 	mu   sync.Mutex
-	held map[string]*fileLock // by channel
+	held map[string]*lockfile.Lock // by channel
 }
 
 // channelFile matches ids of channels, which are names of files.
@@ -129,7 +130,7 @@ func NewFileChannels(folder string) (*FileChannels, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("open payment channels: %w", err)
 	}
-	return &FileChannels{folder: folder, held: map[string]*fileLock{}}, nil
+	return &FileChannels{folder: folder, held: map[string]*lockfile.Lock{}}, nil
 }
 
 // path returns the name of a channel's file.
@@ -151,7 +152,7 @@ func (f *FileChannels) Lock(ctx context.Context, id string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockFile(ctx, path)
+	lock, err := lockfile.Wait(ctx, path)
 	if err != nil {
 		unlock()
 		return nil, fmt.Errorf("lock payment channel: %w", err)
@@ -159,13 +160,13 @@ func (f *FileChannels) Lock(ctx context.Context, id string) (func(), error) {
 	f.hold(id, lock)
 	return func() {
 		f.hold(id, nil)
-		lock.unlock()
+		lock.Release()
 		unlock()
 	}, nil
 }
 
 // hold notes the lock of a channel that this process has, or that it has none.
-func (f *FileChannels) hold(id string, lock *fileLock) {
+func (f *FileChannels) hold(id string, lock *lockfile.Lock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[id] = lock
@@ -176,23 +177,7 @@ func (f *FileChannels) lost(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	lock := f.held[id]
-	return lock != nil && !lock.held()
-}
-
-// fileLock is a lock that this process has: an open file.
-type fileLock struct {
-	file *os.File
-	path string
-}
-
-// held reports whether the file is still the one that others try to lock.
-func (l *fileLock) held() bool {
-	opened, err := l.file.Stat()
-	if err != nil {
-		return false
-	}
-	found, err := os.Stat(l.path)
-	return err == nil && os.SameFile(opened, found)
+	return lock != nil && !lock.Held()
 }
 
 // Load implements [PaymentChannelStore].
@@ -225,31 +210,10 @@ func (f *FileChannels) Save(id string, channel PaymentChannel) error {
 	}
 	content, err := json.MarshalIndent(channel, "", "  ")
 	if err == nil {
-		err = replaceFile(path, append(content, '\n'))
+		err = lockfile.Replace(path, append(content, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("save payment channel: %w", err)
 	}
 	return nil
-}
-
-// replaceFile replaces the content of a file atomically and durably. The caller holds the file's lock, so the temporary
-// name is free, or was left by a crash.
-func replaceFile(path string, content []byte) error {
-	temporary := path + ".tmp"
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the name is hex digits
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
 }

@@ -18,7 +18,8 @@ func TestPaymentChannel(t *testing.T) {
 	shop, store := openChannelShop(t), &client.MemoryChannels{}
 	channels := channelPayer(t, store)
 	shop.wantBuys(channels, 25)
-	shop.wantTypes("deposit" + strings.Repeat(" voucher", 9) + " deposit" + strings.Repeat(" voucher", 9) + " deposit" + strings.Repeat(" voucher", 4))
+	shop.wantTypes("deposit" + strings.Repeat(" voucher", 9) + " deposit" + strings.Repeat(" voucher", 9) + " deposit" +
+		strings.Repeat(" voucher", 4))
 	shop.wantSums(25_000, 30_000)
 	shop.wantBuys(channelPayer(t, store), 5) // the store is the memory
 	shop.wantTypes(strings.TrimSpace(strings.Repeat(" voucher", 5)))

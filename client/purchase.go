@@ -75,7 +75,8 @@ func (c *purchase) pay(ctx context.Context) (*http.Response, error) {
 func offers(response *http.Response, offer x402.PaymentRequirements) bool {
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	return err != nil || slices.ContainsFunc(required.Accepts, func(o x402.PaymentRequirements) bool {
-		return o.Scheme == offer.Scheme && o.Network == offer.Network && o.Amount == offer.Amount && o.MaxTimeoutSeconds == offer.MaxTimeoutSeconds &&
+		return o.Scheme == offer.Scheme && o.Network == offer.Network && o.Amount == offer.Amount &&
+			o.MaxTimeoutSeconds == offer.MaxTimeoutSeconds &&
 			strings.EqualFold(o.Asset, offer.Asset) && strings.EqualFold(o.PayTo, offer.PayTo)
 	})
 }
@@ -173,7 +174,8 @@ func (c *purchase) note(ctx context.Context, reserved Reservation, payment strin
 		return nil
 	}
 	return c.Journal.Signed(ctx, SignedPayment{
-		Reservation: reserved, Method: c.request.Method, URL: c.request.URL.String(), Header: c.request.Header.Clone(), Body: c.body, Payment: payment,
+		Reservation: reserved, Method: c.request.Method, URL: c.request.URL.String(), Header: c.request.Header.Clone(), Body: c.body,
+		Payment: payment,
 	})
 }
 

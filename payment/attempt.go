@@ -69,7 +69,9 @@ func (a *Attempt) With(payload x402.Payment, checked Checked, payment func(*Atte
 
 // Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
 // form of the request, which the payment is bound to. Client is that of [Engine.Challenge]. The error is an *Error.
-func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, request []byte) (*Attempt, error) {
+func (e *Engine) Parse(
+	ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, request []byte,
+) (*Attempt, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -93,7 +95,8 @@ func (e *Engine) Parse(ctx context.Context, operation *Operation, header http.He
 	a.Requirements = offer
 	identifier, ok := identifierOf(a.payload.Extension(identifierExtension))
 	if !ok {
-		return nil, e.malformed(operation, x402.HeaderPaymentSignature, "extensions.payment-identifier.info.id must have 16 to 128 characters from a-z, A-Z, 0-9, _ and -")
+		return nil, e.malformed(operation, x402.HeaderPaymentSignature,
+			"extensions.payment-identifier.info.id must have 16 to 128 characters from a-z, A-Z, 0-9, _ and -")
 	}
 	a.Checked, err = e.check(ctx, a)
 	if err == nil && a.NoPayment != nil {
@@ -260,9 +263,10 @@ func (a *Attempt) row() *store.Payment {
 	row := &store.Payment{PaymentRecord: store.PaymentRecord{
 		ID: a.id, X402Version: int16(a.payload.Version()), Scheme: a.Requirements.Scheme, Network: a.Requirements.Network,
 		Asset: strings.ToLower(a.Requirements.Asset), Payer: a.Payer(), Nonce: a.Nonce, PayTo: strings.ToLower(a.Requirements.PayTo),
-		Amount: int64(a.Operation.Price), ValidBefore: a.ValidBefore, Operation: a.Operation.ID, AgentID: a.account(), //nolint:gosec // a price
+		Amount: a.price(), ValidBefore: a.ValidBefore, Operation: a.Operation.ID, AgentID: a.account(),
 		PaymentIdentifier: a.identifierHash(),
-	}, Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], Secret: a.Operation.Secret, Request: a.request, Payload: a.payload.Raw()}
+	}, Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], Secret: a.Operation.Secret, Request: a.request,
+		Payload: a.payload.Raw()}
 	if a.Caller != nil {
 		row.KeyHash = a.Caller.KeyHash
 	}
@@ -276,6 +280,8 @@ func (a *Attempt) Charged() *store.Payment {
 	row.Request, row.Payload, row.KeyHash = nil, nil, nil
 	return row
 }
+
+func (a *Attempt) price() int64 { return int64(a.Operation.Price) } //nolint:gosec // a price
 
 // account is the caller's account, or nil.
 func (a *Attempt) account() *uuid.UUID {

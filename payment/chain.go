@@ -49,7 +49,9 @@ func (m *measuredChain) Balance(ctx context.Context, asset, holder string) (bala
 }
 
 // Authorization implements [Chain].
-func (m *measuredChain) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (state x402.AuthorizationState, err error) {
+func (m *measuredChain) Authorization(
+	ctx context.Context, asset, authorizer, nonce string, since time.Time,
+) (state x402.AuthorizationState, err error) {
 	ctx, span := m.tracer.Start(ctx, "rpc authorization")
 	defer m.measure("authorization", time.Now(), span, &err)
 	return m.Chain.Authorization(ctx, asset, authorizer, nonce, since)
@@ -135,7 +137,8 @@ func (s *smartWallets) isContract(ctx context.Context, address string) (bool, er
 	})
 	if err != nil {
 		return false, &Error{Code: CodeBusy, RetryAfter: 2, Cause: err,
-			Message: "the signature is not by the key of authorization.from, and the server cannot check at the moment whether that address is a smart wallet; " +
+			Message: "the signature is not by the key of authorization.from, and the server cannot check at the moment whether that address " +
+				"is a smart wallet; " +
 				"send the same request with the same payment again"}
 	}
 	return found.(bool), nil //nolint:forcetypeassert // see above

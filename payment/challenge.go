@@ -66,7 +66,8 @@ func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequir
 		return nil, err
 	}
 	return &Error{Code: CodeRequired, Required: required, Header: header,
-		Message: fmt.Sprintf("this call costs %s USD; sign one of the payment requirements in the PAYMENT-REQUIRED header and send the same request with PAYMENT-SIGNATURE",
+		Message: fmt.Sprintf("this call costs %s USD; sign one of the payment requirements in the PAYMENT-REQUIRED header and send the "+
+			"same request with PAYMENT-SIGNATURE",
 			x402.FormatUSD(operation.Price))}, nil
 }
 

@@ -38,7 +38,9 @@ type Facilitator interface {
 	Verify(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
 	Settle(ctx context.Context, payload *x402.PaymentPayload, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
 	VerifyBatch(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.VerifyResponse, error)
-	SettleClaims(ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string) (*x402.SettleResponse, error)
+	SettleClaims(
+		ctx context.Context, receiver x402.ChannelReceiver, claims []x402.VoucherClaim, signature string,
+	) (*x402.SettleResponse, error)
 	SettleReceiver(ctx context.Context, receiver x402.ChannelReceiver) (*x402.SettleResponse, error)
 	SettleRefund(ctx context.Context, refund x402.RefundCommand, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
 	SettleDeposit(ctx context.Context, payment *x402.BatchPayment, requirements x402.PaymentRequirements) (*x402.SettleResponse, error)
@@ -95,7 +97,9 @@ func (b *Breaker) backOff() time.Duration {
 }
 
 // Settle makes a call that settles. Every error is an *x402.UnknownOutcome.
-func (b *Breaker) Settle(ctx context.Context, call func(context.Context, Facilitator) (*x402.SettleResponse, error)) (*x402.SettleResponse, error) {
+func (b *Breaker) Settle(
+	ctx context.Context, call func(context.Context, Facilitator) (*x402.SettleResponse, error),
+) (*x402.SettleResponse, error) {
 	if wait := b.backOff(); wait > 0 {
 		return nil, &x402.UnknownOutcome{NotSent: true, RetryAfter: wait, Err: errBackOff}
 	}
@@ -114,7 +118,9 @@ func (b *Breaker) Settle(ctx context.Context, call func(context.Context, Facilit
 }
 
 // Verify makes a call that verifies.
-func (b *Breaker) Verify(ctx context.Context, call func(context.Context, Facilitator) (*x402.VerifyResponse, error)) (*x402.VerifyResponse, error) {
+func (b *Breaker) Verify(
+	ctx context.Context, call func(context.Context, Facilitator) (*x402.VerifyResponse, error),
+) (*x402.VerifyResponse, error) {
 	return throughBreaker(ctx, b, call)
 }
 

@@ -135,7 +135,7 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 			row = nil // a voucher does not prove the wallet that its channel names
 		}
 		if err == nil && row == nil && other == nil && a.Caller == nil {
-			row, err = e.Store.RestoredOfWallet(ctx, a.Requirements.Scheme, network, asset, a.Payer(), int64(a.Operation.Price)) //nolint:gosec // a price
+			row, err = e.Store.RestoredOfWallet(ctx, a.Requirements.Scheme, network, asset, a.Payer(), a.price())
 		}
 	}
 	return cmp.Or(row, other), err
@@ -165,7 +165,8 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 // wallet has paid otherwise, and a registration needs a newly signed payment by the same wallet, as any response with a secret.
 
 var errNotItsWallet = &Error{Code: CodeProof,
-	Message: "this payment has settled and its call was lost with a restored database; make another paid call of this account with the same wallet, " +
+	Message: "this payment has settled and its call was lost with a restored database; make another paid call of this account with the " +
+		"same wallet, " +
 		"as proof that it is yours, and then send the same payment again: it pays for one call at its price; or ask the operator for a refund"}
 
 // bindRestored binds a restored payment to the call of its payer. It returns store.ErrStalePayment if it did, so that the caller
@@ -190,7 +191,7 @@ func (e *Engine) bindRestored(ctx context.Context, a *Attempt, row *store.Paymen
 
 // redeems returns nil if the caller may redeem a restored payment for this call.
 func (e *Engine) redeems(ctx context.Context, a *Attempt, row *store.Payment) error {
-	if row.Scheme != a.Requirements.Scheme || row.Amount != int64(a.Operation.Price) || a.payment.Same(row) && !a.Conclusive { //nolint:gosec // a price
+	if row.Scheme != a.Requirements.Scheme || row.Amount != a.price() || a.payment.Same(row) && !a.Conclusive {
 		return errReused
 	}
 	if a.Caller == nil {

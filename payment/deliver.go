@@ -21,10 +21,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 		e.payers.settled(row.Payer, call.Attempt.Caller)
 		return &Receipt{Response: response, Settled: settled}, nil
 	}
-	switch err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); {
-	case errors.Is(err, store.ErrStalePayment): // rejected because another copy was faster
-		return nil, err
-	case err != nil:
+	if err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); err != nil {
 		return nil, e.NotDelivered(ctx, row, transaction, err)
 	}
 	e.Count(row, outcomeUndeliverable)
@@ -39,11 +36,12 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 	}
 }
 
-// CommitDelivery runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the voucher
-// that came with it is charged. It returns a refusal if the operation rejects the call, or ErrVoucherMismatch if the voucher does not fit; the
-// payment is still open then. Any other error is for the caller.
-func (e *Engine) CommitDelivery(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge) (
-	_ []byte, refusal *store.Refusal, err error) {
+// CommitDelivery runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the
+// voucher that came with it is charged. It returns a refusal if the operation rejects the call, or ErrVoucherMismatch if the voucher does
+// not fit; the payment is still open then. Any other error is for the caller.
+func (e *Engine) CommitDelivery(
+	ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge,
+) (_ []byte, refusal *store.Refusal, err error) {
 	a := call.Attempt
 	response, err = e.Commit(ctx, call, row, response, store.Closing{
 		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
@@ -56,15 +54,16 @@ func (e *Engine) CommitDelivery(ctx context.Context, call *Call, row *store.Paym
 		return response, nil, nil
 	case refused:
 		return nil, refusal, nil
-	case errors.Is(err, store.ErrStalePayment), errors.Is(err, store.ErrVoucherMismatch):
+	case errors.Is(err, store.ErrVoucherMismatch):
 		return nil, nil, err
 	}
 	return nil, nil, e.NotDelivered(ctx, row, transaction, err)
 }
 
-// NotDelivered keeps a payment open whose money moved, and returns the error for the caller.
+// NotDelivered keeps a payment open whose money moved, and returns the error for the caller. A stale payment is delivered by another copy.
 func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transaction string, cause error) error {
-	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}, cause})
+	unclear := store.Unclear{Reason: "settled, not delivered", Sent: true, Transaction: transaction}
+	return e.unclear(ctx, row, &UnclearSettlement{unclear, cause})
 }
 
 // Commit runs the call and closes its payment in one transaction. Response, if not nil, is the dry run's: a read is not executed again.
@@ -83,8 +82,8 @@ func (e *Engine) Commit(ctx context.Context, call *Call, row *store.Payment, res
 	return e.Store.Commit(ctx, work, closing)
 }
 
-// errNobodyReads leaves a payment undeliverable: the recovery worker would deliver a response that is too long to store to nobody. The payer
-// redeems the payment with the same request.
+// errNobodyReads leaves a payment undeliverable: the recovery worker would deliver a response that is too long to store to nobody. The
+// payer redeems the payment with the same request.
 var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
 
 // sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,8 +36,9 @@ type Engine struct {
 func New(config Config, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) *Engine {
 	measured := newMeasuredChain(chain, config.Tracer)
 	e := &Engine{
-		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured, operations: map[string]*Operation{},
-		contracts: newSmartWallets(measured), queues: newQueues(), slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1),
+		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
+		operations: map[string]*Operation{},
+		contracts:  newSmartWallets(measured), queues: newQueues(), slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1),
 		responseKeys: newResponseKeys(config.ResponseKeys),
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)
@@ -74,11 +74,6 @@ func (e *Engine) responds() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	return e.Ready() && e.Probe(ctx) == nil
-}
-
-// NewestBlock returns the number and the time of the newest block that the endpoint of the blockchain knows.
-func (e *Engine) NewestBlock(ctx context.Context) (number uint64, at time.Time, err error) {
-	return e.Chain.Newest(ctx)
 }
 
 // Collectors are the metrics of the engine and its schemes.

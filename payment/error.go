@@ -44,11 +44,13 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 var (
 	errReused = &Error{Code: CodeReused,
-		Message: "this payment or its payment identifier was already used for another request; sign a new payment, with a new identifier if it has one"}
+		Message: "this payment or its payment identifier was already used for another request; sign a new payment, with a new identifier " +
+			"if it has one"}
 	errGone = &Error{Code: CodeReused,
 		Message: "this payment already paid for this request, and the response is no longer stored; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
-		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
+		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send " +
+			"the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
 	errInProgress = &Error{Code: CodeInProgress, Undecided: true, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )

@@ -137,7 +137,9 @@ func (*transfer) Expired() string { return x402.ReasonValidBefore }
 
 func (*transfer) Look(reason string) bool { return reason == x402.ReasonNonceAlreadyUsed }
 
-func (t *transfer) Deliver(ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte) (*Receipt, error) {
+func (t *transfer) Deliver(
+	ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte,
+) (*Receipt, error) {
 	return t.engine.deliver(ctx, call, row, settled.Transaction, response)
 }
 

@@ -28,32 +28,14 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
 	look := a.Operation.Secret || a.NothingNew() != nil || a.Expired != nil || a.executesFirst() || (a.moves() && !e.Ready())
-	for joined := time.Now(); ; look = true {
-		var row *store.Payment
-		var err error
-		if look {
-			if row, err = e.lookUp(ctx, a); err != nil {
-				return nil, err
-			}
-		}
-		receipt, err := e.step(ctx, call, row)
-		if row == nil && err != nil && !a.begun && !a.Unrecorded && a.NothingNew() == nil && !errors.Is(err, store.ErrStalePayment) {
-			// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
-			switch known, lookErr := e.lookUp(ctx, a); {
-			case lookErr != nil && !store.Unavailable(err): // a rejection must not hide a payment that may have settled
-				return nil, OutcomeUnknown(lookErr)
-			case lookErr == nil && known != nil:
-				continue
-			}
-		}
-		if !errors.Is(err, store.ErrStalePayment) {
+	for began := time.Now(); ; look = true {
+		receipt, stale, err := e.payOnce(ctx, call, look)
+		switch {
+		case !stale:
 			return receipt, err
-		}
-		// Another copy of the payment was faster or is still running. Its outcome counts.
-		if !look { // most copies arrive long after the first was delivered
+		case !look: // most copies arrive long after the first was delivered
 			continue
-		}
-		if time.Since(joined) > joinTime || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		case time.Since(began) > joinTime, errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return nil, errInProgress
 		}
 		select {
@@ -64,7 +46,32 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	}
 }
 
-// step does what the payment needs. On store.ErrStalePayment the caller reads the ledger again.
+// payOnce makes one step from the state of the payment in the ledger, which it reads if look is true. The result is stale if the payment
+// is in another state by now: another copy of it was faster or is still running, and its outcome counts.
+func (e *Engine) payOnce(ctx context.Context, call *Call, look bool) (receipt *Receipt, stale bool, err error) {
+	a := call.Attempt
+	var row *store.Payment
+	if look {
+		if row, err = e.lookUp(ctx, a); err != nil {
+			return nil, false, err
+		}
+	}
+	receipt, err = e.step(ctx, call, row)
+	switch {
+	case errors.Is(err, store.ErrStalePayment):
+		return nil, true, nil
+	case err == nil || row != nil || a.begun || a.Unrecorded || a.NothingNew() != nil:
+		return receipt, false, err
+	}
+	// The payment may be in the ledger after all: its own effect can be the reason why the operation rejected this call.
+	known, lookErr := e.lookUp(ctx, a)
+	if lookErr != nil && !store.Unavailable(err) { // a rejection must not hide a payment that may have settled
+		err = OutcomeUnknown(lookErr)
+	}
+	return nil, lookErr == nil && known != nil, err
+}
+
+// step does what the payment needs. It returns store.ErrStalePayment if the ledger is to be read again.
 func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
 	if row != nil && row.Restored() {
@@ -159,7 +166,8 @@ func (e *Engine) stored(ctx context.Context, a *Attempt, row *store.Payment) ([]
 	case row.Now.Sub(row.UpdatedAt) > store.ResponseLifetime:
 		return nil, nil
 	}
-	e.Log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key-file, with former keys for an hour",
+	e.Log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key-file, with "+
+		"former keys for an hour",
 		"payment_id", row.ID.String())
 	return nil, OutcomeUnknown(err)
 }

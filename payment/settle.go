@@ -65,8 +65,8 @@ func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.Payme
 }
 
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
-// the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even if
-// the caller hangs up: otherwise its work would be free.
+// the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even
+// if the caller hangs up: otherwise its work would be free.
 func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response []byte, err error) {
 	detached, span := e.Tracer.Start(detached, "dry run")
 	defer func() { endSpan(span, err) }()
@@ -94,8 +94,7 @@ func Detach(ctx context.Context) (context.Context, context.CancelFunc) {
 // notBegun handles an error of BeginSettlement. Unless it is certain that the row was not committed, the recovery worker may
 // find it and settle it, so the outcome is unknown.
 func (e *Engine) notBegun(ctx context.Context, row *store.Payment, err error) error {
-	_, refused := errors.AsType[*store.Refusal](err)
-	if refused || errors.Is(err, store.ErrStalePayment) || store.NotCommitted(err) {
+	if _, refused := errors.AsType[*store.Refusal](err); refused || store.NotCommitted(err) {
 		return err
 	}
 	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "not known whether the payment was recorded", Sent: false}, err})
@@ -152,10 +151,7 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 	if !refused {
 		return nil, e.notSettled(ctx, row, err)
 	}
-	switch err := e.Store.PaymentFailed(ctx, row, no.Reason); {
-	case errors.Is(err, store.ErrStalePayment):
-		return nil, err
-	case err != nil:
+	if err := e.Store.PaymentFailed(ctx, row, no.Reason); err != nil {
 		return nil, e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: no.Reason, Sent: true}, err})
 	}
 	e.Count(row, outcomeRefused)
@@ -181,8 +177,11 @@ func (e *Engine) notSettled(ctx context.Context, row *store.Payment, cause error
 	return Unavailable("the payment facilitator is unavailable", 2, cause)
 }
 
-// unclear keeps the payment open for a later attempt.
+// unclear keeps the payment open for a later attempt, unless another copy was faster, whose outcome counts.
 func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) error {
+	if errors.Is(cause, store.ErrStalePayment) {
+		return cause
+	}
 	unclear, ok := errors.AsType[*UnclearSettlement](cause)
 	if !ok {
 		unclear = &UnclearSettlement{store.Unclear{Reason: "settlement outcome unknown", Sent: true}, cause}
@@ -205,6 +204,7 @@ func (e *Engine) unclear(ctx context.Context, row *store.Payment, cause error) e
 // failed returns the 402 for a payment that did not settle and never will.
 func (e *Engine) failed(a *Attempt, reason string) *Error {
 	failed := e.Refused(a.Operation, reason, "the payment was not settled ("+reason+") and nothing was charged; sign a new payment")
-	failed.Settled = &x402.SettleResponse{Success: false, ErrorReason: Shorten(reason, maxReason), Network: a.Requirements.Network, Payer: a.Payer()}
+	failed.Settled = &x402.SettleResponse{Success: false, ErrorReason: Shorten(reason, maxReason), Network: a.Requirements.Network,
+		Payer: a.Payer()}
 	return failed
 }

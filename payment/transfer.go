@@ -41,8 +41,8 @@ func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount ui
 	return err
 }
 
-// unused reports whether the authorization was never used, so that it is not public. The chain is asked, because anybody may have brought it
-// there, and it may have been used at another service of the same payee.
+// unused reports whether the authorization was never used, so that it is not public. The chain is asked, because anybody may have brought
+// it there, and it may have been used at another service of the same payee.
 func (e *Engine) unused(ctx context.Context, a *Attempt, mover Mover) (bool, error) {
 	if a.Conclusive {
 		asking, cancel := context.WithTimeout(ctx, ChainTimeout)
@@ -63,7 +63,8 @@ func (e *Engine) Verified(ctx context.Context, a *Attempt, mover Mover) (*x402.V
 	case err != nil:
 		return nil, e.Facilitator.Unavailable(err)
 	case !said.IsValid:
-		return nil, e.Refused(a.Operation, said.InvalidReason, "the facilitator rejected the payment ("+said.InvalidReason+"); sign a new payment")
+		return nil, e.Refused(a.Operation, said.InvalidReason,
+			"the facilitator rejected the payment ("+said.InvalidReason+"); sign a new payment")
 	}
 	return said, nil
 }

@@ -43,9 +43,11 @@ func (s *Server) Admin() http.Handler {
 		seconds, err := strconv.ParseFloat(r.URL.Query().Get("seconds"), 64)
 		switch {
 		case !byOperator(r):
-			http.Error(w, "open this by an IP address, as localhost or by a name without a dot, and not from a page of another site\n", http.StatusForbidden)
+			http.Error(w, "open this by an IP address, as localhost or by a name without a dot, and not from a page of another site\n",
+				http.StatusForbidden)
 		case strings.HasPrefix(r.URL.Path, "/debug/pprof/") && err == nil && seconds > maxProfile.Seconds():
-			http.Error(w, fmt.Sprintf("a profile takes at most %.0f seconds; use a smaller value of seconds\n", maxProfile.Seconds()), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("a profile takes at most %.0f seconds; use a smaller value of seconds\n", maxProfile.Seconds()),
+				http.StatusBadRequest)
 		default:
 			mux.ServeHTTP(w, r)
 		}

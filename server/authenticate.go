@@ -20,7 +20,8 @@ import (
 const rotateKey = "rotateKey"
 
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
-	message: "missing or invalid API key; send the API key of your account, which POST /register/create_account returned, in the X-API-KEY header"}
+	message: "missing or invalid API key; send the API key of your account, which POST /register/create_account returned, in the " +
+		"X-API-KEY header"}
 
 var errReplacedKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
 	message: "this API key was replaced by POST /agent/rotate_key; send the newest API key of your account in the X-API-KEY header"}

@@ -81,7 +81,8 @@ func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 
 var errTooLong = errors.New("the body is too long")
 
-// read reads a body of at most so many bytes. The deadline moves with what arrives, so a caller that sends slowly ends before requestTimeout.
+// read reads a body of at most so many bytes. The deadline moves with what arrives, so a caller that sends slowly ends before
+// requestTimeout.
 func (r *request) read(c echo.Context, most int) ([]byte, error) {
 	from := c.Request()
 	bound := most + 1 // to notice a longer body

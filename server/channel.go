@@ -34,7 +34,8 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 func (c *change) EditChannel(ctx context.Context, req gen.EditChannelRequestObject) (gen.EditChannelResponseObject, error) {
 	err := c.edit(ctx, store.KindChannel, req.Body.ChannelID, edit{
 		name: req.Body.Name, description: req.Body.Description, isDiscoverable: req.Body.IsDiscoverable,
-		remove: each(req.Body.RemoveSubscriberIds, agentID), ban: each(req.Body.BanAgentIds, agentID), unban: each(req.Body.UnbanAgentIds, agentID),
+		remove: each(req.Body.RemoveSubscriberIds, agentID), ban: each(req.Body.BanAgentIds, agentID),
+		unban: each(req.Body.UnbanAgentIds, agentID),
 	})
 	return gen.EditChannel200JSONResponse{Success: true, Message: "channel updated"}, err
 }
@@ -50,7 +51,9 @@ func (c *change) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequest
 }
 
 // SendChannelMessage sends a message to all subscribers.
-func (c *call) SendChannelMessage(ctx context.Context, req gen.SendChannelMessageRequestObject) (gen.SendChannelMessageResponseObject, error) {
+func (c *call) SendChannelMessage(
+	ctx context.Context, req gen.SendChannelMessageRequestObject,
+) (gen.SendChannelMessageResponseObject, error) {
 	message := store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Content: req.Body.Content}
 	_, id, err := c.send(ctx, message)
 	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}, err
@@ -67,7 +70,9 @@ func (c *change) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelR
 }
 
 // UnsubscribeChannel ends the subscription of the caller. A ban stays.
-func (c *change) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChannelRequestObject) (gen.UnsubscribeChannelResponseObject, error) {
+func (c *change) UnsubscribeChannel(
+	ctx context.Context, req gen.UnsubscribeChannelRequestObject,
+) (gen.UnsubscribeChannelResponseObject, error) {
 	channel, err := c.lockedForAnyone(ctx, store.KindChannel, req.Body.ChannelID)
 	if err != nil {
 		return nil, err
@@ -77,8 +82,11 @@ func (c *change) UnsubscribeChannel(ctx context.Context, req gen.UnsubscribeChan
 }
 
 // ListChannelMessages returns a page of the channel's messages, newest first, and marks them read.
-func (c *call) ListChannelMessages(ctx context.Context, req gen.ListChannelMessagesRequestObject) (gen.ListChannelMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
+func (c *call) ListChannelMessages(
+	ctx context.Context, req gen.ListChannelMessagesRequestObject,
+) (gen.ListChannelMessagesResponseObject, error) {
+	page, err := c.listMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID,
+		req.Body.MarkRead)
 	return gen.ListChannelMessages200JSONResponse(page), err
 }
 
@@ -105,7 +113,9 @@ func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequest
 }
 
 // SearchChannelMessages searches a channel for its subscribers and its admin.
-func (c *call) SearchChannelMessages(ctx context.Context, req gen.SearchChannelMessagesRequestObject) (gen.SearchChannelMessagesResponseObject, error) {
+func (c *call) SearchChannelMessages(
+	ctx context.Context, req gen.SearchChannelMessagesRequestObject,
+) (gen.SearchChannelMessagesResponseObject, error) {
 	page, err := c.searchMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
 	return gen.SearchChannelMessages200JSONResponse(page), err
 }

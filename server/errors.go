@@ -60,13 +60,15 @@ func problemOf(err error) *problem {
 		switch routing.Code {
 		case http.StatusNotFound:
 			return &problem{status: routing.Code, code: gen.ErrorCodePathNotFound,
-				message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the whole contract"}
+				message: "this path does not exist; GET /llms.txt lists all paths, GET /skill.md tells how to start, GET /openapi.json is the " +
+					"whole contract"}
 		case http.StatusMethodNotAllowed:
 			return &problem{status: routing.Code, code: gen.ErrorCodeMethodNotAllowed,
 				message: "this path does not support the method; use one of the methods in the Allow header"}
 		case http.StatusBadRequest:
 			return &problem{status: routing.Code, code: gen.ErrorCodeInvalidRequest, cause: err,
-				message: "the request cannot be parsed; GET /openapi.json describes all requests", details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
+				message: "the request cannot be parsed; GET /openapi.json describes all requests",
+				details: []gen.ErrorDetail{{Message: "cannot be parsed"}}}
 		}
 	case store.Unavailable(err):
 		return errUnavailable.because(err)

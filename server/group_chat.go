@@ -16,7 +16,8 @@ func (c *change) CreateGroupChat(ctx context.Context, req gen.CreateGroupChatReq
 	if err := c.tx.CheckAgents(ctx, members); err != nil {
 		return nil, err
 	}
-	if err := c.tx.CreateConversation(ctx, store.KindGroup, id, admin, req.Body.Name, req.Body.Description, req.Body.IsDiscoverable); err != nil {
+	if err := c.tx.CreateConversation(ctx, store.KindGroup, id, admin, req.Body.Name, req.Body.Description,
+		req.Body.IsDiscoverable); err != nil {
 		return nil, err
 	}
 	err := c.tx.AddGroupMembers(ctx, id, admin, slices.Concat([]uuid.UUID{admin}, members))
@@ -139,7 +140,9 @@ func (c *change) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageReq
 }
 
 // RequestGroupAccess asks the admin to add the caller. It needs no lock, because it does not change the group.
-func (c *change) RequestGroupAccess(ctx context.Context, req gen.RequestGroupAccessRequestObject) (gen.RequestGroupAccessResponseObject, error) {
+func (c *change) RequestGroupAccess(
+	ctx context.Context, req gen.RequestGroupAccessRequestObject,
+) (gen.RequestGroupAccessResponseObject, error) {
 	group, err := c.forAnyone(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
@@ -176,7 +179,9 @@ func (c *change) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatReque
 }
 
 // TransferGroupChat makes another member the admin. The caller stays a member.
-func (c *change) TransferGroupChat(ctx context.Context, req gen.TransferGroupChatRequestObject) (gen.TransferGroupChatResponseObject, error) {
+func (c *change) TransferGroupChat(
+	ctx context.Context, req gen.TransferGroupChatRequestObject,
+) (gen.TransferGroupChatResponseObject, error) {
 	group, err := c.forAdmin(ctx, store.KindGroup, req.Body.ChatID)
 	if err != nil {
 		return nil, err
@@ -209,7 +214,9 @@ func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObje
 }
 
 // SearchGroupMessages searches a group chat for its members.
-func (c *call) SearchGroupMessages(ctx context.Context, req gen.SearchGroupMessagesRequestObject) (gen.SearchGroupMessagesResponseObject, error) {
+func (c *call) SearchGroupMessages(
+	ctx context.Context, req gen.SearchGroupMessagesRequestObject,
+) (gen.SearchGroupMessagesResponseObject, error) {
 	page, err := c.searchMessages(ctx, store.KindGroup, req.Body.ChatID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
 	return gen.SearchGroupMessages200JSONResponse(page), err
 }

@@ -44,7 +44,8 @@ func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen
 	}
 	if err != nil {
 		c.server.log.WarnContext(ctx, "database unavailable", "error", err)
-		response.Status, response.Message = gen.HealthStatusDEGRADED, "The database is unavailable; paid calls return 503 until it is available again."
+		response.Status, response.Message = gen.HealthStatusDEGRADED,
+			"The database is unavailable; paid calls return 503 until it is available again."
 		return gen.GetHealth503JSONResponse{DegradedJSONResponse: gen.DegradedJSONResponse(response)}, nil
 	}
 	return gen.GetHealth200JSONResponse(response), nil

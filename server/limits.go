@@ -235,7 +235,8 @@ func (b *budget) set(s *share, size int, waits bool) {
 	}
 }
 
-// place returns the place of a holder in the order: the largest first, and of equal ones the one with the share that has waited for longest.
+// place returns the place of a holder in the order: the largest first, and of equal ones the one with the share that has waited for
+// longest.
 func (b *budget) place(h *holder) (place int, there bool) {
 	if h.waiting.Len() == 0 {
 		return 0, false

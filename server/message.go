@@ -35,7 +35,9 @@ func (c *change) sendNote(ctx context.Context, to uuid.UUID, why, what string, a
 }
 
 // listMessages returns a page of a conversation, newest first, and marks it as read if asked to.
-func (c *call) listMessages(ctx context.Context, kind, id string, n, page int64, before *gen.MessageID, markRead bool) (gen.MessagePage, error) {
+func (c *call) listMessages(
+	ctx context.Context, kind, id string, n, page int64, before *gen.MessageID, markRead bool,
+) (gen.MessagePage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessagePage{}, err
@@ -98,7 +100,9 @@ func toAbout(about store.About) gen.MessageAbout {
 }
 
 // searchMessages returns a page of the messages that match the query, newest first. It does not mark them as read.
-func (c *call) searchMessages(ctx context.Context, kind, id, query string, page int64, before *gen.MessageID) (gen.MessageSearchPage, error) {
+func (c *call) searchMessages(
+	ctx context.Context, kind, id, query string, page int64, before *gen.MessageID,
+) (gen.MessageSearchPage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessageSearchPage{}, err
@@ -129,7 +133,9 @@ var sources = map[string]struct {
 
 // ListUnreadMessages returns the unread messages of the caller, oldest first, and its notices, and marks both as read unless
 // mark_read is false.
-func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessagesRequestObject) (gen.ListUnreadMessagesResponseObject, error) {
+func (c *call) ListUnreadMessages(
+	ctx context.Context, req gen.ListUnreadMessagesRequestObject,
+) (gen.ListUnreadMessagesResponseObject, error) {
 	list := c.read.Unread
 	if req.Params.MarkRead {
 		list = c.do.ReadUnread
@@ -139,7 +145,8 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 		return nil, err
 	}
 	page := gen.ListUnreadMessages200JSONResponse{
-		Messages: make([]gen.UnreadMessage, len(unread.Messages)), Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total, Page: req.Params.Page, PageSize: req.Params.PageSize,
+		Messages: make([]gen.UnreadMessage, len(unread.Messages)), Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total,
+		Page: req.Params.Page, PageSize: req.Params.PageSize,
 	}
 	if unread.CutShort {
 		page.CutShort = &unread.CutShort
@@ -156,8 +163,9 @@ func (c *call) ListUnreadMessages(ctx context.Context, req gen.ListUnreadMessage
 	for i, notice := range unread.Notices {
 		source := sources[notice.Kind]
 		page.Notices[i] = gen.Notice{
-			Type: gen.NoticeType(notice.Type), SourceType: source.kind, SourceID: formatID(source.prefix, notice.ConversationID), SourceName: notice.SourceName,
-			ActorID: AgentID(notice.ActorID), ActorUsername: notice.ActorUsername, CreatedAt: timestamp(notice.CreatedAt),
+			Type: gen.NoticeType(notice.Type), SourceType: source.kind, SourceID: formatID(source.prefix, notice.ConversationID),
+			SourceName: notice.SourceName,
+			ActorID:    AgentID(notice.ActorID), ActorUsername: notice.ActorUsername, CreatedAt: timestamp(notice.CreatedAt),
 		}
 		if notice.ByOperator {
 			page.Notices[i].ByOperator = new(true)

@@ -153,7 +153,8 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
 	}
 	if record.operation != nil {
-		attributes = append(attributes, slog.String("operation", record.operation.ID), slog.String("price", x402.FormatUSD(record.operation.Price)))
+		attributes = append(attributes, slog.String("operation", record.operation.ID),
+			slog.String("price", x402.FormatUSD(record.operation.Price)))
 	}
 	for _, text := range []struct{ key, value string }{
 		{"agent_id", record.agentID}, {"payer", record.payer}, {"transaction", record.transaction}, {"code", string(record.code)},

@@ -133,7 +133,9 @@ func alone[Request, Response any](method func(*change, context.Context, Request)
 	return handler{alone: untyped(method), decode: decodeStored[Request]}
 }
 
-func untyped[Receiver, Request, Response any](method func(Receiver, context.Context, Request) (Response, error)) func(context.Context, Receiver, any) (any, error) {
+func untyped[Receiver, Request, Response any](
+	method func(Receiver, context.Context, Request) (Response, error),
+) func(context.Context, Receiver, any) (any, error) {
 	return func(ctx context.Context, c Receiver, request any) (any, error) {
 		typed, ok := request.(Request)
 		if !ok {

@@ -215,7 +215,7 @@ func (s *Server) checkDatabase(ctx context.Context, _ *operator.Page) (string, b
 }
 
 func (s *Server) checkBlockchain(ctx context.Context, _ *operator.Page) (string, bool) {
-	number, at, err := s.payments.NewestBlock(ctx)
+	number, at, err := s.payments.Chain.Newest(ctx)
 	switch age := s.store.Now().Sub(at); {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("its endpoint did not respond within %v", checkTime), false

@@ -204,15 +204,17 @@ func (s *Server) setPaymentResponse(c echo.Context, settled *x402.SettleResponse
 
 // paymentStatus maps the payment engine's codes to HTTP statuses.
 var paymentStatus = map[payment.Code]int{
-	payment.CodeRequired: http.StatusPaymentRequired, payment.CodeRefused: http.StatusPaymentRequired, payment.CodeInvalid: http.StatusBadRequest,
-	payment.CodeReused: http.StatusConflict, payment.CodeProof: http.StatusConflict, payment.CodeInProgress: http.StatusConflict,
+	payment.CodeRequired: http.StatusPaymentRequired, payment.CodeRefused: http.StatusPaymentRequired,
+	payment.CodeInvalid: http.StatusBadRequest,
+	payment.CodeReused:  http.StatusConflict, payment.CodeProof: http.StatusConflict, payment.CodeInProgress: http.StatusConflict,
 	payment.CodeUnknown: http.StatusServiceUnavailable, payment.CodeBusy: http.StatusServiceUnavailable,
 }
 
 // problemOfPayment turns an error of the payment engine into the response for the caller.
 func problemOfPayment(e *payment.Error) *problem {
 	p := &problem{
-		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, unknown: e.Undecided, redeeming: e.Earlier,
+		status: paymentStatus[e.Code], code: gen.ErrorCode(e.Code), message: e.Message, charged: e.Charged, unknown: e.Undecided,
+		redeeming:  e.Earlier,
 		retryAfter: e.RetryAfter, required: e.Required, encoded: e.Header, settled: e.Settled, cause: e.Cause,
 	}
 	if e.Refusal != nil {

@@ -8,7 +8,9 @@ import (
 )
 
 // SendPrivateMessage sends a message to another agent. The first message creates the private chat.
-func (c *call) SendPrivateMessage(ctx context.Context, req gen.SendPrivateMessageRequestObject) (gen.SendPrivateMessageResponseObject, error) {
+func (c *call) SendPrivateMessage(
+	ctx context.Context, req gen.SendPrivateMessageRequestObject,
+) (gen.SendPrivateMessageResponseObject, error) {
 	message := store.OutgoingMessage{Kind: store.KindPrivate, To: agentID(req.Body.RecipientAgentID), Content: req.Body.Content}
 	chat, id, err := c.send(ctx, message)
 	return gen.SendPrivateMessage200JSONResponse{Success: true, ChatID: formatID(chatPrefix, chat), MessageID: id, Message: messageSent}, err
@@ -31,13 +33,18 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 }
 
 // ListPrivateMessages returns a page of the chat's messages, newest first, and marks them read.
-func (c *call) ListPrivateMessages(ctx context.Context, req gen.ListPrivateMessagesRequestObject) (gen.ListPrivateMessagesResponseObject, error) {
-	page, err := c.listMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID, req.Body.MarkRead)
+func (c *call) ListPrivateMessages(
+	ctx context.Context, req gen.ListPrivateMessagesRequestObject,
+) (gen.ListPrivateMessagesResponseObject, error) {
+	page, err := c.listMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.N, req.Body.Page, req.Body.BeforeMessageID,
+		req.Body.MarkRead)
 	return gen.ListPrivateMessages200JSONResponse(page), err
 }
 
 // SearchPrivateMessages searches a private chat for its members.
-func (c *call) SearchPrivateMessages(ctx context.Context, req gen.SearchPrivateMessagesRequestObject) (gen.SearchPrivateMessagesResponseObject, error) {
+func (c *call) SearchPrivateMessages(
+	ctx context.Context, req gen.SearchPrivateMessagesRequestObject,
+) (gen.SearchPrivateMessagesResponseObject, error) {
 	page, err := c.searchMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
 	return gen.SearchPrivateMessages200JSONResponse(page), err
 }

@@ -35,8 +35,8 @@ func (c *change) RemoveReaction(ctx context.Context, req gen.RemoveReactionReque
 // assigned or not), a keycap (#️⃣), or elements joined by zero-width joiners. An element is an emoji character, alone or with variation
 // selector 16 (show it as an emoji) or a skin tone, or the black flag with tags (England, Scotland, Wales).
 //
-// A match is always one grapheme cluster, so no segmentation is needed. Some emoji are shown as text by default (❤, ©); they match with and
-// without the selector, and count as different emoji. Parts of emoji do not match alone.
+// A match is always one grapheme cluster, so no segmentation is needed. Some emoji are shown as text by default (❤, ©); they match
+// with and without the selector, and count as different emoji. Parts of emoji do not match alone.
 var oneEmoji = regexp.MustCompile(`^(?:[\x{1f1e6}-\x{1f1ff}]{2}|[0-9#*]\x{fe0f}?\x{20e3}|` +
 	emojiElement + `(?:\x{200d}` + emojiElement + `)*)$`)
 

@@ -112,7 +112,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, ResponseKeys: config.ResponseKeys, Tracer: config.Tracer}
+	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, ResponseKeys: config.ResponseKeys,
+		Tracer: config.Tracer}
 	s.payments = payment.New(terms, database, facilitator, chain, log)
 	schemes, err := s.schemes()
 	if err != nil {
@@ -228,7 +229,8 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	}
 	limited := net.Listener(listener{accepting, s.connections})
 	if s.config.TLS != nil {
-		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config) //nolint:contextcheck // a handshake has its own deadline
+		//nolint:contextcheck // a handshake has its own deadline
+		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config)
 	}
 	server := &http.Server{
 		Handler: s.Handler(),
@@ -286,10 +288,11 @@ func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 // allowCORS lets browsers send and read the payment headers. The official fetch client sends
 // Access-Control-Expose-Headers as a request header.
 var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
-	AllowMethods:  []string{http.MethodGet, http.MethodPost, http.MethodOptions},
-	AllowHeaders:  []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
-	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id", "Retry-After", "RateLimit-Policy", "RateLimit"},
-	MaxAge:        600,
+	AllowMethods: []string{http.MethodGet, http.MethodPost, http.MethodOptions},
+	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
+	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id",
+		"Retry-After", "RateLimit-Policy", "RateLimit"},
+	MaxAge: 600,
 })
 
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.

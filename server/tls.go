@@ -65,7 +65,8 @@ type secureListener struct {
 
 func newSecureListener(limited listener, config *tls.Config) *secureListener {
 	limited.connections.encrypted = true
-	l := &secureListener{listener: limited, config: config, secured: make(chan net.Conn), failed: make(chan error), closed: make(chan struct{})}
+	l := &secureListener{listener: limited, config: config, secured: make(chan net.Conn), failed: make(chan error),
+		closed: make(chan struct{})}
 	go l.run()
 	return l
 }
@@ -146,7 +147,8 @@ func (c *secureConnection) Read(to []byte) (int, error) {
 // that it must serve. Everybody can call it, so its connections have limits of their own and short times. trusted are the addresses of
 // proxies, which are not held to the limit of an address. The metrics do not count these connections.
 func NewRedirector(accepting net.Listener, handler http.Handler, trusted []netip.Prefix, log *slog.Logger) (net.Listener, *http.Server) {
-	all := newConnections(Limits{Connections: redirectConnections, ConnectionsPerAddress: redirectConnectionsPerAddress, TrustedProxies: trusted})
+	all := newConnections(Limits{Connections: redirectConnections, ConnectionsPerAddress: redirectConnectionsPerAddress,
+		TrustedProxies: trusted})
 	return listener{accepting, all}, &http.Server{
 		Handler:      handler,
 		ReadTimeout:  headerTimeout, // of headers and body: the body of a redirected request is not used

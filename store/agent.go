@@ -51,8 +51,10 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 		return agent, nil
 	}
 	// On pgx, because almost every call starts with this query.
-	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash, a.key_payment,
-		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`, named{"hash": hash[:]})
+	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash,
+		a.key_payment,
+		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`,
+		named{"hash": hash[:]})
 	if agent, err = firstOr(found, err, "load agent", ErrAgentNotFound); err != nil {
 		return nil, err
 	}
@@ -83,7 +85,7 @@ func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payme
 	if err == nil && rotated == 0 {
 		return ErrKeyReplaced
 	}
-	tx.forgetAgent(agent.ID)
+	tx.changed = true
 	return wrap("rotate key", err)
 }
 
@@ -94,7 +96,7 @@ func (s *Store) KeyUsed(ctx context.Context, agent *Agent) error {
 		UPDATE payments SET response = NULL WHERE id = @payment AND response IS NOT NULL AND EXISTS (SELECT FROM used)`,
 		named{"agent": agent.ID, "key": agent.KeyHash, "payment": agent.KeyPayment})
 	if err == nil {
-		s.agents.forget(agent.ID)
+		s.agents.clear()
 	}
 	return wrap("note the use of a key", err)
 }
@@ -110,8 +112,10 @@ type Profile struct {
 func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
 	found, err := query[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username, a.username)
-			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id, "username": username})
+		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username,
+			a.username)
+			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id,
+		"username": username})
 	return firstOr(found, err, "load profile", ErrAgentNotFound)
 }
 
@@ -132,7 +136,7 @@ func (tx *Tx) EditAgent(ctx context.Context, id uuid.UUID, description *string, 
 		is_discoverable = CASE WHEN CAST(@listed AS boolean) IS NULL THEN is_discoverable
 			ELSE @listed AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = @id) END WHERE id = @id`,
 		named{"id": id, "description": description, "listed": isDiscoverable})
-	tx.forgetAgent(id)
+	tx.changed = true
 	return wrap("edit agent", err)
 }
 

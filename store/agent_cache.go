@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 const (
@@ -16,16 +14,14 @@ const (
 	maxCachedAgents = 1 << 16
 )
 
-// agentCache caches agents by the hashes of their API keys. An entry lives for one second, counted from before the
-// query that loaded it, so it outlives a change by another server by at most one second. A change by this server
-// removes the entry before anybody gets the result of the change. The cached record is for authentication; a response
-// that shows an account loads it again.
+// agentCache caches agents by the hashes of their API keys, for authentication. An entry lives for one second, counted from before the
+// query that loaded it, so it outlives a change by another server by at most one second. A change by this server empties the cache before
+// anybody gets the result of the change: changes are rare.
 type agentCache struct {
 	mu      sync.Mutex
 	now     func() time.Time
-	changes int // counts forget, so that put rejects what was loaded before a change
+	changes int // counts clear, so that put rejects what was loaded before a change
 	byKey   map[[sha256.Size]byte]cachedAgent
-	keys    map[uuid.UUID][sha256.Size]byte // the only key of each agent in byKey
 }
 
 type cachedAgent struct {
@@ -40,13 +36,7 @@ type load struct {
 }
 
 func newAgentCache(now func() time.Time) *agentCache {
-	c := &agentCache{now: now}
-	c.clear()
-	return c
-}
-
-func (c *agentCache) clear() {
-	c.byKey, c.keys = map[[sha256.Size]byte]cachedAgent{}, map[uuid.UUID][sha256.Size]byte{}
+	return &agentCache{now: now, byKey: map[[sha256.Size]byte]cachedAgent{}}
 }
 
 // get returns the agent. If it returns nil, query the agent and pass the load to put.
@@ -69,17 +59,15 @@ func (c *agentCache) put(key [sha256.Size]byte, agent Agent, load load) {
 		return
 	}
 	if len(c.byKey) >= maxCachedAgents {
-		c.clear()
+		clear(c.byKey)
 	}
-	delete(c.byKey, c.keys[agent.ID]) // one entry per agent, so that forget leaves none
-	c.byKey[key], c.keys[agent.ID] = cachedAgent{agent, load.began.Add(cachedFor)}, key
+	c.byKey[key] = cachedAgent{agent, load.began.Add(cachedFor)}
 }
 
-// forget removes the agent. Call it after the change is committed.
-func (c *agentCache) forget(id uuid.UUID) {
+// clear empties the cache. Call it after a change of an agent is committed.
+func (c *agentCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changes++
-	delete(c.byKey, c.keys[id])
-	delete(c.keys, id)
+	clear(c.byKey)
 }

@@ -148,7 +148,9 @@ const (
 // beginContended begins a transaction that has locked the conversation, and returns the function that sends messages in it. It
 // holds no lock while it waits. Acquire limits the wait for a connection; Statement limits the transaction. At most a quarter of the
 // connections are used for that, so that other calls do not wait for the lock too.
-func (q *sendQueues) beginContended(conversation uuid.UUID, own *conversationQueue) (func(context.Context, []batchItem[paidMessage]), error) {
+func (q *sendQueues) beginContended(
+	conversation uuid.UUID, own *conversationQueue,
+) (func(context.Context, []batchItem[paidMessage]), error) {
 	if err := q.acquire(context.Background(), q.waiters); err != nil {
 		return nil, notSent(err)
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -125,38 +124,6 @@ func TestContendedConversationLeaves(t *testing.T) {
 		}
 		if left != test.want {
 			t.Errorf("%s: leaves after batch %d, want %d", name, left, test.want)
-		}
-	}
-}
-
-// TestCopies: the parts of a statement that are copies are equal to those of the other statement.
-func TestCopies(t *testing.T) {
-	t.Parallel()
-	part := func(statement, from, to string) string {
-		_, part, begins := strings.Cut(statement, from)
-		part, _, ends := strings.Cut(part, to)
-		if !begins || !ends {
-			t.Errorf("a statement lacks %q or %q", from, to)
-		}
-		return part
-	}
-	for name, test := range map[string]struct{ original, copied, from, to string }{
-		"the messages that may be sent":      {sendMessages, sendCharged, "locked AS (", "membership WHERE p.kind = 'group'"},
-		"the messages that are written":      {sendMessages, sendCharged, "bumped AS (", "last_message_at FROM numbered"},
-		"the vouchers that fit":              {chargeVouchers, sendCharged, "due AS MATERIALIZED (", ") p"},
-		"the voucher that fits":              {chargeVouchers, strings.ReplaceAll(lockPaymentChannel, "@", "i."), "charged +", "FOR NO KEY UPDATE"},
-		"the payments that are recorded":     {chargeVouchers, sendCharged, "recorded AS (", "FROM due d"},
-		"the payment channels that advance":  {chargeVouchers, sendCharged, "AS (\n\t\tUPDATE payment_channels", "RETURNING d.n, p.balance, p.claimed, p.refund_nonce"},
-		"the changes of a delivered payment": {deliverPayments, sendMessages, "UPDATE payments p SET", "FROM unnest"},
-	} {
-		want, got := part(test.original, test.from, test.to), part(test.copied, test.from, test.to)
-		if diff := cmp.Diff(strings.Fields(want), strings.Fields(got)); diff != "" {
-			t.Errorf("%s (-original +copy):\n%s", name, diff)
-		}
-	}
-	for _, statement := range []string{sendMessages, deliverPayments} {
-		if !strings.Contains(statement, deliverable) {
-			t.Errorf("a statement delivers payments without the condition %s: %s", deliverable, statement)
 		}
 	}
 }

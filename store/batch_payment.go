@@ -5,32 +5,49 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 )
 
-// beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a
-// fixed order, so that two statements that insert the same payments cannot deadlock. The start time and the lease use
-// the clock of the database.
-const beginPayments = `
-	INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-		fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, deposit_amount,
-		state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-		fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, coalesce(deposit, 0),
-		'settling', 1, @owner, now() + lease, now(), now()
-	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@x402_version AS smallint[])), (SELECT CAST(@scheme AS text[])),
-		(SELECT CAST(@network AS text[])), (SELECT CAST(@asset AS text[])), (SELECT CAST(@payer AS text[])), (SELECT CAST(@nonce AS text[])),
-		(SELECT CAST(@pay_to AS text[])), (SELECT CAST(@amount AS bigint[])), (SELECT CAST(@valid_before AS timestamptz[])),
-		(SELECT CAST(@operation AS text[])), (SELECT CAST(@agent_id AS uuid[])), (SELECT CAST(@key_hash AS bytea[])),
-		(SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])), (SELECT CAST(@payment_identifier AS text[])),
-		(SELECT CAST(@request AS bytea[])), (SELECT CAST(@payload AS bytea[])), (SELECT CAST(@payment_channel_id AS text[])),
-		(SELECT CAST(@cumulative_amount AS bigint[])), (SELECT CAST(@secret AS boolean[])), (SELECT CAST(@deposit AS bigint[])),
-		(SELECT CAST(@lease AS interval[])))
-		AS p (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-			fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, secret, deposit, lease)
+// beginFields are the columns of a payment that begins. The last one is how long it is leased.
+var beginFields = fields[*Payment]{
+	each("id", "uuid", func(p *Payment) [16]byte { return p.ID }),
+	each("x402_version", "smallint", func(p *Payment) int16 { return p.X402Version }),
+	each("scheme", "text", func(p *Payment) string { return p.Scheme }),
+	each("network", "text", func(p *Payment) string { return p.Network }),
+	each("asset", "text", func(p *Payment) string { return p.Asset }),
+	each("payer", "text", func(p *Payment) string { return p.Payer }),
+	each("nonce", "text", func(p *Payment) string { return p.Nonce }),
+	each("pay_to", "text", func(p *Payment) string { return p.PayTo }),
+	each("amount", "bigint", func(p *Payment) int64 { return p.Amount }),
+	each("valid_before", "timestamptz", func(p *Payment) time.Time { return p.ValidBefore }),
+	each("operation", "text", func(p *Payment) string { return p.Operation }),
+	each("agent_id", "uuid", func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
+	each("key_hash", "bytea", func(p *Payment) []byte { return p.KeyHash }),
+	each("fingerprint", "bytea", func(p *Payment) []byte { return p.Fingerprint }),
+	each("signature_hash", "bytea", func(p *Payment) []byte { return p.SignatureHash }),
+	optional("payment_identifier", "text", func(p *Payment) *string { return p.PaymentIdentifier }),
+	each("request", "bytea", func(p *Payment) []byte { return p.Request }),
+	each("payload", "bytea", func(p *Payment) []byte { return p.Payload }),
+	optional("payment_channel_id", "text", func(p *Payment) *string { return p.PaymentChannelID }),
+	optional("cumulative_amount", "bigint", func(p *Payment) *int64 { return p.CumulativeAmount }),
+	each("secret", "boolean", func(p *Payment) bool { return p.Secret }),
+	optional("deposit_amount", "bigint", (*Payment).deposit),
+	each("lease", "interval", func(p *Payment) time.Duration { return p.Lease }),
+}
+
+// beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a fixed order, so that
+// two statements that insert the same payments cannot deadlock. The start time and the lease use the clock of the database.
+var beginPayments = func() string {
+	columns := beginFields[:len(beginFields)-1].names()
+	return `
+	INSERT INTO payments (` + columns + `, state, attempts, owner, lease_until, created_at, updated_at)
+	SELECT ` + strings.Replace(columns, "deposit_amount", "coalesce(deposit_amount, 0)", 1) + `, 'settling', 1, @owner, now() + lease, now(), now()
+	FROM ` + beginFields.table("p") + `
 	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
+}()
 
 // deposit is what the payment adds to its payment channel; nil if it adds nothing.
 func (p *Payment) deposit() *int64 {
@@ -48,32 +65,7 @@ type begunPayment struct {
 
 // insertBegun runs beginPayments.
 func insertBegun(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
-	return query[begunPayment](ctx, on, beginPayments, pairs{
-		{"id", column(batch, func(p *Payment) [16]byte { return p.ID })},
-		{"x402_version", column(batch, func(p *Payment) int16 { return p.X402Version })},
-		{"scheme", column(batch, func(p *Payment) string { return p.Scheme })},
-		{"network", column(batch, func(p *Payment) string { return p.Network })},
-		{"asset", column(batch, func(p *Payment) string { return p.Asset })},
-		{"payer", column(batch, func(p *Payment) string { return p.Payer })},
-		{"nonce", column(batch, func(p *Payment) string { return p.Nonce })},
-		{"pay_to", column(batch, func(p *Payment) string { return p.PayTo })},
-		{"amount", column(batch, func(p *Payment) int64 { return p.Amount })},
-		{"valid_before", column(batch, func(p *Payment) time.Time { return p.ValidBefore })},
-		{"operation", column(batch, func(p *Payment) string { return p.Operation })},
-		{"agent_id", column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) })},
-		{"key_hash", column(batch, func(p *Payment) []byte { return p.KeyHash })},
-		{"fingerprint", column(batch, func(p *Payment) []byte { return p.Fingerprint })},
-		{"signature_hash", column(batch, func(p *Payment) []byte { return p.SignatureHash })},
-		{"payment_identifier", optional(batch, func(p *Payment) *string { return p.PaymentIdentifier })},
-		{"request", column(batch, func(p *Payment) []byte { return p.Request })},
-		{"payload", column(batch, func(p *Payment) []byte { return p.Payload })},
-		{"payment_channel_id", optional(batch, func(p *Payment) *string { return p.PaymentChannelID })},
-		{"cumulative_amount", optional(batch, func(p *Payment) *int64 { return p.CumulativeAmount })},
-		{"deposit", optional(batch, (*Payment).deposit)},
-		{"secret", column(batch, func(p *Payment) bool { return p.Secret })},
-		{"owner", on.reader().owner},
-		{"lease", column(batch, func(p *Payment) time.Duration { return p.Lease })},
-	})
+	return query[begunPayment](ctx, on, beginPayments, append(beginFields.of(batch), pair{"owner", on.reader().owner}))
 }
 
 // beginBatch inserts payments that begin.
@@ -125,41 +117,25 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	})
 }
 
-// deliverPayments closes payments that are deliverable. sendMessages has a copy.
-const deliverPayments = `
+var deliveryFields = fieldsOfDelivery(func(c Closing) *Delivery { return c.Delivery })
+
+func fieldsOfDelivery[T any](of func(T) *Delivery) fields[T] {
+	return fields[T]{
+		each("payment", "uuid", func(t T) *[16]byte { return (*[16]byte)(of(t).payment()) }),
+		each("fingerprint", "bytea", func(t T) []byte { return of(t).Fingerprint }),
+		each("transaction", "text", func(t T) string { return of(t).Transaction }),
+		each("response", "bytea", func(t T) []byte { return of(t).Response }),
+	}
+}
+
+// closeDelivered begins the statements that close delivered payments.
+var closeDelivered = `
 	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, state = 'delivered',
 		failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
-	FROM unnest((SELECT CAST(@id AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@transaction AS text[])),
-		(SELECT CAST(@response AS bytea[]))) AS d (id, fingerprint, transaction, response)
-	WHERE p.id = d.id AND p.state IN ('settling', 'undeliverable') AND failure_reason <> 'refunded' RETURNING p.id`
+	FROM ` + deliveryFields.table("d")
 
-func deliveryValues(batch []batchItem[Delivery]) pairs {
-	return pairs{
-		{"id", column(batch, func(d Delivery) [16]byte { return d.Payment })},
-		{"fingerprint", column(batch, func(d Delivery) []byte { return d.Fingerprint })},
-		{"transaction", column(batch, func(d Delivery) string { return d.Transaction })},
-		{"response", column(batch, func(d Delivery) []byte { return d.Response })},
-	}
-}
-
-// deliverBatch closes payments whose delivery only records a response.
-func (r *Reader) deliverBatch(ctx context.Context, batch []batchItem[Delivery]) {
-	closed, err := query[uuid.UUID](ctx, r, deliverPayments, deliveryValues(batch))
-	finish(batch, func(_ int, delivery Delivery) error { return delivery.result(closed, err) })
-}
-
-// result is the result of a delivery in a batch for its caller.
-func (d Delivery) result(closed []uuid.UUID, err error) error {
-	switch {
-	case rolledBack(err):
-		return errNotBatched
-	case err != nil:
-		return fmt.Errorf("deliver payment: %w", err)
-	case !slices.Contains(closed, d.Payment):
-		return ErrStalePayment
-	}
-	return nil
-}
+// deliverPayments closes payments that are deliverable.
+var deliverPayments = closeDelivered + ` WHERE p.id = d.payment AND ` + deliverable + ` RETURNING p.id`
 
 // asRetried are the changes of an open payment that this server takes for another attempt.
 const asRetried = `state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()`

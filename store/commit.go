@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -136,19 +137,16 @@ func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, s
 
 // Commit runs work and closes its payment in one transaction, and returns the response. It shares a group commit with other calls, or
 // has a transaction of its own. It returns a Refusal if the work is rejected, ErrStalePayment if the payment was closed before or a
-// voucher's payment identifier is in the ledger, and ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See NotCommitted for other errors.
+// voucher's payment identifier is in the ledger, and ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See
+// NotCommitted for other errors.
 func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
 	if work.Alone == nil && closing.Deposit == nil {
-		effect := &sharedActions{Store: s}
-		if response, err = s.commitShared(ctx, work, closing, effect); !errors.Is(err, errNotBatched) {
+		if response, err = s.commitShared(ctx, &work, closing); !errors.Is(err, errNotBatched) {
 			return response, err
-		}
-		if response != nil && !effect.sends() && effect.mark == nil {
-			work = Done(response) // a read is not executed again
 		}
 	}
 	err = s.Transaction(ctx, func(tx *Tx) error {
-		if err := closing.open(ctx, tx); err != nil {
+		if err := closing.lock(ctx, tx); err != nil {
 			return err
 		}
 		if response, err = work.in(ctx, tx); err != nil {
@@ -157,14 +155,20 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 		if err := closing.seal(response); err != nil {
 			return err
 		}
-		return closing.record(ctx, tx)
+		statement, values := closing.statement()
+		closed, err := query[closedPayment](ctx, tx, statement, values)
+		if err != nil {
+			return fmt.Errorf("close payment: %w", err)
+		}
+		return closing.done(closed, ErrStalePayment)
 	})
 	return response, err
 }
 
-// commitShared is Commit in the group commit. It returns errNotBatched, perhaps with the response, if nothing changed and the call needs a
-// transaction of its own, which may return the reason.
-func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, effect *sharedActions) (response []byte, err error) {
+// commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
+// which may return the reason. Work is then what is left to do: a read is not executed again.
+func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (response []byte, err error) {
+	effect := &sharedActions{Store: s}
 	if response, err = work.Shared(ctx, &s.Reader, effect); err != nil {
 		return nil, err
 	}
@@ -182,46 +186,42 @@ func (s *Store) commitShared(ctx context.Context, work Work, closing Closing, ef
 	}
 	switch {
 	case effect.sends():
-		err = s.group.sends.send(ctx, paidMessage{
-			OutgoingMessage: effect.message, conversation: effect.sent.ConversationID, Delivery: closing.Delivery, Charge: closing.Charge,
-		})
-	case effect.mark != nil && closing.Charge != nil:
-		values := chargeValues(batchOf(closing.Charge))
-		charged, failed := closeRead[chargedVoucher](ctx, s, effect.mark, closing.Charge.Payment.ID, chargeVouchers, values)
-		err = closing.Charge.result(charged, 0, failed)
+		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
 	case effect.mark != nil:
-		values := deliveryValues(batchOf(*closing.Delivery))
-		closed, failed := closeRead[uuid.UUID](ctx, s, effect.mark, closing.Delivery.Payment, deliverPayments, values)
-		err = closing.Delivery.result(closed, failed)
-	case closing.Charge != nil:
-		err = s.group.charges.do(ctx, closing.Charge)
+		err = s.closeRead(ctx, effect.mark, closing)
 	default:
-		err = s.group.deliveries.do(ctx, *closing.Delivery)
+		*work = Done(response)
+		batches := s.group.deliveries
+		if closing.Charge != nil {
+			batches = s.group.charges
+		}
+		err = batches.do(ctx, closing)
 	}
 	return response, err
 }
 
-// closeRead closes the payment of a page of messages with a statement of the group commit and marks the messages as read, in one
-// transaction and one round trip. It waits for the membership before it locks a payment channel, and does not wait for that one.
-func closeRead[R any](ctx context.Context, s *Store, mark *readMark, payment uuid.UUID, statement string, values pairs) (closed []R, err error) {
+// closeRead closes the payment of a page of messages and marks the messages as read, in one transaction and one round trip. It waits for
+// the membership before it locks a payment channel, and does not wait for that one.
+func (s *Store) closeRead(ctx context.Context, mark *readMark, closing Closing) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
 	batch := &pgx.Batch{}
 	mark.lock(batch)
+	var closed []closedPayment
+	statement, values := closing.statement()
 	queue(batch, &closed, statement, values)
 	marking := mark.values()
-	marking["payment"] = payment
+	marking["payment"] = closing.payment()
 	batch.Queue(markClosed, marking)
-	err = s.runBatch(ctx, batch)
-	return closed, err
+	return closing.result(closed, s.runBatch(ctx, batch))
 }
 
 // markClosed marks a conversation as read if this transaction has closed the payment.
 const markClosed = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.updated_at = now())`
 
-// open locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. The voucher of a
+// lock locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. The voucher of a
 // deposit is charged at once.
-func (c *Closing) open(ctx context.Context, tx *Tx) (err error) {
+func (c Closing) lock(ctx context.Context, tx *Tx) (err error) {
 	switch {
 	case c.Charge != nil:
 		err = tx.lockFitting(ctx, c.Charge)
@@ -231,36 +231,78 @@ func (c *Closing) open(ctx context.Context, tx *Tx) (err error) {
 	return err
 }
 
-// record runs the statement of the group commit for this payment alone.
-func (c *Closing) record(ctx context.Context, tx *Tx) error {
-	if c.Charge == nil {
-		closed, err := query[uuid.UUID](ctx, tx, deliverPayments, deliveryValues(batchOf(*c.Delivery)))
-		if err != nil {
-			return fmt.Errorf("deliver payment: %w", err)
-		}
-		return c.Delivery.result(closed, nil)
-	}
-	charged, err := query[chargedVoucher](ctx, tx, chargeVouchers, chargeValues(batchOf(c.Charge)))
+// seal adds the response to the row of the payment.
+func (c Closing) seal(response []byte) error {
+	sealed, err := c.Seal(response)
 	switch {
 	case err != nil:
-		return fmt.Errorf("charge voucher: %w", err)
-	case len(charged) == 0: // the payment identifier is in the ledger
-		return ErrStalePayment
+		return err
+	case c.Charge != nil:
+		c.Charge.Payment.Response = sealed
+	default:
+		c.Delivery.Response = sealed
 	}
-	c.Charge.done(charged[0].chargedChannel)
 	return nil
 }
 
-// seal adds the response to the row of the payment.
-func (c *Closing) seal(response []byte) error {
-	sealed, err := c.Seal(response)
-	if err != nil {
-		return err
-	}
+func (c Closing) payment() uuid.UUID {
 	if c.Charge != nil {
-		c.Charge.Payment.Response = sealed
-	} else {
-		c.Delivery.Response = sealed
+		return c.Charge.Payment.ID
 	}
+	return c.Delivery.Payment
+}
+
+// key is what one statement can change only once: the payment, or the payment channel that is charged.
+func (c Closing) key() any {
+	if c.Charge != nil {
+		return c.Charge.Voucher.Channel
+	}
+	return c.Delivery.Payment
+}
+
+// closedPayment is a row of deliverPayments or chargeVouchers: a payment that it has closed.
+type closedPayment struct {
+	ID uuid.UUID
+	chargedChannel
+}
+
+// statement is the statement of the group commit for this payment alone.
+func (c Closing) statement() (text string, values pairs) { return closeStatement(batchOf(c)) }
+
+// closeStatement returns the statement for a batch. Either all of it charge a voucher, or none does.
+func closeStatement(batch []batchItem[Closing]) (text string, values pairs) {
+	if batch[0].value.Charge != nil {
+		return chargeVouchers, chargeFields.of(batch)
+	}
+	return deliverPayments, deliveryFields.of(batch)
+}
+
+// closeBatch closes payments of calls that only record a response.
+func (r *Reader) closeBatch(ctx context.Context, batch []batchItem[Closing]) {
+	statement, values := closeStatement(batch)
+	closed, err := query[closedPayment](ctx, r, statement, values)
+	finish(batch, func(_ int, c Closing) error { return c.result(closed, err) })
+}
+
+// result is the result of the group commit for the caller.
+func (c Closing) result(closed []closedPayment, err error) error {
+	switch {
+	case rolledBack(err):
+		return errNotBatched
+	case err != nil:
+		return fmt.Errorf("close payment: %w", err)
+	case c.Charge != nil: // a transaction of its own returns the reason
+		return c.done(closed, errNotBatched)
+	}
+	return c.done(closed, ErrStalePayment)
+}
+
+// done completes a charge, or returns missing if the payment was not closed.
+func (c Closing) done(closed []closedPayment, missing error) error {
+	i := slices.IndexFunc(closed, func(one closedPayment) bool { return one.ID == c.payment() })
+	if i < 0 {
+		return missing
+	}
+	c.Charge.done(closed[i].chargedChannel)
 	return nil
 }

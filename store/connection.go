@@ -33,7 +33,8 @@ type Limits struct {
 const CallTime = 4200 * time.Millisecond
 
 // Serving are the limits of a server. Commands of the operator may take longer.
-var Serving = Limits{Queue: 700 * time.Millisecond, Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond, Transaction: 3500 * time.Millisecond}
+var Serving = Limits{Queue: 700 * time.Millisecond, Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond,
+	Transaction: 3500 * time.Millisecond}
 
 const (
 	// defaultConnections is how many connections a server opens at most, if it has no more processors and pool_max_conns is not set.
@@ -125,8 +126,9 @@ var errNoCancel = errors.New("statements are not cancelled")
 func (g *guard) sessionLimits(given map[string]string) string {
 	text := ""
 	for name, limit := range map[string]int64{
-		"statement_timeout": (g.limits.Statement + 500*time.Millisecond).Milliseconds(), "idle_in_transaction_session_timeout": g.limits.Transaction.Milliseconds(),
-		"tcp_keepalives_idle": 8, "tcp_keepalives_interval": 4, "tcp_keepalives_count": 3,
+		"statement_timeout":                   (g.limits.Statement + 500*time.Millisecond).Milliseconds(),
+		"idle_in_transaction_session_timeout": g.limits.Transaction.Milliseconds(),
+		"tcp_keepalives_idle":                 8, "tcp_keepalives_interval": 4, "tcp_keepalives_count": 3,
 	} {
 		if _, set := given[name]; !set {
 			text += fmt.Sprintf("SET %s = %d;", name, limit)

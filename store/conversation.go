@@ -63,8 +63,10 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 }
 
 // viewColumns are the columns of ConversationView, of a conversation c and the membership m of the agent. UUIDs reads the text of an array.
-const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number, c.last_message_at, c.member_count,
-	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number, coalesce(m.unread_own, 0) AS unread_own`
+const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number,
+	c.last_message_at, c.member_count,
+	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number,
+		coalesce(m.unread_own, 0) AS unread_own`
 
 // StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
 func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {
@@ -80,7 +82,9 @@ func (tx *Tx) LockConversation(ctx context.Context, id uuid.UUID) error {
 }
 
 // CreateConversation creates a group chat or channel without members.
-func (tx *Tx) CreateConversation(ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool) error {
+func (tx *Tx) CreateConversation(
+	ctx context.Context, kind string, id, admin uuid.UUID, name string, description *string, isDiscoverable bool,
+) error {
 	err := gorm.G[Conversation](tx.db).Create(ctx, &Conversation{
 		ID: id, Kind: kind, Name: &name, Description: description, AdminID: &admin, IsDiscoverable: isDiscoverable,
 	})
@@ -174,7 +178,8 @@ type Member struct {
 func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
 	members, err := query[Member](ctx, r, `
 		SELECT a.id, a.username, coalesce(a.id = c.admin_id, false) AS is_admin, m.joined_at,
-			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN '' ELSE a.description END AS description
+			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN '' ELSE a.description END
+				AS description
 		FROM memberships m JOIN agents a ON a.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, named{"id": id, "viewer": viewer})
 	return members, wrap("list members", err)

@@ -13,8 +13,9 @@ import (
 
 // Errors of EraseAgent: payments that need the account.
 var (
-	ErrOpenPayments    = errors.New("payments of the account are open; the servers close them, or see parley payments resolve")
-	ErrOwedPayments    = errors.New("payments of the account are undeliverable: their money was taken for nothing; refund them first, see parley payments refund")
+	ErrOpenPayments = errors.New("payments of the account are open; the servers close them, or see parley payments resolve")
+	ErrOwedPayments = errors.New("payments of the account are undeliverable: their money was taken for nothing; refund them first, " +
+		"see parley payments refund")
 	ErrNotSuspendedYet = errors.New("an account is suspended before it is erased, so that no call is under way")
 )
 
@@ -61,7 +62,8 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 		Messages      int64
 	}](ctx, tx, `
 		WITH gone AS (
-			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent RETURNING conversation_id
+			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent
+				RETURNING conversation_id
 		)
 		SELECT array_agg(DISTINCT conversation_id) AS conversations, count(*) AS messages FROM gone`,
 		named{"agent": account.ID, "now": tx.Now(), "removed": removedContent})
@@ -72,7 +74,8 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 	err = tx.eraseRows(ctx, named{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
-		{nil, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL AND secret
+		{nil, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL
+			AND secret
 			AND state NOT IN ('settling', 'unknown') AND created_at BETWEEN CAST(@created AS timestamptz) - interval '1 hour'
 			AND CAST(@created AS timestamptz) + interval '1 hour'
 			AND payer IN (SELECT payer FROM payments WHERE agent_id = @agent)`},
@@ -117,7 +120,8 @@ func (s *Store) FinishErasure(ctx context.Context, agent uuid.UUID) error {
 	}
 	return s.eraseRows(ctx, named{"agent": agent, "name": erasedName}, []erasureStep{
 		{nil, deleteBlocks},
-		{nil, `UPDATE notices SET source_name = @name WHERE source_name <> @name AND conversation_id IN (SELECT id FROM conversations WHERE admin_id = @agent)`},
+		{nil, `UPDATE notices SET source_name = @name WHERE source_name <> @name AND conversation_id IN (SELECT id FROM conversations
+			WHERE admin_id = @agent)`},
 		{nil, `UPDATE messages m SET content = replace(m.content, '"' || (m.about->>'name') || '"', '"' || @name || '"'),
 			about = jsonb_set(m.about, '{name}', to_jsonb(CAST(@name AS text)))
 			FROM conversations c WHERE c.admin_id = @agent AND m.about->>'source' = CAST(c.id AS text) AND m.about->>'name' <> @name`},
@@ -151,13 +155,15 @@ func (tx *Tx) leaveForGood(ctx context.Context, agent uuid.UUID, wrote []uuid.UU
 			SELECT count(*) FROM messages m WHERE m.id = p.id AND m.conversation_id = c.id AND m.sender_id = @agent) = 0 ORDER BY p.n)
 			WHERE c.id = ANY (@conversations) AND c.pinned <> '{}' AND EXISTS (
 			SELECT FROM messages m WHERE m.conversation_id = c.id AND m.id = ANY (c.pinned) AND m.sender_id = @agent)`},
-		{nil, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent AND r.conversation_id = c.id`},
+		{nil, `DELETE FROM conversation_removals r USING conversations c WHERE c.id = ANY (@conversations) AND c.admin_id = @agent
+			AND r.conversation_id = c.id`},
 		{&erased.Deleted, `UPDATE conversations SET name = @name, description = '', deleted_at = coalesce(deleted_at, @now)
 			WHERE id = ANY (@conversations) AND admin_id = @agent`},
 		// The agent stays a member of its private chats, which the other agents read, and of the group chats that were deleted.
 		{&erased.Memberships, `
 			WITH gone AS (
-				DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id AND m.conversation_id = ANY (@conversations)
+				DELETE FROM memberships m USING conversations c WHERE m.agent_id = @agent AND m.conversation_id = c.id
+					AND m.conversation_id = ANY (@conversations)
 					AND c.kind <> 'private' AND (c.kind = 'channel' OR c.admin_id <> @agent) RETURNING m.conversation_id, m.status
 			), counted AS (
 				UPDATE conversations SET member_count = member_count - 1 WHERE id IN (SELECT conversation_id FROM gone WHERE status = 'member')
@@ -201,7 +207,8 @@ func (r *Reader) checkErasable(ctx context.Context, agent uuid.UUID) error {
 func (r *Reader) heirs(ctx context.Context, admin uuid.UUID, conversations []uuid.UUID) ([]Membership, error) {
 	heirs, err := query[Membership](ctx, r, `
 		SELECT DISTINCT ON (m.conversation_id) m.conversation_id, m.agent_id FROM conversations c JOIN memberships m ON m.conversation_id = c.id
-		WHERE c.id = ANY (@conversations) AND c.admin_id = @admin AND c.kind = 'group' AND c.deleted_at IS NULL AND m.status = 'member' AND m.agent_id <> @admin
+		WHERE c.id = ANY (@conversations) AND c.admin_id = @admin AND c.kind = 'group' AND c.deleted_at IS NULL AND m.status = 'member'
+			AND m.agent_id <> @admin
 			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = m.agent_id)
 		ORDER BY m.conversation_id, m.joined_at, m.agent_id`, named{"admin": admin, "conversations": conversations})
 	return heirs, wrap("look for new admins", err)
@@ -224,7 +231,8 @@ func (s *Store) CountErasure(ctx context.Context, agent uuid.UUID) (counted Eras
 		handedOver = append(handedOver, one.ConversationID)
 	}
 	counts, err := query[Erasure](ctx, s, `
-		SELECT (SELECT count(*) FROM messages WHERE sender_id = @agent) AS messages, (SELECT count(*) FROM reactions WHERE agent_id = @agent) AS reactions,
+		SELECT (SELECT count(*) FROM messages WHERE sender_id = @agent) AS messages, (SELECT count(*) FROM reactions
+			WHERE agent_id = @agent) AS reactions,
 			(SELECT count(*) FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent) AS blocks,
 			(SELECT count(*) FROM payments WHERE agent_id = @agent) AS payments,
 			(SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE m.agent_id = @agent

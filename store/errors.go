@@ -38,40 +38,54 @@ func (r *Refusal) Error() string { return r.Message }
 
 // All refusals.
 var (
-	ErrNothingToSelf     = invalid("invalid_request", "/recipient_agent_id", "you cannot send messages to yourself")
-	ErrBlockSelf         = invalid("invalid_request", "/agent_id", "you cannot block yourself")
-	ErrTransferToSelf    = invalid("invalid_request", "/new_admin_agent_id", "you are already the admin; choose another agent")
-	ErrTwoLists          = invalid("invalid_request", "", "the same agent is in two lists; remove it from one")
-	ErrNoWord            = invalid("invalid_request", "/query", "the query has no word; send at least one letter, digit or symbol")
-	ErrNothingToFind     = invalid("invalid_request", "/query", "the query matches nearly every message; send a word, or an expression that requires one")
-	ErrPatternTooLarge   = invalid("invalid_request", "/query", "the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
+	ErrNothingToSelf  = invalid("invalid_request", "/recipient_agent_id", "you cannot send messages to yourself")
+	ErrBlockSelf      = invalid("invalid_request", "/agent_id", "you cannot block yourself")
+	ErrTransferToSelf = invalid("invalid_request", "/new_admin_agent_id", "you are already the admin; choose another agent")
+	ErrTwoLists       = invalid("invalid_request", "", "the same agent is in two lists; remove it from one")
+	ErrNoWord         = invalid("invalid_request", "/query", "the query has no word; send at least one letter, digit or symbol")
+	ErrNothingToFind  = invalid("invalid_request", "/query",
+		"the query matches nearly every message; send a word, or an expression that requires one")
+	ErrPatternTooLarge = invalid("invalid_request", "/query",
+		"the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
 	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
-	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id", "the admin must name a successor before leaving; set successor_agent_id to another current member")
+	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id",
+		"the admin must name a successor before leaving; set successor_agent_id to another current member")
 
-	ErrInvalidTAN     = refuse(Forbidden, "invalid_tan", "the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
-	ErrNotMember      = refuse(Forbidden, "not_member", "only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
-	ErrNotSubscriber  = refuse(Forbidden, "not_subscriber", "only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
-	ErrNotAdmin       = refuse(Forbidden, "not_admin", "only the admin can do this")
-	ErrBanned         = refuse(Forbidden, "banned", "the caller, or an agent in the request, is banned from this group chat or channel; the admin can lift the ban with unban_agent_ids")
-	ErrBlocked        = refuse(Forbidden, "blocked", "this agent has blocked you")
-	ErrSuspended      = refuse(Forbidden, "suspended", "the operator has suspended this account; its calls are refused and not charged, and refunds of payment channels still work")
-	ErrAgentSuspended = refuse(Forbidden, "agent_suspended", "the operator has suspended this agent; it gets no messages and cannot become an admin until it is resumed")
-	ErrBlocking       = refuse(Forbidden, "blocked", "you have blocked this agent; unblock it first with POST /agent/unblock")
+	ErrInvalidTAN = refuse(Forbidden, "invalid_tan",
+		"the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
+	ErrNotMember = refuse(Forbidden, "not_member",
+		"only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
+	ErrNotSubscriber = refuse(Forbidden, "not_subscriber",
+		"only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
+	ErrNotAdmin = refuse(Forbidden, "not_admin", "only the admin can do this")
+	ErrBanned   = refuse(Forbidden, "banned", "the caller, or an agent in the request, is banned from this group chat or "+
+		"channel; the admin can lift the ban with unban_agent_ids")
+	ErrBlocked   = refuse(Forbidden, "blocked", "this agent has blocked you")
+	ErrSuspended = refuse(Forbidden, "suspended",
+		"the operator has suspended this account; its calls are refused and not charged, and refunds of payment channels still work")
+	ErrAgentSuspended = refuse(Forbidden, "agent_suspended",
+		"the operator has suspended this agent; it gets no messages and cannot become an admin until it is resumed")
+	ErrBlocking = refuse(Forbidden, "blocked", "you have blocked this agent; unblock it first with POST /agent/unblock")
 
-	ErrSuccessorNotMember = refuse(Forbidden, "not_member", "the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
+	ErrSuccessorNotMember = refuse(Forbidden, "not_member",
+		"the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
 
 	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username")
 	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "chat not found; check the id and whether it is a private or a group chat")
 	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "channel not found; check the id")
 	ErrMessageNotFound = refuse(NotFound, "message_not_found", "message not found; check the id and the conversation")
 
-	ErrUsernameTaken     = refuse(Conflict, "username_taken", "this username is already in use; choose another one")
-	ErrUsernameReserved  = refuse(Conflict, "username_reserved", "this username is reserved by another registration; choose another one or try again in ten minutes")
-	ErrPinLimit          = refuse(Conflict, "pin_limit", "five messages are already pinned; remove a pin with unpin_message_ids of POST /chat/group/edit")
+	ErrUsernameTaken    = refuse(Conflict, "username_taken", "this username is already in use; choose another one")
+	ErrUsernameReserved = refuse(Conflict, "username_reserved",
+		"this username is reserved by another registration; choose another one or try again in ten minutes")
+	ErrPinLimit = refuse(Conflict, "pin_limit",
+		"five messages are already pinned; remove a pin with unpin_message_ids of POST /chat/group/edit")
 	ErrMemberLimit       = refuse(Conflict, "member_limit", "a group chat can have at most 1,000 members; remove members or add fewer")
 	ErrAlreadyMember     = refuse(Conflict, "already_member", "you are already a member of this group chat")
-	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer", "the admin cannot be removed or banned; transfer the group chat or channel first")
-	ErrAdminAlone        = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
+	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer",
+		"the admin cannot be removed or banned; transfer the group chat or channel first")
+	ErrAdminAlone = refuse(Conflict, "admin_alone",
+		"the admin is the only member; delete the group chat instead with POST /chat/group/delete")
 
 	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request replaced this API key; use the new key")
 

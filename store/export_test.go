@@ -67,8 +67,6 @@ func (r *Reader) explain(ctx context.Context, statement string, values named) (s
 
 // ClearAgentCache lets the next AgentByKey query.
 func (s *Store) ClearAgentCache() {
-	s.agents.mu.Lock()
-	defer s.agents.mu.Unlock()
 	s.agents.clear()
 }
 
@@ -76,7 +74,9 @@ func (s *Store) ClearAgentCache() {
 func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uuid.UUID, charges []*VoucherCharge) (results []error) {
 	var batch []batchItem[paidMessage]
 	for i, message := range messages {
-		batch = append(batch, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: message, Charge: charges[i], conversation: conversations[i]}, done: make(chan error, 1), since: time.Now()})
+		batch = append(batch, batchItem[paidMessage]{value: paidMessage{
+			OutgoingMessage: message, Closing: Closing{Charge: charges[i]}, conversation: conversations[i],
+		}, done: make(chan error, 1), since: time.Now()})
 	}
 	s.group.sends.sendBatch(context.Background(), batch)
 	for _, item := range batch {

@@ -16,7 +16,8 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 	if len(agents) == 0 {
 		return nil
 	}
-	newcomers, err := query[uuid.UUID](ctx, tx, `SELECT a.id FROM unnest(CAST(@agents AS uuid[])) WITH ORDINALITY AS a (id, n) WHERE a.id NOT IN (
+	newcomers, err := query[uuid.UUID](ctx, tx, `SELECT a.id FROM unnest(CAST(@agents AS uuid[])) WITH ORDINALITY AS a (id, n)
+		WHERE a.id NOT IN (
 		SELECT agent_id FROM memberships WHERE conversation_id = @group AND agent_id = ANY (@agents) AND status = 'member') ORDER BY a.n`,
 		named{"group": group, "agents": agents})
 	if err != nil {
@@ -50,7 +51,8 @@ func (tx *Tx) Unpin(ctx context.Context, group uuid.UUID, messages []uuid.UUID) 
 // PinMessage pins a message of the group and returns all pins, the newest last. A message that is already pinned keeps its position. It
 // returns ErrMessageNotFound or ErrPinLimit, after which the transaction is aborted. Lock the group first.
 func (tx *Tx) PinMessage(ctx context.Context, group, message uuid.UUID) (UUIDs, error) {
-	pinned, err := query[UUIDs](ctx, tx, `UPDATE conversations SET pinned = CASE WHEN @message = ANY (pinned) THEN pinned ELSE pinned || @message END
+	pinned, err := query[UUIDs](ctx, tx, `UPDATE conversations SET pinned = CASE WHEN @message = ANY (pinned) THEN pinned
+		ELSE pinned || @message END
 		WHERE id = @group AND EXISTS (SELECT FROM messages WHERE id = @message AND conversation_id = @group) RETURNING CAST(pinned AS text)`,
 		named{"group": group, "message": message})
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "23514" { // a check: the schema sets the limit

@@ -9,8 +9,8 @@ import (
 type groupCommit struct {
 	checks     *batcher[*messageCheck]
 	begins     *batcher[*Payment]
-	deliveries *batcher[Delivery]
-	charges    *batcher[*VoucherCharge]
+	deliveries *batcher[Closing]
+	charges    *batcher[Closing]
 	sends      *sendQueues
 	sizes      *prometheus.HistogramVec
 }
@@ -25,8 +25,8 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 	return &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),
 		begins:     newBatcher(of("begins"), r.beginBatch, nil),
-		deliveries: newBatcher(of("deliveries"), r.deliverBatch, func(delivery Delivery) any { return delivery.Payment }),
-		charges:    newBatcher(of("charges"), r.chargeBatch, func(charge *VoucherCharge) any { return charge.Voucher.Channel }),
+		deliveries: newBatcher(of("deliveries"), r.closeBatch, Closing.key),
+		charges:    newBatcher(of("charges"), r.closeBatch, Closing.key),
 		sends:      sends, sizes: sizes,
 	}, err
 }

@@ -28,7 +28,8 @@ func (s *Store) Inspect(ctx context.Context) (_ Inspection, err error) {
 			pg_is_in_recovery() OR CAST(current_setting('transaction_read_only') AS boolean) AS read_only,
 			current_setting('server_encoding') AS encoding,
 			lower(chr(196)) = chr(228) AS folds_letters,
-			ARRAY(SELECT name FROM unnest(ARRAY['pg_trgm', 'btree_gin']) AS name WHERE name NOT IN (SELECT extname FROM pg_extension)) AS missing_extensions,
+			ARRAY(SELECT name FROM unnest(ARRAY['pg_trgm', 'btree_gin']) AS name WHERE name NOT IN (SELECT extname FROM pg_extension))
+				AS missing_extensions,
 			ARRAY(SELECT CAST(relname AS text) FROM pg_class
 				WHERE relnamespace = CAST(current_schema() AS regnamespace) AND relkind IN ('r', 'p')
 					AND NOT CASE

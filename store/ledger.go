@@ -27,7 +27,8 @@ type PaymentFilter struct {
 // apply adds the filter to a query for payments.
 func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
 	c := match(search, &PaymentRecord{
-		Operation: f.Operation, AgentID: f.AgentID, Scheme: f.Scheme, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo, Payer: f.Payer, Nonce: f.Nonce,
+		Operation: f.Operation, AgentID: f.AgentID, Scheme: f.Scheme, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo, Payer: f.Payer,
+		Nonce: f.Nonce,
 	}, "created_at", f.Since, f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
 	c.add(f.Channel != "", "payment_channel_id = ?", f.Channel)
@@ -67,7 +68,8 @@ type PaymentSum struct {
 
 // sumOf returns the columns of a PaymentSum of the rows for which the condition holds.
 func sumOf(name, amount, condition string) string {
-	return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint) AS %[1]s_amount`,
+	return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint)
+		AS %[1]s_amount`,
 		name, amount, condition)
 }
 
@@ -132,7 +134,8 @@ func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) 
 func (s *Store) Refunds(ctx context.Context, terms PaymentTerms) (refunds []Refund, err error) {
 	defer wrapInto(&err, "list refunds")
 	err = s.gorm(ctx, &Refund{}).Joins("JOIN payments p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
-		Where("p.network = ? AND p.asset = ? AND p.pay_to = ?", terms.Network, terms.Asset, terms.PayTo).Order("refunds.created_at").Find(&refunds).Error
+		Where("p.network = ? AND p.asset = ? AND p.pay_to = ?", terms.Network, terms.Asset,
+			terms.PayTo).Order("refunds.created_at").Find(&refunds).Error
 	return refunds, err
 }
 

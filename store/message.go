@@ -101,7 +101,8 @@ type MessagePage struct {
 }
 
 // sentColumns are the columns of SentMessage, of a message m and its sender a.
-const sentColumns = `m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at, a.username AS sender_username`
+const sentColumns = `m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at,
+	a.username AS sender_username`
 
 const listMessages = `
 	SELECT ` + sentColumns + ` FROM (

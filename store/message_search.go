@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,11 +43,15 @@ type Matches struct {
 // SearchMessages returns page (from 1) of the messages that match the query, n on a page, newest first. The query is a
 // regular expression or a literal. With before, only messages older than that one are searched. It returns
 // ErrPatternTooLarge, ErrNothingToFind, or ErrMessageNotFound if before is not a message of this conversation.
-func (r *Reader) SearchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID) (*Matches, error) {
+func (r *Reader) SearchMessages(
+	ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID,
+) (*Matches, error) {
 	return r.searchMessages(ctx, view, wanted, n, page, before, searchBounds)
 }
 
-func (r *Reader) searchMessages(ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID, within bounds) (*Matches, error) {
+func (r *Reader) searchMessages(
+	ctx context.Context, view *ConversationView, wanted string, n, page int64, before *uuid.UUID, within bounds,
+) (*Matches, error) {
 	pattern, err := parsePattern(wanted)
 	if err != nil {
 		return nil, err
@@ -93,7 +98,8 @@ func (r *Reader) searchMessages(ctx context.Context, view *ConversationView, wan
 
 // candidates yields the messages to check, newest first: those that the index returns if the pattern has literals that are rare enough, and
 // otherwise all. It loads them in batches.
-func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) iter.Seq2[*searchedMessage, error] {
+func (r *Reader) candidates(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern,
+	within bounds) iter.Seq2[*searchedMessage, error] {
 	return func(yield func(*searchedMessage, error) bool) {
 		numbers, rare, err := r.indexedMessages(ctx, conversation, newest, pattern, within)
 		slices.Sort(numbers)
@@ -130,21 +136,18 @@ type searchedMessage struct {
 	Removed bool
 }
 
-// namedContents loads the messages with given numbers, and nextContents a range of numbers, newest first, at most as many as a page holds.
-const (
-	namedContents = `
+// contents loads messages newest first, at most as many as a page holds.
+const contents = `
 		SELECT id, content, removed FROM (
-			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
-			FROM messages WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
+			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position,
+				sum(octet_length(content)) OVER newest AS size
+			FROM messages WHERE conversation_id = @conversation AND $which
 			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
 		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
 
-	nextContents = `
-		SELECT id, content, removed FROM (
-			SELECT id, number, content, removed_at IS NOT NULL AS removed, row_number() OVER newest AS position, sum(octet_length(content)) OVER newest AS size
-			FROM messages WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest
-			WINDOW newest AS (ORDER BY number DESC ROWS UNBOUNDED PRECEDING)
-		) m WHERE size <= @most OR position = 1 ORDER BY number DESC`
+var (
+	namedContents = strings.Replace(contents, "$which", "number = ANY (CAST(@numbers AS bigint[]))", 1)
+	nextContents  = strings.Replace(contents, "$which", "number <= @newest AND number > @oldest", 1)
 )
 
 const lookUp = `
@@ -154,7 +157,9 @@ const lookUp = `
 // indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order. It returns false if
 // the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares
 // each message that has the trigrams with each LIKE pattern, which takes milliseconds for a long one, and LIMIT does not count the others.
-func (r *Reader) indexedMessages(ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds) ([]int64, bool, error) {
+func (r *Reader) indexedMessages(
+	ctx context.Context, conversation uuid.UUID, newest int64, pattern *pattern, within bounds,
+) ([]int64, bool, error) {
 	characters := pattern.characters()
 	if characters == "" || r.tx != nil { // the time limit would end a transaction
 		return nil, false, nil

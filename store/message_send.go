@@ -24,7 +24,8 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 	if err != nil {
 		return nil, err
 	}
-	statement, values := sendStatement(tx.Now(), batchOf(paidMessage{OutgoingMessage: message, Delivery: &noDelivery, conversation: to}))
+	statement, values := sendStatement(tx.Now(), batchOf(paidMessage{OutgoingMessage: message, Closing: Closing{Delivery: &noDelivery},
+		conversation: to}))
 	placed, err := query[placedMessage](ctx, tx, statement, values)
 	switch {
 	case err != nil:
@@ -74,28 +75,33 @@ func (s *Store) checkMessage(ctx context.Context, message OutgoingMessage) error
 	return check.right.refusal(message.Kind)
 }
 
+var checkFields = fields[*messageCheck]{
+	each("kind", "text", func(c *messageCheck) string { return c.message.Kind }),
+	each("target", "uuid", func(c *messageCheck) [16]byte { return c.message.To }),
+	each("sender", "uuid", func(c *messageCheck) [16]byte { return c.message.Sender }),
+}
+
 // checkMessages returns one row for each message, in the order of the messages. For every message it looks up each
 // table by its key, in a subquery that the planner cannot turn into a scan.
-const checkMessages = `
+var checkMessages = `
 	SELECT c.id IS NOT NULL AS found, coalesce(c.deleted, false) AS deleted, coalesce(c.admin_id = i.sender, false) AS admin,
 		coalesce((SELECT m.status FROM memberships m WHERE m.conversation_id = c.id AND m.agent_id = i.sender), '') AS status,
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM agents a WHERE a.id = i.target) > 0
 			AND (SELECT count(*) FROM suspensions s WHERE s.agent_id = i.target AND s.erased) = 0 ELSE false END AS recipient,
 		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM suspensions s WHERE s.agent_id = i.target) > 0 ELSE false END AS suspended,
-		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender) > 0 ELSE false END AS blocked,
-		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target) > 0 ELSE false END AS blocking
-	FROM unnest((SELECT CAST(@kind AS text[])), (SELECT CAST(@target AS uuid[])), (SELECT CAST(@sender AS uuid[]))) WITH ORDINALITY AS i (kind, target, sender, n)
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.target AND b.blocked_id = i.sender) > 0
+			ELSE false END AS blocked,
+		CASE WHEN i.kind = 'private' THEN (SELECT count(*) FROM blocks b WHERE b.blocker_id = i.sender AND b.blocked_id = i.target) > 0
+			ELSE false END AS blocking
+	FROM ` + checkFields.items() + `
 	LEFT JOIN LATERAL (
-		SELECT o.id, o.admin_id, o.deleted_at IS NOT NULL AS deleted FROM conversations o WHERE i.kind <> 'private' AND o.id = i.target AND o.kind = i.kind LIMIT 1
+		SELECT o.id, o.admin_id, o.deleted_at IS NOT NULL AS deleted FROM conversations o
+		WHERE i.kind <> 'private' AND o.id = i.target AND o.kind = i.kind LIMIT 1
 	) c ON true
 	ORDER BY i.n`
 
 func (r *Reader) checkBatch(ctx context.Context, batch []batchItem[*messageCheck]) {
-	rights, err := query[sendRight](ctx, r, checkMessages, pairs{
-		{"kind", column(batch, func(c *messageCheck) string { return c.message.Kind })},
-		{"target", column(batch, func(c *messageCheck) [16]byte { return c.message.To })},
-		{"sender", column(batch, func(c *messageCheck) [16]byte { return c.message.Sender })},
-	})
+	rights, err := query[sendRight](ctx, r, checkMessages, checkFields.of(batch))
 	finish(batch, func(i int, check *messageCheck) error {
 		if err == nil {
 			check.right = rights[i]

@@ -39,7 +39,8 @@ func (r *Reader) Suspension(ctx context.Context, agent uuid.UUID) (*Suspension, 
 
 // changeAccount runs an action on an account that is not erased, which is locked, and its suspension, if there is one.
 func (s *Store) changeAccount(
-	ctx context.Context, by Operator, name string, agent uuid.UUID, action func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error,
+	ctx context.Context, by Operator, name string, agent uuid.UUID,
+	action func(tx *Tx, entry *AuditEntry, account *Agent, before *Suspension) error,
 ) error {
 	entry := AuditEntry{Action: name, TargetKind: TargetAgent, TargetID: agent, AgentID: &agent}
 	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
@@ -54,7 +55,7 @@ func (s *Store) changeAccount(
 		case before != nil && before.Erased:
 			return ErrErased
 		}
-		tx.forgetAgent(agent)
+		tx.changed = true
 		return action(tx, entry, account, before)
 	})
 }
@@ -118,7 +119,9 @@ func (s *Store) RenameAgent(ctx context.Context, by Operator, agent uuid.UUID, u
 }
 
 // changeStored runs an action on a conversation, which is locked.
-func (s *Store) changeStored(ctx context.Context, by Operator, name string, id uuid.UUID, action func(tx *Tx, conversation *Conversation) error) error {
+func (s *Store) changeStored(
+	ctx context.Context, by Operator, name string, id uuid.UUID, action func(tx *Tx, conversation *Conversation) error,
+) error {
 	entry := AuditEntry{Action: name, TargetKind: TargetConversation, TargetID: id}
 	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
 		if err := tx.LockConversation(ctx, id); err != nil {
@@ -144,7 +147,8 @@ type conversationRemoval struct {
 
 // StoredMessage returns what an operator may see of a message, which is not its content, or ErrMessageNotFound.
 func (r *Reader) StoredMessage(ctx context.Context, id uuid.UUID) (*Message, error) {
-	found, err := gorm.G[Message](r.db).Select("id", "conversation_id", "number", "sender_id", "created_at", "removed_at").Where("id = ?", id).Find(ctx)
+	found, err := gorm.G[Message](r.db).Select("id", "conversation_id", "number", "sender_id", "created_at", "removed_at").Where("id = ?",
+		id).Find(ctx)
 	return firstOr(found, err, "find message", ErrMessageNotFound)
 }
 

@@ -195,7 +195,8 @@ func required(node *syntax.Regexp, foldings map[rune]folding) []string {
 			}
 		}
 		return []string{literal.String()}
-	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary,
+		syntax.OpNoWordBoundary:
 		return []string{""}
 	case syntax.OpCapture:
 		return required(node.Sub[0], foldings)

@@ -90,7 +90,8 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 
 // paymentColumns are the columns of Payment, and the current time.
 const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-	fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, deposit_amount, state, transaction,
+	fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, deposit_amount, state,
+		transaction,
 	failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at, clock_timestamp() AS now`
 
 // ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
@@ -116,15 +117,20 @@ func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer
 // PaymentOfWallet returns the payment that a new authorization of the same wallet gives access to, for an operation
 // whose response holds a secret. It is the payment of the same request if that is open or its response is stored, or an
 // undeliverable payment of the same operation and account. It returns nil if there is none.
-func (s *Store) PaymentOfWallet(ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprints [][]byte, channel string) (*Payment, error) {
+func (s *Store) PaymentOfWallet(
+	ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprints [][]byte, channel string,
+) (*Payment, error) {
 	return s.onePayment(ctx, `secret AND network = @network AND asset = @asset AND payer = @payer AND operation = @operation
 		AND (payment_channel_id IS NULL OR payment_channel_id = @channel
-			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id AND c.payer = payments.payer)) AND (
-			(state = 'delivered' AND fingerprint = ANY (CAST(@fingerprints AS bytea[])) AND response IS NOT NULL AND updated_at > now() - @lifetime::interval)
+			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id
+				AND c.payer = payments.payer)) AND (
+			(state = 'delivered' AND fingerprint = ANY (CAST(@fingerprints AS bytea[])) AND response IS NOT NULL
+				AND updated_at > now() - @lifetime::interval)
 			OR (state IN ('settling', 'unknown') AND fingerprint = ANY (CAST(@fingerprints AS bytea[])))
 			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM @agent::uuid)
 		) ORDER BY fingerprint = ANY (CAST(@fingerprints AS bytea[])) DESC, created_at DESC LIMIT 1`, named{
-		"network": network, "asset": asset, "payer": payer, "operation": operation, "fingerprints": fingerprints, "lifetime": SecretLifetime, "agent": agent, "channel": channel,
+		"network": network, "asset": asset, "payer": payer, "operation": operation, "fingerprints": fingerprints, "lifetime": SecretLifetime,
+		"agent": agent, "channel": channel,
 	})
 }
 
@@ -241,7 +247,8 @@ type Delivery struct {
 // ErrStalePayment if another server has taken the payment.
 func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	return s.Transaction(ctx, func(tx *Tx) error {
-		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID, tx.owner).Delete(ctx)
+		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID,
+			tx.owner).Delete(ctx)
 		switch {
 		case err != nil:
 			return fmt.Errorf("abandon payment: %w", err)

@@ -21,7 +21,8 @@ const (
 // PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
 // vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
-// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began. Now is the time of the database when the row was read.
+// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one
+// began. Now is the time of the database when the row was read.
 type PaymentChannel struct {
 	ID, Payer, PayerAuthorizer, Network, Asset, PayTo, ReceiverAuthorizer string
 	WithdrawDelay                                                         int64
@@ -43,7 +44,8 @@ type PaymentChannel struct {
 }
 
 // paymentChannelColumns are the columns of PaymentChannel.
-const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
+const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
+	charged, signed_max, signature,
 	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, refunded_at, lease_until,
 	unclaimed_since, claim_after, used_at, created_at`
 
@@ -74,7 +76,8 @@ func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *Paymen
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
 // with [Store.Payment], by its nonce.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
-	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0 AND state = 'delivered'`,
+	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0
+		AND state = 'delivered'`,
 		named{"channel": channel, "payer": payer, "cumulative": cumulative})
 }
 
@@ -82,7 +85,8 @@ func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cum
 // not hold.
 func (r *Reader) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {
 	var channels []PaymentChannel
-	moved := r.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns, Raw: true}}}).
+	moved := r.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns,
+		Raw: true}}}).
 		Where(condition, values...).Updates(changes)
 	switch {
 	case moved.Error != nil:
@@ -96,7 +100,9 @@ func (r *Reader) advance(ctx context.Context, changes map[string]any, condition 
 // BeginDeposit is BeginSettlement for a deposit, and reserves the payment channel for it. A payment channel that is not known is
 // inserted. It returns ErrStalePayment if the payment is already in the ledger, or if the payment channel is not as the caller has
 // read it.
-func (s *Store) BeginDeposit(ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
+func (s *Store) BeginDeposit(
+	ctx context.Context, channel *PaymentChannel, payment *Payment, lease time.Duration, reserve func(tx *Tx) error,
+) error {
 	err := s.BeginSettlement(ctx, payment, lease, func(tx *Tx) error {
 		fresh := *channel
 		fresh.State, fresh.PaymentID = PaymentChannelOpen, nil
@@ -142,7 +148,9 @@ func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vouc
 // KeepDeposit records that the deposit of a payment is in its payment channel and that nothing was charged. The voucher
 // stays good for another request, so the payment releases its payment identifier. It returns ErrStalePayment if another
 // server has closed the payment.
-func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, reason string, chain OnChain) (channel *PaymentChannel, err error) {
+func (s *Store) KeepDeposit(
+	ctx context.Context, payment *Payment, transaction, reason string, chain OnChain,
+) (channel *PaymentChannel, err error) {
 	err = s.Transaction(ctx, func(tx *Tx) error {
 		changes := asClosed(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
 		if err := tx.changePayment(ctx, payment.ID, changes, "state = 'settling'"); err != nil {
@@ -162,7 +170,8 @@ func (s *Store) KeepDeposit(ctx context.Context, payment *Payment, transaction, 
 // SyncPaymentChannel records the state on the blockchain and returns the payment channel. It returns nil if somebody else
 // has recorded a state since the caller read the payment channel, or while a refund is being settled: its nonce must not change.
 func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel, chain OnChain) (*PaymentChannel, error) {
-	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ? AND state <> 'refunding'", channel.ID, channel.Payer, channel.SyncedAt)
+	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ? AND state <> 'refunding'", channel.ID,
+		channel.Payer, channel.SyncedAt)
 	if errors.Is(err, ErrVoucherMismatch) {
 		return nil, nil //nolint:nilnil // it has changed
 	}
@@ -192,7 +201,8 @@ func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, 
 // here only if this database lost payments (it was restored from a backup); vouchers then continue from what is claimed.
 func (c OnChain) changes() map[string]any {
 	return map[string]any{
-		"balance": c.Balance, "claimed": gorm.Expr("greatest(claimed, ?)", c.Claimed), "withdraw_requested_at": c.WithdrawRequestedAt, "refund_nonce": c.RefundNonce, "synced_at": gorm.Expr("now()"),
+		"balance": c.Balance, "claimed": gorm.Expr("greatest(claimed, ?)", c.Claimed), "withdraw_requested_at": c.WithdrawRequestedAt,
+		"refund_nonce": c.RefundNonce, "synced_at": gorm.Expr("now()"),
 		"unclaimed_since": gorm.Expr("CASE WHEN charged > ? THEN unclaimed_since END", c.Claimed),
 		"charged":         gorm.Expr("greatest(charged, ?)", c.Claimed),
 		"signature":       gorm.Expr("CASE WHEN signed_max < ? THEN '' ELSE signature END", c.Claimed),

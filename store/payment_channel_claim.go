@@ -27,9 +27,11 @@ type UnclaimedSum struct {
 func (s *Store) Unclaimed(ctx context.Context, network, asset string) (_ []UnclaimedSum, err error) {
 	defer wrapInto(&err, "sum up unclaimed vouchers")
 	return query[UnclaimedSum](ctx, s, `
-		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged, balance))::bigint AS lost,
+		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged,
+			balance))::bigint AS lost,
 			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
-		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to ORDER BY receiver_authorizer, pay_to`,
+		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to
+			ORDER BY receiver_authorizer, pay_to`,
 		named{"network": network, "asset": asset})
 }
 
@@ -45,7 +47,8 @@ type ClaimPolicy struct {
 
 const (
 	// claimable payment channels have something to claim and no claim under way.
-	claimable = `unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer AND pay_to = @payee
+	claimable = `unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer
+		AND pay_to = @payee
 		AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND claimed < least(charged, balance)
 		AND (claim_after IS NULL OR claim_after < now())`
 	// claimDue is true for a claimable payment channel that is due.
@@ -110,14 +113,17 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 		)
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
 		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed`, named{
-		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo, "transaction": transaction,
+		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo,
+		"transaction": transaction,
 	})
 	return err
 }
 
 // StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, or than a share of their
 // own withdraw delay, oldest first. The delay of older payment channels may be shorter than that of new ones.
-func (s *Store) StaleChannels(ctx context.Context, network, asset string, age time.Duration, share, limit int) (_ []PaymentChannel, err error) {
+func (s *Store) StaleChannels(
+	ctx context.Context, network, asset string, age time.Duration, share, limit int,
+) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for payment channels to refresh")
 	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = @network AND asset = @asset

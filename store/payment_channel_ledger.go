@@ -87,7 +87,8 @@ func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.
 }
 
 func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
-	c := match(search, &PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since, f.Until)
+	c := match(search, &PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since,
+		f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
 	c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
 	c.add(f.Withdrawing, "withdraw_requested_at <> 0")
@@ -120,7 +121,8 @@ func (s *Store) CountPaymentChannels(ctx context.Context) (_ map[string]int64, e
 	rows, err := query[struct {
 		State string
 		Count int64
-	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count FROM payment_channels GROUP BY 1`, none)
+	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count
+		FROM payment_channels GROUP BY 1`, none)
 	counts := map[string]int64{PaymentChannelOpen: 0, PaymentChannelDepositing: 0, PaymentChannelRefunding: 0, "withdrawing": 0}
 	for _, row := range rows {
 		counts[row.State] = row.Count
@@ -157,14 +159,16 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	}
 	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
 		Select(strings.Join([]string{
-			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount", // refunds claim too
+			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount",
+			// refunds claim too
 			sumOf("payouts", "paid", "kind = 'settle'"), sumOf("refunds", "paid", "kind = 'refund'"),
 		}, ", ")).Take(&done).Error
 	if err != nil {
 		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
 	}
 	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
-	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").
+	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS " +
+		"bigint) AS amount").
 		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
 	wrapInto(&err, "sum up unclaimed vouchers")
 	return sums, err

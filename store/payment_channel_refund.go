@@ -13,7 +13,9 @@ import (
 // BeginRefund reserves the payment channel for a refund, leased to the caller, and returns it. A refund is signed for one nonce
 // of the blockchain and never expires, so the same one is settled again until its outcome is known. It returns
 // ErrVoucherMismatch if the payment channel is not as the caller has read it, or was refunded within the time pause.
-func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount int64, lease, pause time.Duration) (*PaymentChannel, error) {
+func (s *Store) BeginRefund(
+	ctx context.Context, channel *PaymentChannel, amount int64, lease, pause time.Duration,
+) (*PaymentChannel, error) {
 	return s.advance(ctx, map[string]any{
 		"state": PaymentChannelRefunding, "refund_amount": amount, "lease_until": gorm.Expr("now() + CAST(? AS interval)", lease),
 		"refunded_at": gorm.Expr("now()"),
@@ -26,8 +28,10 @@ func (s *Store) BeginRefund(ctx context.Context, channel *PaymentChannel, amount
 func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, account uuid.UUID) (_ bool, err error) {
 	defer wrapInto(&err, "look up who used a payment channel")
 	return single(query[bool](ctx, s, `SELECT
-		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account AND state IN ('delivered', 'deposited'))
-		OR EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @voucher AND agent_id = @account) AS found`,
+		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account
+			AND state IN ('delivered', 'deposited'))
+		OR EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @voucher
+			AND agent_id = @account) AS found`,
 		named{
 			"id": channel.ID, "account": account, "network": channel.Network, "asset": channel.Asset, "payer": channel.Payer,
 			"voucher": channel.ID + ":" + strconv.FormatInt(channel.Charged, 10),
@@ -52,7 +56,9 @@ func (s *Store) TakeRefunds(ctx context.Context, scope ChannelScope, limit int, 
 // EndRefund records the state on the blockchain after a refund together with its transaction, and opens the payment channel
 // again. Without a transaction the refund was rejected and changed nothing there. It returns ErrVoucherMismatch if another
 // server has ended the refund.
-func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain OnChain, refunded *PaymentChannelTransaction) (ended *PaymentChannel, err error) {
+func (s *Store) EndRefund(
+	ctx context.Context, channel *PaymentChannel, chain OnChain, refunded *PaymentChannelTransaction,
+) (ended *PaymentChannel, err error) {
 	changes := map[string]any{}
 	if refunded != nil {
 		changes = chain.changes()
@@ -60,13 +66,15 @@ func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain On
 	changes["state"], changes["refund_amount"], changes["lease_until"] = PaymentChannelOpen, 0, nil
 	err = s.Transaction(ctx, func(tx *Tx) error {
 		if refunded != nil { // a claim may have been recorded since the refund began
-			claimed, err := gorm.G[PaymentChannel](tx.db, forNoKeyUpdate).Select("claimed").Where("id = ? AND payer = ?", channel.ID, channel.Payer).Take(ctx)
+			claimed, err := gorm.G[PaymentChannel](tx.db, forNoKeyUpdate).Select("claimed").Where("id = ? AND payer = ?", channel.ID,
+				channel.Payer).Take(ctx)
 			if err != nil {
 				return fmt.Errorf("lock payment channel: %w", err)
 			}
 			refunded.Claimed = max(chain.Claimed-claimed.Claimed, 0)
 		}
-		ended, err = tx.advance(ctx, changes, "id = ? AND payer = ? AND state = 'refunding' AND refund_nonce = ?", channel.ID, channel.Payer, channel.RefundNonce)
+		ended, err = tx.advance(ctx, changes, "id = ? AND payer = ? AND state = 'refunding' AND refund_nonce = ?", channel.ID, channel.Payer,
+			channel.RefundNonce)
 		if err != nil || refunded == nil {
 			return err
 		}
@@ -77,7 +85,9 @@ func (s *Store) EndRefund(ctx context.Context, channel *PaymentChannel, chain On
 
 // IdleChannels returns up to limit payment channels that were not used for the time idle and have at least the sum least that
 // is not charged. It leaves out those whose state was read from the blockchain within the time pause.
-func (s *Store) IdleChannels(ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int) (_ []PaymentChannel, err error) {
+func (s *Store) IdleChannels(
+	ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int,
+) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for idle payment channels")
 	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE state = 'open' AND withdraw_requested_at = 0 AND balance - charged >= @least

@@ -78,9 +78,11 @@ func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (chat uui
 	}
 	created, err := exec(ctx, tx, `
 		WITH pair AS (
-			INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES (@low, @high, @chat) ON CONFLICT DO NOTHING RETURNING conversation_id
+			INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES (@low, @high, @chat) ON CONFLICT DO NOTHING
+				RETURNING conversation_id
 		), chat AS (
-			INSERT INTO conversations (id, kind, member_count, created_at) SELECT conversation_id, 'private', 2, @now FROM pair RETURNING id, created_at
+			INSERT INTO conversations (id, kind, member_count, created_at) SELECT conversation_id, 'private', 2, @now FROM pair RETURNING id,
+				created_at
 		)
 		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT c.id, agent_id, 'member', 0, 0, c.created_at FROM chat c CROSS JOIN unnest(ARRAY[CAST(@low AS uuid), @high]) AS agent_id`,

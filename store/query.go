@@ -126,7 +126,9 @@ func scan[T any](row pgx.CollectableRow) (T, error) {
 }
 
 // pairs are like named, for the statements of batches: with many values a map takes several allocations more.
-type pairs []struct {
+type pairs []pair
+
+type pair struct {
 	name  string
 	value any
 }

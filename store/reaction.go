@@ -44,7 +44,8 @@ type MessageView struct {
 // MessageView finds a message by its id. It returns ErrMessageNotFound or ErrDeleted.
 func (r *Reader) MessageView(ctx context.Context, message, agent uuid.UUID) (*MessageView, error) {
 	found, err := query[MessageView](ctx, r, `SELECT o.number, `+viewColumns+`
-		FROM messages o JOIN conversations c ON c.id = o.conversation_id LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
+		FROM messages o JOIN conversations c ON c.id = o.conversation_id LEFT JOIN memberships m ON m.conversation_id = c.id
+			AND m.agent_id = @agent
 		WHERE o.id = @id`, named{"id": message, "agent": agent})
 	view, err := firstOr(found, err, "find message", ErrMessageNotFound)
 	if err == nil && view.DeletedAt != nil {

@@ -24,8 +24,9 @@ func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	for _, erased := range []*gorm.DB{
 		chosen(old("secret AND response IS NOT NULL AND updated_at < now() - CAST(? AS interval)", SecretLifetime)).UpdateColumn("response", nil),
 		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", ResponseLifetime)).UpdateColumn("response", nil),
-		s.gorm(ctx, &TANTries{}).Where("key_hash = ANY (ARRAY(?))", s.gorm(ctx, &TANTries{}).Select("key_hash").Where("expires_at < now()").Order("expires_at").Limit(limit).
-			Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})).Delete(&TANTries{}),
+		s.gorm(ctx, &TANTries{}).Where("key_hash = ANY (ARRAY(?))",
+			s.gorm(ctx, &TANTries{}).Select("key_hash").Where("expires_at < now()").Order("expires_at").Limit(limit).
+				Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})).Delete(&TANTries{}),
 		chosen(old("state = 'failed' AND updated_at < now() - CAST(? AS interval) AND valid_before < now()", failureLifetime)).Delete(&Payment{}),
 	} {
 		if erased.Error != nil {

@@ -48,8 +48,9 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 			amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction, state = excluded.state,
 			failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
 		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{
-		"id": id, "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo, "amount": lost.Amount,
-		"at": lost.At, "operation": OperationRestored, "transaction": lost.Transaction, "reason": restoredReason, "now": s.Now(),
+		"id": id, "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo,
+		"amount": lost.Amount,
+		"at":     lost.At, "operation": OperationRestored, "transaction": lost.Transaction, "reason": restoredReason, "now": s.Now(),
 		"unknown": make([]byte, 32), // the hash of nothing: no request and no signature matches
 	})
 	return written == 1, err
@@ -57,8 +58,10 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 
 // RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
 func (s *Store) RestoredOfWallet(ctx context.Context, scheme, network, asset, payer string, amount int64) (*Payment, error) {
-	return s.onePayment(ctx, `scheme = @scheme AND network = @network AND asset = @asset AND payer = @payer AND amount = @amount AND operation = @operation AND `+deliverable+`
-		ORDER BY created_at LIMIT 1`, named{"scheme": scheme, "network": network, "asset": asset, "payer": payer, "amount": amount, "operation": OperationRestored})
+	return s.onePayment(ctx, `scheme = @scheme AND network = @network AND asset = @asset AND payer = @payer AND amount = @amount
+		AND operation = @operation AND `+deliverable+`
+		ORDER BY created_at LIMIT 1`, named{"scheme": scheme, "network": network, "asset": asset, "payer": payer, "amount": amount,
+		"operation": OperationRestored})
 }
 
 // HasPaidFor reports whether the wallet has signed a transfer for a delivered call of the account: a payment of scheme exact, or a
@@ -96,7 +99,9 @@ func (s *Store) BindRestored(ctx context.Context, call Redemption) error {
 }
 
 // RecoverPayout enters a payout of payment channels that the ledger lacks. It returns false if the ledger has its transaction.
-func (s *Store) RecoverPayout(ctx context.Context, terms PaymentTerms, transaction string, paid int64, at time.Time) (entered bool, err error) {
+func (s *Store) RecoverPayout(
+	ctx context.Context, terms PaymentTerms, transaction string, paid int64, at time.Time,
+) (entered bool, err error) {
 	defer wrapInto(&err, "enter a lost payout")
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -78,12 +78,14 @@ func (s *Store) BeginSweep(ctx context.Context, retention Retention) (*Sweep, er
 func (w *Sweep) begin(ctx context.Context, retention Retention) error {
 	// What a crash loses is removed again, so no commit waits for the disk or a standby. lock_timeout limits how long calls to a conversation
 	// wait behind a sweep that waits for its lock. The keepalives free the lock of a server that was cut off after twenty seconds.
-	_, err := w.connection.Exec(ctx, `SET synchronous_commit = off; SET lock_timeout = '250ms'; SET idle_in_transaction_session_timeout = '3500ms';
+	_, err := w.connection.Exec(ctx, `SET synchronous_commit = off; SET lock_timeout = '250ms';
+		SET idle_in_transaction_session_timeout = '3500ms';
 		SET tcp_keepalives_idle = 8; SET tcp_keepalives_interval = 4; SET tcp_keepalives_count = 3`, pgx.QueryExecModeSimpleProtocol)
 	var free bool
 	var now time.Time
 	if err == nil {
-		err = w.connection.QueryRow(ctx, `SELECT pg_try_advisory_lock(@class, @lock), now()`, named{"class": presenceClass, "lock": sweepLock}).Scan(&free, &now)
+		err = w.connection.QueryRow(ctx, `SELECT pg_try_advisory_lock(@class, @lock), now()`,
+			named{"class": presenceClass, "lock": sweepLock}).Scan(&free, &now)
 	}
 	if err == nil && !free {
 		return ErrSweeping
@@ -225,7 +227,8 @@ func (w *Sweep) Count(ctx context.Context, of Outlived) (all Removed, err error)
 	}
 	if of.Erase {
 		all.Conversations = 1
-		err = w.connection.QueryRow(ctx, `SELECT count(*) FROM memberships WHERE conversation_id = @id`, named{"id": of.ID}).Scan(&all.Memberships)
+		err = w.connection.QueryRow(ctx, `SELECT count(*) FROM memberships WHERE conversation_id = @id`,
+			named{"id": of.ID}).Scan(&all.Memberships)
 	}
 	return all, wrap("count memberships", err)
 }
@@ -244,7 +247,8 @@ func (w *Sweep) removeMessages(ctx context.Context, tx pgx.Tx, of *Outlived, end
 		Exec(func(tag pgconn.CommandTag) error { removed.Reactions = tag.RowsAffected(); return nil })
 	batch.Queue(`
 		WITH gone AS (
-			DELETE FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end RETURNING number, id, sender_id, octet_length(content) AS size
+			DELETE FROM messages WHERE conversation_id = @id AND number >= @first AND number < @end RETURNING number, id, sender_id,
+				octet_length(content) AS size
 		), own AS (
 			UPDATE memberships m SET unread_own = m.unread_own - o.count
 			FROM (SELECT g.sender_id, count(*) AS count FROM gone g JOIN memberships s ON s.conversation_id = @id AND s.agent_id = g.sender_id
@@ -276,7 +280,8 @@ func (w *Sweep) dissolve(ctx context.Context, tx pgx.Tx, id uuid.UUID) (removed 
 	removed.Conversations = 1
 	_, err = tx.Exec(ctx, `
 		WITH final AS (DELETE FROM conversation_removals WHERE conversation_id = @id) -- it cannot be restored any more
-		UPDATE conversations SET erased_at = @now, name = CASE WHEN kind <> 'private' THEN 'erased' END, description = NULL, member_count = 0, pinned = '{}'
+		UPDATE conversations SET erased_at = @now, name = CASE WHEN kind <> 'private' THEN 'erased' END, description = NULL,
+			member_count = 0, pinned = '{}'
 		WHERE id = @id`, named{"id": id, "now": w.now()})
 	return removed, false, err
 }

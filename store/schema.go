@@ -23,7 +23,8 @@ var migrations embed.FS
 // Errors of CheckSchema.
 var (
 	ErrSchemaTooOld = errors.New("the database's schema is older than this program: run parley migrate first")
-	ErrSchemaTooNew = errors.New("the database's schema is too new for this program: run the version of parley that migrated it, or a later one")
+	ErrSchemaTooNew = errors.New("the database's schema is too new for this program: run the version of parley that migrated it, or a " +
+		"later one")
 )
 
 const (

@@ -114,8 +114,10 @@ func (d *directory) statement(words []string, values named) string {
 		found, broad = strings.Join(conditions, " AND "), fmt.Sprintf("(SELECT count(*) = %d FROM found)", mostFound)
 	}
 	rank := `CASE WHEN ` + d.name + ` = fold(@query) THEN 0 WHEN starts_with(` + d.name + `, fold(@query)) THEN 1 ELSE 2 END AS rank`
-	return strings.NewReplacer("$table", d.table, "$columns", d.columns, "$read", d.read, "$name", d.name, "$listed", d.listed, "$shown", d.shown,
-		"$found", found, "$broad", broad, "$all", all, "$rank", rank, "$mostFound", fmt.Sprint(mostFound), "$mostNewest", fmt.Sprint(mostNewest)).Replace(`
+	return strings.NewReplacer("$table", d.table, "$columns", d.columns, "$read", d.read, "$name", d.name, "$listed", d.listed, "$shown",
+		d.shown,
+		"$found", found, "$broad", broad, "$all", all, "$rank", rank, "$mostFound", fmt.Sprint(mostFound), "$mostNewest",
+		fmt.Sprint(mostNewest)).Replace(`
 		WITH found AS MATERIALIZED (
 			SELECT id, created_at, $rank FROM $table d WHERE $listed AND $shown AND $found LIMIT $mostFound
 		), candidates AS (

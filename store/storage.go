@@ -25,8 +25,8 @@ type LargestAccounts struct {
 const sampledMessages = 100_000
 
 // LargestAccounts returns the n accounts whose messages have most content. It reads a random sample of the pages of the table, so its
-// cost does not grow with the table: an account with a percent of all content is found with an error of a few percent. The size of a long content is
-// known without reading it.
+// cost does not grow with the table: an account with a percent of all content is found with an error of a few percent. The size of a long
+// content is known without reading it.
 func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, error) {
 	// An estimate of rows that is too low, or none, makes the sample larger, up to the whole table.
 	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`, none)

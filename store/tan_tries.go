@@ -67,7 +67,8 @@ func (s *Store) TryTAN(ctx context.Context, keys []string, most int, window time
 // EndTANTry records the outcome of a try that TryTAN has taken. A right TAN gives it back.
 func (s *Store) EndTANTry(ctx context.Context, keys []string, wrong bool) error {
 	_, err := exec(ctx, s, `
-		WITH locked AS MATERIALIZED (SELECT key_hash FROM tan_tries WHERE key_hash = ANY (CAST(@keys AS bytea[])) ORDER BY key_hash FOR NO KEY UPDATE)
+		WITH locked AS MATERIALIZED (SELECT key_hash FROM tan_tries WHERE key_hash = ANY (CAST(@keys AS bytea[]))
+			ORDER BY key_hash FOR NO KEY UPDATE)
 		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + CAST(CAST(@wrong AS boolean) AS integer)
 		FROM locked l WHERE t.key_hash = l.key_hash`,
 		named{"keys": tanHashes(keys), "wrong": wrong})

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
 )
@@ -16,7 +15,7 @@ import (
 // Tx is one transaction.
 type Tx struct {
 	Reader
-	changed []uuid.UUID // the agents that this server's cache must forget when it ends
+	changed bool // an agent: the cache is emptied when the transaction ends
 }
 
 // errDryRun rolls back a dry run.
@@ -45,8 +44,8 @@ func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
 func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error) error {
 	tx := &Tx{Reader: s.Reader}
 	defer func() { // also if it is unknown whether COMMIT succeeded
-		for _, id := range tx.changed {
-			s.agents.forget(id)
+		if tx.changed {
+			s.agents.clear()
 		}
 	}()
 	if s.limits.Transaction > 0 {
@@ -95,9 +94,6 @@ func (tx *Tx) time(ctx context.Context) (_ time.Time, err error) {
 	defer wrapInto(&err, "ask for the time")
 	return single(query[time.Time](ctx, tx, "SELECT now()", none))
 }
-
-// forgetAgent removes a changed agent from this server's cache when the transaction ends.
-func (tx *Tx) forgetAgent(id uuid.UUID) { tx.changed = append(tx.changed, id) }
 
 // gorm returns GORM's chain for statements that its generic API cannot express: joins, and changes of several columns.
 func (r *Reader) gorm(ctx context.Context, model any) *gorm.DB {

@@ -55,10 +55,12 @@ const listUnread = `
 		WHERE t.total > @skip
 		ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
 	), measured AS (
-		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position, sum(size) OVER along AS sum
+		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position,
+			sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, t.noticed, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id, coalesce(o.number, 0) AS number, o.id,
+	SELECT t.total, t.noticed, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id, coalesce(o.number, 0)
+		AS number, o.id,
 		o.sender_id, coalesce(o.content, '') AS content, o.about, coalesce(o.created_at, now()) AS created_at, o.removed_at,
 		coalesce(a.username, '') AS sender_username, coalesce(p.name, a.username, '') AS source_name
 	FROM total t LEFT JOIN (
@@ -104,7 +106,8 @@ func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size
 // message before the returned ones would be skipped (a later page). Two calls for one agent run one after the other and never return the
 // same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`, named{"agent": agent})
+	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`,
+		named{"agent": agent})
 	if err != nil {
 		return nil, fmt.Errorf("wait for turn: %w", err)
 	}
@@ -135,7 +138,8 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 	}
 	maps.DeleteFunc(returned, func(conversation uuid.UUID, _ ReadRange) bool { return !slices.Contains(locked, conversation) })
 	// Messages that cannot be marked now are not returned now: they stay unread, or the agent has left the conversation.
-	unread.Messages = slices.DeleteFunc(unread.Messages, func(message UnreadMessage) bool { return !slices.Contains(locked, message.ConversationID) })
+	unread.Messages = slices.DeleteFunc(unread.Messages,
+		func(message UnreadMessage) bool { return !slices.Contains(locked, message.ConversationID) })
 	return unread, tx.mark(ctx, agent, slices.Collect(maps.Values(returned))...)
 }
 
@@ -176,7 +180,8 @@ type readMark struct {
 // MarkRead moves the agent's read marker forward to the end of a range. It does not move the marker over a message of another
 // agent that is not in the range, so that reading never loses a message. The marker never moves back.
 func (tx *Tx) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
-	_, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", read.Conversation, agent).Find(ctx)
+	_, err := gorm.G[Membership](tx.db, forNoKeyUpdate).Select("agent_id").Where("conversation_id = ? AND agent_id = ?", read.Conversation,
+		agent).Find(ctx)
 	if err != nil {
 		return fmt.Errorf("lock membership: %w", err)
 	}
@@ -213,12 +218,15 @@ func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) er
 // earlier statement locks the memberships, because the snapshot of markRead must contain every own message that unread_own counts.
 const markRead = `
 	WITH asked AS (
-		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number, m.agent_id, ` + readUpTo + ` AS read_number, m.unread_own
+		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number, m.agent_id, ` + readUpTo + `
+			AS read_number, m.unread_own
 		FROM unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (id, oldest, newest)
 		JOIN conversations c ON c.id = r.id
-		JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < least(r.newest, c.last_number)
+		JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < least(r.newest,
+			c.last_number)
 	), moved AS (
-		SELECT r.id AS conversation_id, r.number, r.last_number, CASE WHEN r.unread_own = 0 OR r.number = r.last_number THEN 0 ELSE r.unread_own - (
+		SELECT r.id AS conversation_id, r.number, r.last_number, CASE WHEN r.unread_own = 0 OR r.number = r.last_number THEN 0
+			ELSE r.unread_own - (
 			SELECT count(*) FROM messages o WHERE o.conversation_id = r.id AND o.sender_id = r.agent_id
 			AND o.number > r.read_number AND o.number <= r.number) END AS own
 		FROM asked r

@@ -41,7 +41,9 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
 			return err
 		}
-		all = append(all, batchItem[paidMessage]{value: paidMessage{OutgoingMessage: out, Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}, conversation: conversation}, done: make(chan error, 1), since: time.Now()})
+		all = append(all, batchItem[paidMessage]{value: paidMessage{
+			OutgoingMessage: out, Closing: Closing{Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, conversation: conversation,
+		}, done: make(chan error, 1), since: time.Now()})
 	}
 	s.group.sends.sendBatch(ctx, all)
 	var err error

@@ -66,7 +66,8 @@ func TestFormsThatFail(t *testing.T) {
 	broken := &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		return nil, errors.New("no display")
 	}}
-	text := alice.connect(t, Options{}, broken, "2025-11-25").fails("approval_needed", "parley_create", map[string]any{"kind": "group", "name": "team"})
+	text := alice.connect(t, Options{}, broken, "2025-11-25").fails("approval_needed", "parley_create",
+		map[string]any{"kind": "group", "name": "team"})
 	contains(t, text, "parley wallet approve ", "paid 0.00 USD")
 }
 
@@ -111,7 +112,8 @@ func TestTrust(t *testing.T) {
 	alice.session(t, Options{}).does("parley_send", map[string]any{"to": "bob", "text": "hello bob"})
 	s := bob.session(t, Options{Tools: ToolsAll})
 	s.does("parley_inbox", nil)
-	contains(t, s.fails("approval_needed", "parley_contacts", map[string]any{"action": "trust", "name": "alice"}), "parley contacts trust agent_")
+	contains(t, s.fails("approval_needed", "parley_contacts", map[string]any{"action": "trust", "name": "alice"}),
+		"parley contacts trust agent_")
 	s.does("parley_contacts", map[string]any{"action": "hold", "name": "alice"})
 	s.fails("error", "parley_contacts", map[string]any{"action": "forget", "name": "alice"})
 	if text := s.does("parley_inbox", map[string]any{"max_age": 5}); strings.Contains(text, "hello bob") {

@@ -49,7 +49,8 @@ func (c *call) question(err error) (question, bool) {
 		if limits, left, _, err := c.agent.Ledger().Limits(c.ctx); err == nil {
 			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", usd(limits.PerDay), usd(left.PerDay))
 		}
-		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval, approval: limit.Approval}, true
+		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval,
+			approval: limit.Approval}, true
 	}
 	if unanswered, ok := errors.AsType[*unansweredError](err); ok {
 		return unanswered.question, true
@@ -139,7 +140,8 @@ func (c *call) answers() (answered bool, err error) {
 				return true, err
 			}
 		default:
-			if err := c.agent.ChangeContact(c.ctx, q.trust, func(contact *agent.Contact) { contact.Trusted, contact.Held = true, false }); err != nil {
+			if err := c.agent.ChangeContact(c.ctx, q.trust,
+				func(contact *agent.Contact) { contact.Trusted, contact.Held = true, false }); err != nil {
 				return true, err
 			}
 		}

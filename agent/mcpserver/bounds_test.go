@@ -18,7 +18,8 @@ var longID = strings.Repeat("i", 4_000)
 
 // huge is a response to any operation in which every text and every list is long.
 func huge() map[string]any {
-	item := map[string]any{"description": strings.Repeat("x", 4_000), "content": strings.Repeat("x", 20_000), "name": strings.Repeat("x", 4_000)}
+	item := map[string]any{"description": strings.Repeat("x", 4_000), "content": strings.Repeat("x", 20_000),
+		"name": strings.Repeat("x", 4_000)}
 	for _, name := range []string{
 		"agent_id", "chat_id", "channel_id", "message_id", "sender_id", "actor_id", "source_id", "username", "sender_username", "actor_username",
 		"source_name", "source_type", "type", "status", "next_before_message_id",
@@ -30,7 +31,8 @@ func huge() map[string]any {
 		if i < 30 {
 			ids = append(ids, longID)
 		}
-		items = append(items, map[string]any{"message_id": "msg_1", "sender_id": testkit.Eve, "sender_username": "eve", "content": "x", "username": "eve"})
+		items = append(items, map[string]any{"message_id": "msg_1", "sender_id": testkit.Eve, "sender_username": "eve", "content": "x",
+			"username": "eve"})
 	}
 	response := map[string]any{
 		"activity": map[string]any{"agents_count": longID, "messages_sent": longID}, "skill": map[string]any{"hub_url": longID},
@@ -69,7 +71,8 @@ func TestResultsAreBounded(t *testing.T) {
 	for _, arguments := range []map[string]any{
 		{"name": "me", "kind": "agents", "query": "x", "in": testkit.HostileRoom, "service": true},
 		{"name": testkit.HostileRoom, "fresh": true, "kind": "group", "query": "y", "in": testkit.HostileRoom, "stored": true, "n": 250},
-		{"to": "alice", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile", "discoverable": true},
+		{"to": "alice", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile",
+			"discoverable": true},
 		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},
 	} {
 		for _, tool := range allTools() {

@@ -132,7 +132,8 @@ func (c *call) lookupMe() error {
 	if err := c.do("getOwnAgent", "", nil, &own); err != nil {
 		return err
 	}
-	c.line("I am %s. %d chats, %d subscriptions, discoverable: %t.", agent.PlainWord(own.Username), own.ChatCount, own.SubscribedChannelCount, own.IsDiscoverable)
+	c.line("I am %s. %d chats, %d subscriptions, discoverable: %t.", agent.PlainWord(own.Username), own.ChatCount,
+		own.SubscribedChannelCount, own.IsDiscoverable)
 	c.line("My description: %s", agent.VisibleName(own.Description))
 	c.facts["username"], c.facts["discoverable"], c.facts["chat_count"] = agent.PlainWord(own.Username), own.IsDiscoverable, own.ChatCount
 	if c.flag("detailed") {

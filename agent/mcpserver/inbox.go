@@ -39,7 +39,7 @@ func inbox(c *call) error {
 	return c.showInbox(page, filter)
 }
 
-// storedInbox returns fetched messages of the spool.
+// storedInbox returns fetched messages that are stored.
 func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 	all, err := c.fetched(c.ctx)
 	if err != nil {

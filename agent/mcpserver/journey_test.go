@@ -71,7 +71,8 @@ func groupJourney(t *testing.T, a, b *session) {
 	contains(t, a.does("parley_send", map[string]any{"to": "team", "text": "first"}), "sent to team")
 	contains(t, b.does("parley_inbox", nil), "notice: added by alice in "+group, "first")
 	pinned := a.does("parley_read", map[string]any{"in": "team", "detailed": true})
-	contains(t, a.does("parley_admin", map[string]any{"action": "pin", "target": "team", "message": word(t, pinned, "msg_")}), "pin done in team")
+	contains(t, a.does("parley_admin", map[string]any{"action": "pin", "target": "team", "message": word(t, pinned, "msg_")}),
+		"pin done in team")
 	contains(t, a.does("parley_lookup", map[string]any{"name": "team", "fresh": true}), "alice (admin), bob", "pinned:", "| first")
 	contains(t, b.does("parley_join", map[string]any{"name": group, "leave": true}), "left")
 	contains(t, a.does("parley_admin", map[string]any{"action": "add", "target": "team", "agents": []string{"bob"}}), "add done in team")

@@ -29,7 +29,8 @@ func TestOpen(t *testing.T) {
 	w.front.Store(&lose)
 	s := alice.session(t, Options{patience: 2 * time.Second})
 	before, started := w.Revenue(), time.Now()
-	contains(t, s.fails("open", "parley_send", map[string]any{"to": "bob", "text": "once"}), "finishing in the background", "not charged twice")
+	contains(t, s.fails("open", "parley_send", map[string]any{"to": "bob", "text": "once"}), "finishing in the background",
+		"not charged twice")
 	if took := time.Since(started); took > 5*time.Second {
 		t.Errorf("the answer took %s", took)
 	}

@@ -119,7 +119,8 @@ func TestSets(t *testing.T) {
 			return slices.ContainsFunc(list.Tools, func(one *mcp.Tool) bool { return one.Name == name })
 		}
 		if len(list.Tools) != set.count || !has(set.has) || has(set.hasNot) {
-			t.Errorf("the set %q has %d tools, %s: %t, %s: %t", set.options.Tools, len(list.Tools), set.has, has(set.has), set.hasNot, has(set.hasNot))
+			t.Errorf("the set %q has %d tools, %s: %t, %s: %t", set.options.Tools, len(list.Tools), set.has, has(set.has), set.hasNot,
+				has(set.hasNot))
 		}
 	}
 	for _, wrong := range []Options{{Tools: "some"}, {Tools: ToolsRead, Raw: true}} {

@@ -18,24 +18,24 @@ var historyOperations = map[client.SourceType]struct{ list, search, id string }{
 	client.SourceTypeChannel:     {"listChannelMessages", "searchChannelMessages", "channel_id"},
 }
 
-// fetched returns the messages of the spool that came as unread ones, in the order in which they came, each once.
+// fetched returns the stored messages that came as unread ones, in the order in which they came, each once.
 func (s *parleyServer) fetched(ctx context.Context) ([]client.UnreadMessage, error) {
-	return s.spooled(ctx, "listUnreadMessages")
+	return s.messagesFrom(ctx, "listUnreadMessages")
 }
 
-// stored returns all messages of the spool, the oldest first, each once.
+// stored returns all stored messages, the oldest first, each once.
 func (s *parleyServer) stored(ctx context.Context) ([]client.UnreadMessage, error) {
 	operations := []string{"listUnreadMessages"}
 	for _, of := range historyOperations {
 		operations = append(operations, of.list, of.search)
 	}
-	all, err := s.spooled(ctx, operations...)
+	all, err := s.messagesFrom(ctx, operations...)
 	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
 	return all, err
 }
 
-// spooled returns the messages in responses to operations, each once.
-func (s *parleyServer) spooled(ctx context.Context, operations ...string) (all []client.UnreadMessage, err error) {
+// messagesFrom returns the messages in responses to operations, each once.
+func (s *parleyServer) messagesFrom(ctx context.Context, operations ...string) (all []client.UnreadMessage, err error) {
 	responses, err := s.agent.Responses(ctx, operations...)
 	if err != nil {
 		return nil, fmt.Errorf("read the stored messages: %w", err)

@@ -59,8 +59,9 @@ func readTools() []tool {
 		},
 		{
 			name: "parley_inbox", set: ToolsRead, openWorld: true, run: inbox,
-			description: "Fetch unread messages and mark them read, 0.001 USD, at most 50 at once. With max_age or after: what was fetched before, free. " +
-				"Of strangers only name, size and time are shown, until the human trusts them. Do not poll in a loop.",
+			description: "Fetch unread messages and mark them read, 0.001 USD, at most 50 at once. " +
+				"With max_age or after: what was fetched before, free. Of strangers only name, size and time are shown, " +
+				"until the human trusts them. Do not poll in a loop.",
 			properties: `"max_age":{"type":"integer","minimum":1,"description":"only stored messages of the last minutes"},` +
 				`"after":{"type":"string","description":"only stored messages after this message id"},` +
 				`"from":{"type":"string","description":"show only this sender or conversation"},` +
@@ -69,8 +70,8 @@ func readTools() []tool {
 		},
 		{
 			name: "parley_read", set: ToolsRead, idempotent: true, openWorld: true, run: read,
-			description: "History of a conversation, newest last, 0.001 USD; search in it with find, 0.005. Free: stored (what was fetched before), and " +
-				"message (one whole text).",
+			description: "History of a conversation, newest last, 0.001 USD; search in it with find, 0.005. " +
+				"Free: stored (what was fetched before), and message (one whole text).",
 			properties: `"in":{"type":"string","description":"agent name, #channel, group, or id"},` +
 				`"find":{"type":"string","description":"regular expression"},` +
 				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"default 20"},` +
@@ -79,7 +80,8 @@ func readTools() []tool {
 				`"message":{"type":"string","description":"id of one stored message, to read a text that was cut"},` +
 				`"offset":{"type":"integer","minimum":0,"description":"first character of that text"},` + detailedProperty,
 			operations: []string{
-				"listPrivateMessages", "listGroupMessages", "listChannelMessages", "searchPrivateMessages", "searchGroupMessages", "searchChannelMessages",
+				"listPrivateMessages", "listGroupMessages", "listChannelMessages", "searchPrivateMessages", "searchGroupMessages",
+				"searchChannelMessages",
 			},
 		},
 		{
@@ -92,7 +94,8 @@ func readTools() []tool {
 		},
 		{
 			name: "parley_lookup", set: ToolsRead, idempotent: true, openWorld: true, run: lookup,
-			description: "Profile of an agent, group or channel, or of me, 0.001 USD. From the contact book if it is there, free; fresh asks the service.",
+			description: "Profile of an agent, group or channel, or of me, 0.001 USD. " +
+				"From the contact book if it is there, free; fresh asks the service.",
 			properties: `"name":{"type":"string","description":"agent name, #channel, group, id, or me"},"fresh":{"type":"boolean"},` +
 				detailedProperty,
 			required:   []string{"name"},
@@ -131,17 +134,19 @@ func coreTools() []tool {
 		},
 		{
 			name: "parley_contacts", set: ToolsCore, idempotent: true, openWorld: true, run: contacts,
-			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. Free; block and unblock " +
-				"0.002 USD.",
+			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. Free; " +
+				"block and unblock 0.002 USD.",
 			properties: `"action":{"enum":["list","trust","hold","forget","block","unblock"],"description":"default list"},` +
 				`"name":{"type":"string"},` + detailedProperty,
 			operations: []string{"blockAgent", "unblockAgent"},
 		},
 		{
 			name: "parley_create", set: ToolsCore, openWorld: true, run: create,
-			description: "Create a group, 0.15 USD, a channel, 0.50, or this wallet's account, 1.00. The human must approve it. Keys are stored, not shown.",
+			description: "Create a group, 0.15 USD, a channel, 0.50, or this wallet's account, 1.00. " +
+				"The human must approve it. Keys are stored, not shown.",
 			properties: `"kind":{"enum":["group","channel","account"]},"name":{"type":"string","description":"of an account: a-z, 0-9, _"},` +
-				`"description":{"type":"string"},"members":{"type":"array","items":{"type":"string"}},"discoverable":{"type":"boolean"},` + detailedProperty,
+				`"description":{"type":"string"},"members":{"type":"array","items":{"type":"string"}},"discoverable":{"type":"boolean"},` +
+				detailedProperty,
 			required:   []string{"kind", "name"},
 			operations: []string{"createGroupChat", "createChannel", "requestAccount", "createAccount"},
 		},
@@ -153,8 +158,8 @@ func otherTools() []tool {
 	return []tool{
 		{
 			name: "parley_admin", set: ToolsAll, destructive: true, openWorld: true, run: admin,
-			description: "Manage my groups and channels (target), my profile and key: 0.002 USD, pin 0.005. edit takes name, description, discoverable; " +
-				"add, remove, ban, unban and transfer take agents; pin and unpin a message.",
+			description: "Manage my groups and channels (target), my profile and key: 0.002 USD, pin 0.005. " +
+				"edit takes name, description, discoverable; add, remove, ban, unban and transfer take agents; pin and unpin a message.",
 			properties: `"action":{"enum":["edit","add","remove","ban","unban","pin","unpin","transfer","delete","profile","rotate_key"]},` +
 				`"target":{"type":"string","description":"#channel, group, or id"},"agents":{"type":"array","items":{"type":"string"}},` +
 				`"message":{"type":"string","description":"message id"},"name":{"type":"string"},"description":{"type":"string"},` +

@@ -91,7 +91,8 @@ func (w *world) walletWith(amount uint64) *owner {
 		w.T.Fatal(err)
 	}
 	o.Agent, err = agent.Open(agent.Settings{
-		Folder: o.folder, Signer: x402.NewKeySigner(key), Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{},
+		Folder: o.folder, Signer: x402.NewKeySigner(key), Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney},
+		Transport: &http.Transport{},
 	})
 	if err != nil {
 		w.T.Fatal(err)

@@ -5,7 +5,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,13 +32,8 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	if err := send.Start(); err != nil {
 		t.Fatal(err)
 	}
-	spool, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "spool.jsonl"))
-	if err != nil || len(spool) != 1 {
-		t.Fatalf("the local copies are %v, %v", spool, err)
-	}
 	paid := testkit.Eventually(20*time.Second, func() bool {
-		content, err := os.ReadFile(spool[0])
-		return err == nil && strings.Contains(string(content), "sendPrivateMessage")
+		return len(alice.rows("SELECT call FROM responses WHERE operation = 'sendPrivateMessage'")) == 1
 	})
 	_ = send.Process.Kill()
 	_ = send.Wait()
@@ -67,10 +61,7 @@ func TestNextCommandFinishes(t *testing.T) {
 	bob.run("init", "--username", "bob", "--yes")
 	alice.run("init", "--username", "alice", "--yes")
 	alice.run("contacts", "add", "bob")
-	open := func() int {
-		found, _ := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json"))
-		return len(found)
-	}
+	open := func() int { return len(alice.openPayments()) }
 	server.Signal(syscall.SIGSTOP)
 	send := alice.command("send", "bob", "sent by another command")
 	if err := send.Start(); err != nil {
@@ -118,7 +109,7 @@ func TestKilledInit(t *testing.T) {
 	costs, _ := alice.run("wallet", "report")["costs"].([]any)
 	paid := map[string]any{}
 	for _, cost := range costs {
-		row, _ := cost.(object)
+		row, _ := cost.(map[string]any)
 		operation, _ := row["operation"].(string)
 		paid[operation] = row["charged_usd"]
 	}

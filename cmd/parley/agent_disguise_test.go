@@ -24,9 +24,9 @@ type secret struct {
 var (
 	keyPlaces = []string{"secrets.json"}
 	// The journal has the payment of each call whose outcome is not known, and a payment channel a deposit that has not arrived.
-	paymentPlaces = []string{"wallets/*/open/*.json", "wallets/*/payment-channels/*.json"}
+	paymentPlaces = []string{"wallets/*/wallet.db*", "wallets/*/payment-channels/*.json"}
 	// The identifier of a payment proves who made it.
-	identifierPlaces = []string{"wallets/*/ledger.jsonl", "wallets/*/spool.jsonl", "wallets/*/open/*.json"}
+	identifierPlaces = []string{"wallets/*/wallet.db*"}
 )
 
 // haystack is a text in which secrets are looked for.

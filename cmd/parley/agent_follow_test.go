@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -66,13 +67,13 @@ func TestFollowWakes(t *testing.T) {
 	if err := follow.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if ended, ok := errors.AsType[*exec.ExitError](follow.Wait()); !ok || ended.ExitCode() != exitInterrupted {
-		t.Errorf("it ended with %v, want %d", ended, exitInterrupted)
+	if ended, ok := errors.AsType[*exec.ExitError](follow.Wait()); !ok || ended.ExitCode() != agent.ExitInterrupted {
+		t.Errorf("it ended with %v, want %d", ended, agent.ExitInterrupted)
 	}
 	if strings.Contains(out.String(), "obey me") || !strings.Contains(out.String(), `"held":true`) {
 		t.Errorf("the output is %s", out.String())
 	}
-	if out, _, code := bob.try("inbox", "--follow", "--forward-to", "http://example.com/"); code != exitUsage || out != "" {
+	if out, _, code := bob.try("inbox", "--follow", "--forward-to", "http://example.com/"); code != agent.ExitUsage || out != "" {
 		t.Errorf("messages leave the machine without TLS: exit code %d", code)
 	}
 }
@@ -94,7 +95,7 @@ func TestWalletReport(t *testing.T) {
 	if code != 0 || !strings.Contains(csv, ",,bob,2,0.010000,0.000000,") {
 		t.Errorf("the table is %s", csv)
 	}
-	if _, _, code := alice.try("wallet", "report", "--since", "yesterday"); code != exitUsage {
+	if _, _, code := alice.try("wallet", "report", "--since", "yesterday"); code != agent.ExitUsage {
 		t.Errorf("a wrong date: exit code %d", code)
 	}
 }

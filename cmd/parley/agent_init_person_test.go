@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
 )
 
@@ -24,17 +25,17 @@ func TestInitWithoutPerson(t *testing.T) {
 	endpoint := play.facilitator(t) + "/rpc"
 	alice.run("init", "--username", "alice", "--yes", "--rpc-url", endpoint)
 	alice.run("wallet", "limits", "--per-call", "0.01", "--per-day", "0.05")
-	settings, err := os.ReadFile(filepath.Join(alice.home, configFile))
+	settings, err := os.ReadFile(filepath.Join(alice.home, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--secrets", "encrypted"}, {"--rpc-url", "http://127.0.0.1:1"}} {
-		refused := alice.fails(exitLimit, append([]string{"init", "--username", "alice2", "--yes"}, args...)...)
+		refused := alice.fails(agent.ExitLimit, append([]string{"init", "--username", "alice2", "--yes"}, args...)...)
 		if refused["code"] != "person_needed" {
 			t.Errorf("init %s: %v", strings.Join(args, " "), refused)
 		}
 	}
-	if now, err := os.ReadFile(filepath.Join(alice.home, configFile)); string(now) != string(settings) || err != nil {
+	if now, err := os.ReadFile(filepath.Join(alice.home, "config.json")); string(now) != string(settings) || err != nil {
 		t.Errorf("the settings are %s, %v; they were %s", now, err, settings)
 	}
 	// The API key is lost.
@@ -42,13 +43,16 @@ func TestInitWithoutPerson(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, told, code := alice.try("init", "--username", "alice3", "--yes")
-	if code != exitLimit || out != "" || !strings.Contains(told, "approval_needed") {
+	if code != agent.ExitLimit || out != "" || !strings.Contains(told, "approval_needed") {
 		t.Errorf("a second account: exit code %d\n%s%s", code, out, told)
 	}
 	if !strings.Contains(told, "0.01 USD per call, 0.05 per day") {
 		t.Errorf("init does not show the limits of the wallet:\n%s", told)
 	}
-	var config agentConfig
+	var config struct {
+		PlayMoney bool   `json:"play_money"`
+		RPCURL    string `json:"rpc_url"`
+	}
 	if err := json.Unmarshal(settings, &config); err != nil || config.PlayMoney || config.RPCURL != endpoint {
 		t.Errorf("the settings were %s, %v", settings, err)
 	}

@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -50,7 +53,7 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 	play := playServer(t)
 	server := realServer(t, play)
 	alice := newUser(t, server)
-	refused := alice.fails(exitNoKey, "init", "--username", "alice", "--yes")
+	refused := alice.fails(agent.ExitNoKey, "init", "--username", "alice", "--yes")
 	for _, way := range []string{"--secrets encrypted", "PARLEY_PASSPHRASE_FILE", "PARLEY_SIGNER", "--secrets file"} {
 		if !strings.Contains(refused["error"].(string), way) {
 			t.Errorf("the error does not name %s: %v", way, refused)
@@ -59,20 +62,20 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 	if found, err := filepath.Glob(filepath.Join(alice.home, "[a-z]*")); err != nil || len(found) > 0 {
 		t.Errorf("init left %v, %v", found, err)
 	}
-	poor := alice.fails(exitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url", play.facilitator(t)+"/rpc")
+	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url", play.facilitator(t)+"/rpc")
 	if poor["code"] != "no_money" || !strings.Contains(poor["error"].(string), "send USDC") {
 		t.Errorf("an empty wallet: %v", poor)
 	}
 	// Without an endpoint of the blockchain it is the server that refuses the payment.
 	bob := newUser(t, server, "PARLEY_PASSPHRASE=correct horse")
-	if got := bob.fails(exitNoMoney, "init", "--username", "bob", "--yes"); got["charged"] != false {
+	if got := bob.fails(agent.ExitNoMoney, "init", "--username", "bob", "--yes"); got["charged"] != false {
 		t.Errorf("an empty wallet without an endpoint: %v", got)
 	}
 	if _, err := os.Stat(filepath.Join(bob.home, "secrets.age")); err != nil {
 		t.Errorf("the keys are not in an encrypted file: %v", err)
 	}
 	bob.env = append(bob.env, "PARLEY_PASSPHRASE=wrong")
-	if got := bob.fails(exitError, "status"); !strings.Contains(got["error"].(string), "wrong passphrase") {
+	if got := bob.fails(agent.ExitError, "status"); !strings.Contains(got["error"].(string), "wrong passphrase") {
 		t.Errorf("with a wrong passphrase: %v", got)
 	}
 }
@@ -91,7 +94,7 @@ func TestSharedHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"wallet", "balance"}, {"mcp"}} {
-		if got := alice.fails(exitError, command...); !strings.Contains(got["error"].(string), "chmod go-w "+alice.home) {
+		if got := alice.fails(agent.ExitError, command...); !strings.Contains(got["error"].(string), "chmod go-w "+alice.home) {
 			t.Errorf("parley %v: %v", command, got)
 		}
 	}
@@ -107,13 +110,13 @@ func TestPlayKeysStayPlayKeys(t *testing.T) {
 	alice := newUser(t, play.URL)
 	alice.run("init", "--username", "alice", "--yes")
 	other := realServer(t, play)
-	if got := alice.fails(exitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
+	if got := alice.fails(agent.ExitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
 		t.Errorf("another server: %v", got)
 	}
-	if got := alice.fails(exitLimit, "init", "--server", other, "--secrets", "file"); got["code"] != "terms_changed" {
+	if got := alice.fails(agent.ExitLimit, "init", "--server", other, "--secrets", "file"); got["code"] != "terms_changed" {
 		t.Errorf("other terms without a person: %v", got)
 	}
-	if got := alice.fails(exitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string), "has agreed to the terms of") {
+	if got := alice.fails(agent.ExitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string), "has agreed to the terms of") {
 		t.Errorf("a command for another server: %v", got)
 	}
 }
@@ -140,8 +143,8 @@ func TestGivenKey(t *testing.T) {
 		t.Error("the key was printed")
 	}
 	alice.env = append(alice.env, "PARLEY_WALLET_KEY_FILE=", "PARLEY_WALLET_KEY=")
-	alice.fails(exitNoKey, "status")
-	if got := alice.fails(exitError, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
+	alice.fails(agent.ExitNoKey, "status")
+	if got := alice.fails(agent.ExitError, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
 		t.Errorf("init without the wallet's key made another: %v", got)
 	}
 	// A signer that is not there.
@@ -161,11 +164,11 @@ func TestStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()); err != nil {
+		if err := agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()); err != nil {
 			t.Fatal(err)
 		}
 		file := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(file, []byte(hexKey(key)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(hex.EncodeToString(evm.FromECDSA(key))), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		u := newUser(t, server, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
@@ -173,13 +176,13 @@ func TestStrangers(t *testing.T) {
 		return u
 	}
 	alice, bob := rich("alice"), rich("bob")
-	if got := alice.fails(exitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != "parley contacts add bob" {
+	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != "parley contacts add bob" {
 		t.Errorf("to a stranger: %v", got)
 	}
 	me := bob.run("profile")
-	alice.fails(exitLimit, "call", "sendPrivateMessage", mustJSON(t, object{"recipient_agent_id": me["agent_id"], "content": "hi"}))
-	for _, args := range [][]string{{"group", "create", "team", "--member", "bob"}, {"group", "join", "chat_" + noID, "--message", "hi"}} {
-		if got := alice.fails(exitLimit, args...); got["code"] != "stranger" {
+	alice.fails(agent.ExitLimit, "call", "sendPrivateMessage", mustJSON(t, map[string]any{"recipient_agent_id": me["agent_id"], "content": "hi"}))
+	for _, args := range [][]string{{"group", "create", "team", "--member", "bob"}, {"group", "join", "chat_" + strings.Repeat("0", 26), "--message", "hi"}} {
+		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "stranger" {
 			t.Errorf("parley %s: %v", args, got)
 		}
 	}
@@ -188,15 +191,15 @@ func TestStrangers(t *testing.T) {
 	bob.run("inbox")
 	bob.run("send", "alice", "who wrote first may be answered")
 	// In a group chat that an agent began the texts of members are shown. So bob does not add alice, whom he does not trust.
-	if got := bob.fails(exitLimit, "group", "create", "team", "--member", "alice"); got["code"] != "stranger" {
+	if got := bob.fails(agent.ExitLimit, "group", "create", "team", "--member", "alice"); got["code"] != "stranger" {
 		t.Errorf("a group chat with a stranger: %v", got)
 	}
 	create := []string{"group", "create", "team", "--member", "alice", "--anyone"}
-	if screen, err := bob.atTerminal("y\n", nil, strings.Fields(textOf(bob.fails(exitLimit, create...)["next"]))[1:]...); err != nil {
+	if screen, err := bob.atTerminal("y\n", nil, strings.Fields(fmt.Sprint(bob.fails(agent.ExitLimit, create...)["next"]))[1:]...); err != nil {
 		t.Fatal(err, screen)
 	}
 	team := bob.run(create...)
-	alice.run("send", textOf(team["chat_id"]), "from a stranger in a group", "--anyone")
+	alice.run("send", fmt.Sprint(team["chat_id"]), "from a stranger in a group", "--anyone")
 	bob.run("inbox")
 	if got := texts(bob.run("inbox", "--cached")); len(got) != 2 || got[0]+got[1] != "" {
 		t.Errorf("the texts of a stranger who was answered are shown: %q", got)
@@ -252,7 +255,7 @@ func TestDefaultServer(t *testing.T) {
 	if _, err := kong.Must(&parsed).Parse([]string{"dev"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := "http://" + parsed.Server.Dev.Run.Listen; got != defaultServer {
-		t.Errorf("parley dev listens on %s, parley init asks %s", got, defaultServer)
+	if got := "http://" + parsed.Server.Development.Dev.Listen; got != agent.DefaultServer {
+		t.Errorf("parley dev listens on %s, parley init asks %s", got, agent.DefaultServer)
 	}
 }

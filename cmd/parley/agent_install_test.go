@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/cmd/parley/agent"
 )
 
 // TestInstall: the server is added to the configuration of each runtime, once, and everything else in it stays.
@@ -47,7 +49,7 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{ // JSON with comments\n}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if failed := u.fails(exitError, "install", "openclaw", "--file", file); !strings.Contains(failed["error"].(string), "--print") {
+	if failed := u.fails(agent.ExitError, "install", "openclaw", "--file", file); !strings.Contains(failed["error"].(string), "--print") {
 		t.Errorf("a file that cannot be changed: %v", failed)
 	}
 	if content, err := os.ReadFile(file); err != nil || !strings.Contains(string(content), "comments") {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -63,7 +63,7 @@ func TestBadResponse(t *testing.T) {
 	alice.run("init", "--username", "alice", "--yes")
 	page := "<html>sign in to the network</html>"
 	lie.Store(&page)
-	if got := alice.fails(exitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true || strings.Contains(mustJSON(t, got), "html") {
+	if got := alice.fails(agent.ExitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true || strings.Contains(mustJSON(t, got), "html") {
 		t.Errorf("the error is %v", got)
 	}
 	lie.Store(nil)
@@ -71,19 +71,4 @@ func TestBadResponse(t *testing.T) {
 		t.Errorf("the next command returns %v", got)
 	}
 	alice.run("inbox", "--cached")
-}
-
-// TestFreeFetches: a fetch that costs nothing needs no budget.
-func TestFreeFetches(t *testing.T) {
-	t.Parallel()
-	f := following{MaxWait: time.Minute}
-	if policy, err := f.within(100_000, 0); err != nil || policy.PerDay != 100 || policy.Longest != time.Minute {
-		t.Errorf("fetching for nothing: %+v, %v", policy, err)
-	}
-	if policy, err := f.within(100_000, 1000); err != nil || policy.PerDay != 100 {
-		t.Errorf("fetching for 0.001: %+v, %v", policy, err)
-	}
-	if _, err := f.within(500, 1000); err == nil {
-		t.Error("a budget below one fetch is accepted")
-	}
 }

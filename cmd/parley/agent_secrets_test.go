@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 )
@@ -76,11 +77,7 @@ func everyCommand(u *user) {
 	} {
 		u.try(strings.Fields(line)...)
 		if line == "wallet freeze --json" { // a person ends it
-			frozen, err := filepath.Glob(filepath.Join(u.home, "wallets", "*", "frozen"))
-			if err != nil || len(frozen) != 1 {
-				u.t.Fatalf("frozen: %v, %v", frozen, err)
-			}
-			_ = os.Remove(frozen[0])
+			u.unfreeze()
 		}
 	}
 	u.run("profile")
@@ -99,16 +96,16 @@ func everyTool(u *user) {
 	defer session.Close() //nolint:errcheck // the process has done its work
 	for _, tool := range []struct {
 		name      string
-		arguments object
+		arguments map[string]any
 		works     bool
 	}{
-		{"parley_status", object{"service": true}, true}, {"parley_prices", nil, true}, {"parley_inbox", nil, true},
-		{"parley_inbox", object{"max_age": 60, "detailed": true}, true}, {"parley_send", object{"to": "bob", "text": "x"}, false},
-		{"parley_find", object{"query": "alice"}, true}, {"parley_lookup", object{"name": "me", "detailed": true}, true},
-		{"parley_create", object{"kind": "account", "name": "x"}, false}, {"parley_create", object{"kind": "group", "name": "x"}, false},
-		{"parley_admin", object{"action": "rotate_key"}, true}, {"parley_call", object{"operation": "rotateKey"}, true},
-		{"parley_call", object{"operation": "getOwnAgent"}, true}, {"parley_contacts", nil, true},
-		{"parley_call", object{"operation": "createAccount", "arguments": object{"username": "x", "tan": "y"}}, false},
+		{"parley_status", map[string]any{"service": true}, true}, {"parley_prices", nil, true}, {"parley_inbox", nil, true},
+		{"parley_inbox", map[string]any{"max_age": 60, "detailed": true}, true}, {"parley_send", map[string]any{"to": "bob", "text": "x"}, false},
+		{"parley_find", map[string]any{"query": "alice"}, true}, {"parley_lookup", map[string]any{"name": "me", "detailed": true}, true},
+		{"parley_create", map[string]any{"kind": "account", "name": "x"}, false}, {"parley_create", map[string]any{"kind": "group", "name": "x"}, false},
+		{"parley_admin", map[string]any{"action": "rotate_key"}, true}, {"parley_call", map[string]any{"operation": "rotateKey"}, true},
+		{"parley_call", map[string]any{"operation": "getOwnAgent"}, true}, {"parley_contacts", nil, true},
+		{"parley_call", map[string]any{"operation": "createAccount", "arguments": map[string]any{"username": "x", "tan": "y"}}, false},
 	} {
 		result, err := session.CallTool(u.t.Context(), &mcp.CallToolParams{Name: tool.name, Arguments: tool.arguments})
 		if err != nil || tool.works && result.IsError {
@@ -136,7 +133,7 @@ func failures(t *testing.T, w *secretWitness, alice *user) {
 		if strings.HasPrefix(env, "PARLEY_WALLET_KEY_FILE=") {
 			broken.env = slices.Concat(other.env, []string{"PARLEY_WALLET_KEY_FILE=" + filepath.Join(alice.home, "secrets.json")})
 		}
-		broken.fails(exitError, "init", "--username", "carol", "--yes")
+		broken.fails(agent.ExitError, "init", "--username", "carol", "--yes")
 	}
 	damaged := filepath.Join(other.home, "secrets.json")
 	if err := os.MkdirAll(other.home, 0o700); err != nil {
@@ -145,7 +142,7 @@ func failures(t *testing.T, w *secretWitness, alice *user) {
 	if err := os.WriteFile(damaged, whole[:len(whole)-3], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other.fails(exitError, "init", "--username", "carol", "--yes")
+	other.fails(agent.ExitError, "init", "--username", "carol", "--yes")
 }
 
 // interrupted kills a command whose payment has just been sent. The journal must have the payment now, in a file of its owner, and
@@ -171,21 +168,16 @@ func interrupted(t *testing.T, w *secretWitness, alice *user) {
 	w.mu.Lock()
 	w.onPaid = nil
 	w.mu.Unlock()
-	files, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("the open payments are %v, %v", files, err)
+	if open := alice.openPayments(); len(open) != 1 || !strings.Contains(open[0], payment) {
+		t.Errorf("%d payments are open, want the one that was sent", len(open))
 	}
-	content, err := os.ReadFile(files[0])
-	if err != nil || !strings.Contains(string(content), payment) {
-		t.Errorf("the payment is not in the journal: %v", err)
-	}
-	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the payment in the journal: %v, %v, want the mode 0600", info.Mode(), err)
+	if info, err := os.Stat(alice.walletFile()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the wallet's file: %v, %v, want the mode 0600", info.Mode(), err)
 	}
 	secrets, _ := w.known()
 	alice.hides(secrets)
 	alice.run("send", "bob", "interrupted")
-	if left, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*", "open", "*.json")); err != nil || len(left) > 0 {
-		t.Errorf("after the next run the open payments are %v, %v", left, err)
+	if left := alice.openPayments(); len(left) > 0 {
+		t.Errorf("after the next run %d payments are open", len(left))
 	}
 }

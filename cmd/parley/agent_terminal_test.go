@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -83,9 +85,9 @@ func TestPerson(t *testing.T) {
 	server := playServer(t)
 	alice := newUser(t, server.URL)
 	alice.run("init", "--username", "alice", "--yes")
-	next, _ := alice.fails(exitLimit, "group", "create", "team")["next"].(string)
+	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
 	approve := strings.Fields(next)[1:]
-	for _, variable := range agentEnvironment {
+	for _, variable := range console.AgentEnvironment {
 		if screen, err := alice.atTerminal("y\n", []string{variable + "=1"}, approve...); err == nil || !strings.Contains(screen, "person_needed") {
 			t.Errorf("with %s an approval was given:\n%s", variable, screen)
 		}

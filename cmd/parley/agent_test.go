@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/cmd/parley/agent"
 )
 
 // TestTwoCommands: with parley dev, a stranger needs one command for an account and one for a message.
@@ -66,11 +68,11 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newUser(t, server.URL)
-	if got := alice.fails(exitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
+	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
 		t.Errorf("without a wallet: %v", got)
 	}
-	alice.fails(exitUsage, "init", "--yes")
-	alice.fails(exitUsage, "init", "--username", "alice")
+	alice.fails(agent.ExitUsage, "init", "--yes")
+	alice.fails(agent.ExitUsage, "init", "--username", "alice")
 	alice.run("init", "--username", "alice", "--yes")
 	for _, args := range [][]string{
 		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"},
@@ -78,17 +80,17 @@ func TestExitCodes(t *testing.T) {
 		{"react", "msg_1"},
 		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"}, {"call", "sendPrivateMessage", `{"content": 5}`},
 	} {
-		if got := alice.fails(exitUsage, args...); got["code"] != "usage" || got["charged"] != false {
+		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false {
 			t.Errorf("parley %v: %v", args, got)
 		}
 	}
-	if got := alice.fails(exitRefused, "send", "nobody", "hi"); got["code"] != "agent_not_found" || got["charged"] != false {
+	if got := alice.fails(agent.ExitRefused, "send", "nobody", "hi"); got["code"] != "agent_not_found" || got["charged"] != false {
 		t.Errorf("to nobody: %v", got)
 	}
-	if got := alice.fails(exitLimit, "send", "alice", "hi", "--max-usd", "0.004"); got["code"] != "limit" {
+	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--max-usd", "0.004"); got["code"] != "limit" {
 		t.Errorf("above --max-usd: %v", got)
 	}
-	group := alice.fails(exitLimit, "group", "create", "team")
+	group := alice.fails(agent.ExitLimit, "group", "create", "team")
 	next, _ := group["next"].(string)
 	if group["code"] != "approval_needed" || !strings.HasPrefix(next, "parley wallet approve ") {
 		t.Fatalf("above the limit: %v", group)
@@ -96,12 +98,12 @@ func TestExitCodes(t *testing.T) {
 	for _, args := range [][]string{
 		strings.Fields(next)[1:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"}, {"wallet", "export", "key"},
 	} {
-		if got := alice.fails(exitLimit, args...); got["code"] != "person_needed" || !strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
+		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "person_needed" || !strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
 			t.Errorf("parley %v without a terminal: %v", args, got)
 		}
 	}
 	alice.run("wallet", "freeze")
-	if got := alice.fails(exitLimit, "inbox"); got["code"] != "frozen" {
+	if got := alice.fails(agent.ExitLimit, "inbox"); got["code"] != "frozen" {
 		t.Errorf("frozen: %v", got)
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"os"
@@ -78,6 +79,63 @@ func (u *user) fails(code int, args ...string) map[string]any {
 		u.t.Fatalf("parley %s: exit code %d, want %d and an error as JSON (%v)\n%s%s", strings.Join(args, " "), got, code, err, out, errs)
 	}
 	return value
+}
+
+// walletFile returns the path of the user's only wallet.
+func (u *user) walletFile() string {
+	u.t.Helper()
+	found, err := filepath.Glob(filepath.Join(u.home, "wallets", "*", "wallet.db"))
+	if err != nil || len(found) != 1 {
+		u.t.Fatalf("the wallets are %v, %v", found, err)
+	}
+	return found[0]
+}
+
+// rows returns the only column of a query in the wallet's file.
+func (u *user) rows(query string) (found []string) {
+	u.t.Helper()
+	u.database(func(db *sql.DB) error {
+		rows, err := db.QueryContext(u.t.Context(), query)
+		if err != nil {
+			return err
+		}
+		defer rows.Close() //nolint:errcheck // rows.Err says what went wrong
+		for rows.Next() {
+			var one string
+			if err := rows.Scan(&one); err != nil {
+				return err
+			}
+			found = append(found, one)
+		}
+		return rows.Err()
+	})
+	return found
+}
+
+// openPayments returns the payments whose outcome the wallet does not know.
+func (u *user) openPayments() []string {
+	u.t.Helper()
+	return u.rows("SELECT signed FROM calls WHERE signed IS NOT NULL")
+}
+
+// unfreeze ends "wallet freeze" as a person does.
+func (u *user) unfreeze() {
+	u.t.Helper()
+	u.database(func(db *sql.DB) error {
+		_, err := db.ExecContext(u.t.Context(), "DELETE FROM settings WHERE name = 'frozen'")
+		return err
+	})
+}
+
+func (u *user) database(use func(*sql.DB) error) {
+	u.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+u.walletFile()+"?_pragma=busy_timeout(10000)")
+	if err == nil {
+		err = errors.Join(use(db), db.Close())
+	}
+	if err != nil {
+		u.t.Fatal(err)
+	}
 }
 
 // texts returns the texts of the messages in an output.

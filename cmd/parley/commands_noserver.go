@@ -7,9 +7,9 @@ import "github.com/alecthomas/kong"
 // serverCommands are left out of this build.
 type serverCommands struct{}
 
-// settings are those of a server, which this build has not.
-type settings struct{}
+// serverSettings are the settings of a server, which this build does not have.
+type serverSettings struct{}
 
-func (*settings) options() []kong.Option { return nil }
+func (*serverSettings) Options() []kong.Option { return nil }
 
-func (*settings) check(*kong.Context) error { return nil }
+func (*serverSettings) Check(*kong.Context) error { return nil }

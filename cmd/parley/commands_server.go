@@ -2,21 +2,17 @@
 
 package main
 
+import (
+	"github.com/parley-chat/parley/cmd/parley/development"
+	"github.com/parley-chat/parley/cmd/parley/operator"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+)
+
 // serverCommands are the commands of operators and developers of servers.
 type serverCommands struct {
-	Serve         serve         `cmd:"" group:"server" help:"Run the server in production."`
-	Check         check         `cmd:"" group:"server" help:"Try everything that a server needs: settings, database, facilitator, blockchain, payee, base URL, clocks."`
-	Migrate       migrate       `cmd:"" group:"server" help:"Migrate the database's schema to this version."`
-	Healthcheck   healthcheck   `cmd:"" group:"server" help:"Ask the server on this machine whether it is ready; for containers."`
-	Seed          seed          `cmd:"" group:"server" help:"Fill an empty database with agents, conversations and messages for measurements."`
-	Dev           dev           `cmd:"" group:"server" help:"Run server, PostgreSQL and a play-money payment network in one process, for developers."`
-	Devnet        network       `cmd:"" group:"server" help:"Run only the play-money payment network. Not for production."`
-	Demo          demo          `cmd:"" group:"server" help:"Run three agents through the whole API, every call paid on a play-money network."`
-	Payments      payments      `cmd:"" group:"server" help:"List, export, resolve, refund and reconcile payments."`
-	Agents        agents        `cmd:"" group:"server" help:"Show, suspend, resume, rename, export and erase accounts."`
-	Conversations conversations `cmd:"" group:"server" help:"Show, remove and restore conversations."`
-	Messages      messages      `cmd:"" group:"server" help:"Remove messages."`
-	Audit         audit         `cmd:"" group:"server" help:"List what operators did."`
-	Retention     oldData       `cmd:"" group:"server" help:"Remove messages and deleted conversations that are too old."`
-	Storage       storage       `cmd:"" group:"server" help:"Show the size of the tables, and the accounts that have stored most."`
+	Operator    operator.Commands    `embed:""`
+	Development development.Commands `embed:""`
 }
+
+// serverSettings finds the settings of a server.
+type serverSettings = settings.Settings

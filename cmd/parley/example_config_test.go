@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -36,7 +37,7 @@ func TestExampleConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	printed := &testkit.Buffer{}
-	_ = run(context.Background(), []string{"serve", "--print-config", "--config", empty}, console{printed, printed}) // required settings are missing
+	_ = run(context.Background(), []string{"serve", "--print-config", "--config", empty}, console.Console{Out: printed, Err: printed}) // required settings are missing
 	for _, match := range setting.FindAllStringSubmatch(strings.ReplaceAll(printed.String(), "  # not set", ""), -1) {
 		name, value := match[1], strings.TrimSuffix(match[2], "  # default")
 		example, ok := examples[name]

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
@@ -52,7 +53,7 @@ func TestSupervised(t *testing.T) {
 
 	check := func(listen string) string {
 		out := &testkit.Buffer{}
-		if err := run(context.Background(), []string{"healthcheck", "--admin-listen", listen}, console{out, out}); err != nil {
+		if err := run(context.Background(), []string{"healthcheck", "--admin-listen", listen}, console.Console{Out: out, Err: out}); err != nil {
 			return err.Error()
 		}
 		return out.String()

@@ -19,10 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
@@ -248,7 +247,7 @@ func TestVersionAndHelp(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if err := run(t.Context(), []string{"migrate"}, console{&out, &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
+	if err := run(t.Context(), []string{"migrate"}, console.Console{Out: &out, Err: &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
 		t.Errorf("migrate without a database says %q", err)
 	}
 	url := storetest.URL(t)
@@ -256,7 +255,7 @@ func TestMigrate(t *testing.T) {
 		{"--status", "sql\npending migrations: 0\n"}, {"--dry-run", "pending migrations: 0\n"}, {"--database-url=" + url, "migrations run: 0\n"},
 	} {
 		out.Reset()
-		if err := run(t.Context(), []string{"migrate", "--database-url", url, test.option}, console{&out, &errs}); err != nil || !strings.HasSuffix(out.String(), test.says) {
+		if err := run(t.Context(), []string{"migrate", "--database-url", url, test.option}, console.Console{Out: &out, Err: &errs}); err != nil || !strings.HasSuffix(out.String(), test.says) {
 			t.Errorf("migrate %s: %v, %q, want an end with %q", test.option, err, out.String(), test.says)
 		}
 	}
@@ -265,7 +264,7 @@ func TestMigrate(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if err := run(t.Context(), []string{"demo"}, console{&out, &errs}); err != nil {
+	if err := run(t.Context(), []string{"demo"}, console.Console{Out: &out, Err: &errs}); err != nil {
 		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
 	}
 	// What the wallets paid and what the payee holds, both the sum of the specification's prices.
@@ -288,21 +287,8 @@ func TestPortInUseIsToldFirst(t *testing.T) {
 	}
 	defer taken.Close()
 	var out, errs bytes.Buffer
-	err = run(t.Context(), []string{"dev", "--listen", taken.Addr().String(), "--data", folder(t)}, console{&out, &errs})
+	err = run(t.Context(), []string{"dev", "--listen", taken.Addr().String(), "--data", folder(t)}, console.Console{Out: &out, Err: &errs})
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("dev on a port in use: %v", err)
-	}
-}
-
-// TestSkillExample: the contract shows what GET /skill tells where the operator says nothing else.
-func TestSkillExample(t *testing.T) {
-	t.Parallel()
-	told := skill{}.config()
-	example := testkit.Contract.Paths.Value("/skill").Get.Responses.Value("200").Value.Content["application/json"].Example
-	want := map[string]any{"skill": map[string]any{
-		"summary": told.Summary, "hub_url": told.HubURL, "install": map[string]any{"npx": told.InstallNPX, "cli": told.InstallCLI},
-	}}
-	if diff := cmp.Diff(want, example); diff != "" {
-		t.Errorf("the example of /skill is not what is told (-told +example):\n%s", diff)
 	}
 }

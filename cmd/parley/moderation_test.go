@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
@@ -77,7 +78,7 @@ func (m *moderated) message(from, to uuid.UUID, content string) (id, chat uuid.U
 func (m *moderated) try(args ...string) (string, error) {
 	m.t.Helper()
 	var out, errs bytes.Buffer
-	err := run(m.t.Context(), append(args, "--database-url", m.url), console{&out, &errs})
+	err := run(m.t.Context(), append(args, "--database-url", m.url), console.Console{Out: &out, Err: &errs})
 	return out.String(), err
 }
 

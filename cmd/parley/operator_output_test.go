@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -45,7 +46,7 @@ func TestOperatorOutput(t *testing.T) {
 		}
 	}
 	var errs bytes.Buffer
-	report(&errs, errors.New(drivesTerminals))
+	agent.Report(&errs, errors.New(drivesTerminals))
 	if strings.ContainsAny(errs.String(), "\x1b\u009b\u202e") {
 		t.Errorf("an error is printed as %q", errs.String())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -19,7 +20,7 @@ func TestRetentionCommand(t *testing.T) {
 	url := storetest.URL(t)
 	parley := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		err := run(t.Context(), append(args, "--database-url", url), console{&out, &bytes.Buffer{}})
+		err := run(t.Context(), append(args, "--database-url", url), console.Console{Out: &out, Err: &bytes.Buffer{}})
 		return out.String(), err
 	}
 	if _, err := parley("seed", "--agents=10", "--conversations=20", "--messages=1000", "--subscribers=10"); err != nil {

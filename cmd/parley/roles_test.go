@@ -11,11 +11,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/development"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -72,7 +73,7 @@ func withRolesOn(t *testing.T, superuser, before string) (migrating, serving str
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	migrating, serving := withRoles(t)
-	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console{io.Discard, io.Discard}); err != nil {
+	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console.Console{Out: io.Discard, Err: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{
@@ -82,20 +83,16 @@ func TestRoles(t *testing.T) {
 	}
 	auditIsAppendOnly(t, serving)
 	// The systemd unit migrates at each start, also with this role.
-	if err := run(t.Context(), []string{"migrate", "--database-url", serving}, console{io.Discard, io.Discard}); err != nil {
+	if err := run(t.Context(), []string{"migrate", "--database-url", serving}, console.Console{Out: io.Discard, Err: io.Discard}); err != nil {
 		t.Errorf("nothing is to migrate; the role that serves: %v", err)
 	}
-	key, err := ownKey(folder(t), devAuthorizerKey)
+	server, admin := serveWith(t, serving, "--authorizer-key-file", writeFile(t, strings.Repeat("1", 64)))
+	calls, err := development.Travel(t.Context(), server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, admin := serveWith(t, serving, "--authorizer-key-file", key)
-	journey := &journey{world: &world{url: server.URL}, table: tabwriter.NewWriter(io.Discard, 0, 0, 2, ' ', 0)}
-	if err := journey.travel(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if journey.calls < 40 {
-		t.Errorf("only %d calls were charged", journey.calls)
+	if calls < 40 {
+		t.Errorf("only %d calls were charged", calls)
 	}
 	if got := status(admin + "/readyz"); got != 200 {
 		t.Errorf("/readyz returns %d", got)
@@ -109,7 +106,7 @@ func TestRoles(t *testing.T) {
 	if wrong != nil {
 		t.Errorf("the server logs:\n%s", strings.Join(wrong, ""))
 	}
-	t.Logf("%d calls were charged", journey.calls)
+	t.Logf("%d calls were charged", calls)
 }
 
 // notPermitted wants that the role that serves may not execute a statement.

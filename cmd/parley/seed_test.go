@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	to := console{&out, &errs}
+	to := console.Console{Out: &out, Err: &errs}
 	if err := run(t.Context(), []string{"seed"}, to); err == nil || !strings.Contains(err.Error(), "--database-url") {
 		t.Errorf("seed without a database says %q", err)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -44,7 +46,7 @@ func writeFile(t *testing.T, content string) string {
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if err := run(t.Context(), append([]string{"serve", "--print-config"}, args...), console{&out, &errs}); err != nil {
+	if err := run(t.Context(), append([]string{"serve", "--print-config"}, args...), console.Console{Out: &out, Err: &errs}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -86,7 +88,7 @@ func TestPrintedSettings(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	wrong := []string{"serve", "--print-config", "--trace-endpoint=http://user:hunter2@127.0.0.1:4318"}
-	if err := run(t.Context(), append(wrong, goodSettings...), console{&out, &errs}); err == nil || strings.Contains(err.Error()+out.String(), "hunter2") {
+	if err := run(t.Context(), append(wrong, goodSettings...), console.Console{Out: &out, Err: &errs}); err == nil || strings.Contains(err.Error()+out.String(), "hunter2") {
 		t.Errorf("an endpoint with a password: %v\n%s", err, &out)
 	}
 	values := func(text string) (all map[string]any) {
@@ -106,7 +108,7 @@ func TestSecretFiles(t *testing.T) {
 	secret, config := writeFile(t, storetest.URL(t)+"\n"), writeFile(t, "database-url: postgres://127.0.0.1:1/hunter2\n")
 	migrateWith := func(args ...string) error {
 		var out, errs bytes.Buffer
-		return run(t.Context(), append([]string{"migrate", "--status"}, args...), console{&out, &errs})
+		return run(t.Context(), append([]string{"migrate", "--status"}, args...), console.Console{Out: &out, Err: &errs})
 	}
 	for _, args := range [][]string{
 		{"--database-url-file", secret}, {"--database-url-file", secret, "--config", config}, {"--config", writeFile(t, "database-url-file: "+secret)},
@@ -133,25 +135,25 @@ func TestSecretFiles(t *testing.T) {
 // TestSettingNames: the variable of a setting follows from its flag, also for settings that are added later.
 func TestSettingNames(t *testing.T) {
 	t.Parallel()
-	parsed := &settings{}
-	if _, err := kong.New(&commands{}, append(parsed.options(), kong.Vars{"version": ""})...); err != nil {
+	parsed := &settings.Settings{}
+	if _, err := kong.New(&commands{}, append(parsed.Options(), kong.Vars{"version": ""})...); err != nil {
 		t.Fatal(err)
 	}
-	for _, leaf := range parsed.parser.Model.Leaves(false) {
-		if !slices.ContainsFunc(leaf.Flags, isSettingsFile) {
+	for _, leaf := range parsed.Parser.Model.Leaves(false) {
+		if !slices.ContainsFunc(leaf.Flags, settings.IsSettingsFile) {
 			continue
 		}
 		for _, flag := range leaf.Flags {
-			if len(flag.Envs) > 0 && (len(flag.Envs) > 1 || flag.Envs[0] != variable(flag.Name)) {
-				t.Errorf("%s: the setting --%s has the variables %v, want %s", leaf.FullPath(), flag.Name, flag.Envs, variable(flag.Name))
+			if len(flag.Envs) > 0 && (len(flag.Envs) > 1 || flag.Envs[0] != settings.Variable(flag.Name)) {
+				t.Errorf("%s: the setting --%s has the variables %v, want %s", leaf.FullPath(), flag.Name, flag.Envs, settings.Variable(flag.Name))
 			}
-			if secret := slices.Contains(parsed.names, flag.Name+"-file"); secret != (parsed.secrets[flag] != nil) {
+			if secret := slices.Contains(parsed.Names, flag.Name+"-file"); secret != (parsed.Secrets[flag] != nil) {
 				t.Errorf("%s: --%s is a secret: %t; another command says otherwise", leaf.FullPath(), flag.Name, !secret)
 			}
 		}
 	}
-	if len(parsed.names) < 35 || !slices.Contains(parsed.names, "rpc-url-file") {
-		t.Errorf("the settings are %v", parsed.names)
+	if len(parsed.Names) < 35 || !slices.Contains(parsed.Names, "rpc-url-file") {
+		t.Errorf("the settings are %v", parsed.Names)
 	}
 }
 
@@ -176,16 +178,16 @@ func TestKnownVariables(t *testing.T) {
 	if err != nil || len(found) < 10 {
 		t.Fatalf("%v, found %v", err, found)
 	}
-	parsed := &settings{}
-	if _, err := kong.New(&commands{}, append(parsed.options(), kong.Vars{"version": ""})...); err != nil {
+	parsed := &settings.Settings{}
+	if _, err := kong.New(&commands{}, append(parsed.Options(), kong.Vars{"version": ""})...); err != nil {
 		t.Fatal(err)
 	}
 	// Kubernetes sets the last ones in each container of the namespace.
 	further := []string{"PARLEY_SERVICE_PORT_HTTP=1", "PARLEY_ADMIN_SERVICE_HOST=10.0.0.1", "PARLEY_PORT=tcp://10.0.0.1:80", "PARLEY_PORT_80_TCP_ADDR=::1"}
-	if wrong := parsed.unknownVariables(append(slices.Collect(maps.Keys(found)), further...)); wrong != nil {
+	if wrong := parsed.UnknownVariables(append(slices.Collect(maps.Keys(found)), further...)); wrong != nil {
 		t.Error(wrong)
 	}
-	wrong := parsed.unknownVariables([]string{"PARLEY_ZZZZZZZZZZ=hunter2"})
+	wrong := parsed.UnknownVariables([]string{"PARLEY_ZZZZZZZZZZ=hunter2"})
 	want := "PARLEY_ZZZZZZZZZZ in the environment is not a setting; remove it: parley serve --help lists the settings"
 	if len(wrong) != 1 || wrong[0] != want {
 		t.Errorf("a variable without a similar one: %v, want %s", wrong, want)

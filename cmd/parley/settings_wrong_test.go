@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 )
 
@@ -159,10 +161,10 @@ func refused(t *testing.T, further []string, want string) {
 		args = slices.DeleteFunc(args, func(good string) bool { return strings.HasPrefix(good, name+"=") })
 	}
 	var out, errs bytes.Buffer
-	err := run(t.Context(), slices.Concat([]string{"serve"}, args, further), console{&out, &errs})
+	err := run(t.Context(), slices.Concat([]string{"serve"}, args, further), console.Console{Out: &out, Err: &errs})
 	if err == nil || err.Error() != want {
 		t.Errorf("serve %s says\n%v\nwant\n%s", further, err, want)
-	} else if status := report(&errs, err); status != exitUsage || strings.Contains(errs.String(), "hunter2") {
+	} else if status := agent.Report(&errs, err); status != agent.ExitUsage || strings.Contains(errs.String(), "hunter2") {
 		t.Errorf("serve %s ends with %d and\n%s", further, status, &errs)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/cmd/parley/operator"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
@@ -205,8 +206,8 @@ func TestRedirectsAreBounded(t *testing.T) {
 	t.Parallel()
 	folder, address := t.TempDir(), testkit.FreeAddress(t)
 	newAuthority(t).write(t, folder)
-	settings := encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"), HTTPListen: address}
-	_, stop, err := settings.start(t.Context(), nil, server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
+	settings := operator.Encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"), HTTPListen: address}
+	_, stop, err := settings.Start(t.Context(), nil, server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ var licenses = []struct {
 	}, false},
 	{"CC0-1.0", []string{"cc0 1.0 universal", "the laws of most jurisdictions throughout the world automatically confer"}, false},
 	{"public domain", []string{"all these files have been put into the public domain. you can do whatever you want with these files"}, false},
+	{"public domain", []string{"all of the code and documentation in sqlite has been dedicated to the public domain by the authors"}, false},
 	{"ISC", []string{
 		"permission to use, copy, modify, and", "distribute this software for any purpose with or without fee is hereby granted",
 	}, false},
@@ -101,8 +102,12 @@ func list(ctx context.Context, environment []string, arguments ...string) (map[s
 	}
 }
 
-// licenseFiles returns the licence files in a folder: LICENSE, COPYING and similar names.
-func licenseFiles(dir string) []string { return files(dir, "LICENSE", "LICENCE", "COPYING") }
+// licenseFiles returns the licence files in a folder: LICENSE, COPYING and similar names. LICENSE-LOGO is of a picture, which no program
+// links.
+func licenseFiles(dir string) []string {
+	found := files(dir, "LICENSE", "LICENCE", "COPYING")
+	return slices.DeleteFunc(found, func(file string) bool { return filepath.Base(file) == "LICENSE-LOGO" })
+}
 
 // files returns the files in a folder, except Go files, whose names start with one of beginnings in any case.
 func files(dir string, beginnings ...string) []string {

@@ -109,7 +109,8 @@ func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 	case settled.Success:
 		c.mayPayOut(channels[0].PayTo)
 		c.metrics.count(store.ChannelClaim, confirmed)
-		c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)), slog.String("transaction", settled.Transaction))
+		c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)),
+			slog.String("transaction", settled.Transaction))
 		if err := c.recordClaims(ctx, channels, settled.Transaction); err != nil {
 			c.engine.Log.WarnContext(ctx, "record claims", "error", err)
 		}
@@ -119,7 +120,8 @@ func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 		return c.claimAll(ctx, channels[:half]) + c.claimAll(ctx, channels[half:])
 	}
 	c.metrics.count(store.ChannelClaim, refused)
-	c.engine.Log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID), slog.String("reason", settled.ErrorReason))
+	c.engine.Log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID),
+		slog.String("reason", settled.ErrorReason))
 	c.recheck(ctx, &channels[0])
 	return 0
 }
@@ -180,7 +182,8 @@ func (c *Scheme) payOutTo(ctx context.Context, payee string) (*x402.SettleRespon
 		return nil, errors.New(settled.ErrorReason)
 	}
 	c.metrics.count(store.ChannelSettle, confirmed)
-	c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "paid out", slog.String("amount", settled.Amount), slog.String("transaction", settled.Transaction))
+	c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "paid out", slog.String("amount", settled.Amount),
+		slog.String("transaction", settled.Transaction))
 	paid, _ := strconv.ParseInt(settled.Amount, 10, 64) // 0 if the facilitator does not report it; the chain has it
 	err = c.store.RecordChannelTransaction(ctx, &store.PaymentChannelTransaction{
 		Kind: store.ChannelSettle, Network: c.network, Asset: c.asset, PayTo: payee,

@@ -57,7 +57,8 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 	}
 	if least := d.terms.LeastDeposit(); d.of.Deposit < least {
 		return nil, d.engine.Refused(d.a.Operation, x402.ReasonBatchDepositBelowMin, fmt.Sprintf(
-			"the deposit of %d atomic units is too small and nothing was charged; deposit at least %d, a tenth of extra.minDeposit, or pay with scheme exact",
+			"the deposit of %d atomic units is too small and nothing was charged; deposit at least %d, a tenth of extra.minDeposit, or pay "+
+				"with scheme exact",
 			d.of.Deposit, least))
 	}
 	channel, err := d.channel(ctx)
@@ -116,8 +117,8 @@ func (d *deposit) Settle(ctx context.Context) (*x402.SettleResponse, error) {
 	})
 }
 
-// Judge: the nonce of a deposit names its channel, so the money is in the channel whoever brought it. Only the blockchain can show that: the
-// balance of the channel, which the facilitator tells, may have contained as much before.
+// Judge: the nonce of a deposit names its channel, so the money is in the channel whoever brought it. Only the blockchain can show that:
+// the balance of the channel, which the facilitator tells, may have contained as much before.
 func (d *deposit) Judge(used x402.AuthorizationState, _ *store.Payment) string {
 	if used.Amount == d.of.Deposit &&
 		(strings.EqualFold(used.To, x402.DepositCollectorContract) || strings.EqualFold(used.To, x402.BatchSettlementContract)) {
@@ -132,7 +133,9 @@ func (*deposit) Look(string) bool { return true }
 
 // Deliver records the deposit in its payment channel, charges the voucher, makes the effect and closes the payment, in
 // one transaction. If the operation rejects the call, or the voucher does not fit any more, only the deposit is recorded.
-func (d *deposit) Deliver(ctx context.Context, call *payment.Call, row *store.Payment, settled *x402.SettleResponse, response []byte) (*payment.Receipt, error) {
+func (d *deposit) Deliver(
+	ctx context.Context, call *payment.Call, row *store.Payment, settled *x402.SettleResponse, response []byte,
+) (*payment.Receipt, error) {
 	transaction := settled.Transaction
 	found, err := x402.ReportedChannel(settled.Extra, d.of.ChannelID)
 	if err != nil {
@@ -158,10 +161,7 @@ func (d *deposit) Deliver(ctx context.Context, call *payment.Call, row *store.Pa
 		reason = refusal.Code
 	}
 	channel, err := d.store.KeepDeposit(ctx, row, transaction, reason, charge.Chain)
-	switch {
-	case errors.Is(err, store.ErrStalePayment):
-		return nil, err
-	case err != nil:
+	if err != nil {
 		return nil, d.engine.NotDelivered(ctx, row, transaction, err)
 	}
 	d.engine.Count(row, payment.OutcomeDeposited)
@@ -213,8 +213,8 @@ func (d *deposit) Charge(ctx context.Context, call *payment.Call, row *store.Pay
 	return receipt, err
 }
 
-// Repeated is the first response's, as of a voucher. The same voucher with another deposit repeats a payment whose response was lost, unless
-// the channel was charged since: then a client that lost its state may want the same again.
+// Repeated is the first response's, as of a voucher. The same voucher with another deposit repeats a payment whose response was lost,
+// unless the channel was charged since: then a client that lost its state may want the same again.
 func (d *deposit) Repeated(ctx context.Context, row *store.Payment) (*x402.SettleResponse, error) {
 	same := d.Same(row)
 	return d.repeated(ctx, row, same, d.charges(row) && !same && !d.a.Operation.Secret)

@@ -59,7 +59,8 @@ func (v *voucher) unclaimedTooMuch(of string) error {
 		v.lost.Add(v.a.Client, struct{}{}, exactFor)
 	}
 	return v.refusedFor(x402.ReasonBatchChannelBusy, "too much of what "+of+
-		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment again in a minute")
+		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment "+
+		"again in a minute")
 }
 
 // refusedFor returns a 402 with the payment requirements in the order for the client.
@@ -103,7 +104,8 @@ type adoptions struct {
 }
 
 func newAdoptions() adoptions {
-	return adoptions{payment.NewRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst), newClientRates(adoptionShare, adoptionShareBurst, adoptionPause)}
+	return adoptions{payment.NewRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst),
+		newClientRates(adoptionShare, adoptionShareBurst, adoptionPause)}
 }
 
 // allow reports whether the client may have a channel looked up now.
@@ -172,6 +174,7 @@ func (c *Scheme) synced(ctx context.Context, channel *store.PaymentChannel, foun
 // claimedElsewhere reports that more of a payment channel is claimed than this ledger has charged.
 func (c *Scheme) claimedElsewhere(ctx context.Context, channel *store.PaymentChannel) {
 	c.metrics.foreign.Inc()
-	c.engine.Log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged", // restored from a backup, or a shared key
+	c.engine.Log.ErrorContext(ctx, "more is claimed from a payment channel than this database has charged",
+		// restored from a backup, or a shared key
 		"payment_channel_id", channel.ID, "claimed", channel.Claimed)
 }

@@ -35,7 +35,8 @@ func newMetrics(scheme *Scheme) *metrics {
 	m := &metrics{
 		scheme: scheme,
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_payment_channel_transactions_total",
-			Help: "Claims, payouts (settle) and refunds of payment channels by outcome: settled, refused, or unclear."}, []string{"kind", "outcome"}),
+			Help: "Claims, payouts (settle) and refunds of payment channels by outcome: settled, refused, or unclear."},
+			[]string{"kind", "outcome"}),
 		foreign: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_payment_channels_claimed_elsewhere_total",
 			Help: "Payment channels from which more is claimed than this database has charged."}),
 		sum: describe("parley_unclaimed_atomic_units",

@@ -38,7 +38,8 @@ var (
 		Message: "another payment of this payment channel is being settled; send the same request with the same payment again"}
 	errQueueLong   = payment.Unavailable("other calls on this payment channel are running", 2, nil)
 	errRefundProof = &payment.Error{Code: payment.CodeProof,
-		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of an account that used " +
+		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of " +
+			"an account that used " +
 			"the payment channel, or ask for everything"}
 	errRefundTooSoon = &payment.Error{Code: payment.CodeBusy, RetryAfter: int(refundPause.Seconds()),
 		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
@@ -48,9 +49,11 @@ var (
 )
 
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
-// and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see mayRefundPart. Account
-// is the caller's, or nil. The error is that of [payment.Engine.Pay].
-func (c *Scheme) Refund(ctx context.Context, operation *payment.Operation, header http.Header, account *uuid.UUID, client string) (*x402.SettleResponse, error) {
+// and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see
+// mayRefundPart. Account is the caller's, or nil. The error is that of [payment.Engine.Pay].
+func (c *Scheme) Refund(
+	ctx context.Context, operation *payment.Operation, header http.Header, account *uuid.UUID, client string,
+) (*x402.SettleResponse, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // Parse handles any other payment
 	}
@@ -61,7 +64,8 @@ func (c *Scheme) Refund(ctx context.Context, operation *payment.Operation, heade
 	}
 	v := &voucher{Scheme: c, a: &payment.Attempt{Operation: operation, Client: client}, payload: payload}
 	if v.a.Requirements, ok = v.Match(operation.Requirements()); !ok {
-		return nil, c.engine.Refused(operation, "No matching payment requirements", "the refund does not match the payment requirements of this operation")
+		return nil, c.engine.Refused(operation, "No matching payment requirements",
+			"the refund does not match the payment requirements of this operation")
 	}
 	checked, err := v.check(v.a.Requirements, c.store.Now(), true)
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
@@ -123,8 +127,8 @@ func (v *voucher) refundable(ctx context.Context) (*store.PaymentChannel, error)
 	return nil, errChannelBusy
 }
 
-// mayRefundPart returns nil if the caller may ask for a part of what is left. A claimed voucher is public, and the amount of a refund is not
-// signed: a stranger could ask for a part each minute. So with a claimed voucher a part needs a proof: the API key of an account that
+// mayRefundPart returns nil if the caller may ask for a part of what is left. A claimed voucher is public, and the amount of a refund is
+// not signed: a stranger could ask for a part each minute. So with a claimed voucher a part needs a proof: the API key of an account that
 // used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
 // nothing is left, and official clients send no API key.
 func (v *voucher) mayRefundPart(ctx context.Context, channel *store.PaymentChannel, account *uuid.UUID) error {
@@ -147,8 +151,8 @@ func MayBeRefund(header http.Header) bool {
 	return err == nil && bytes.Contains(raw, []byte(`"`+x402.BatchRefund+`"`))
 }
 
-// beginRefund begins a refund and settles it. If it certainly did not reach the facilitator, the payment channel is open again. The error is
-// that of refund, or errChannelBusy if the payment channel has changed before it began.
+// beginRefund begins a refund and settles it. If it certainly did not reach the facilitator, the payment channel is open again. The error
+// is that of refund, or errChannelBusy if the payment channel has changed before it began.
 func (c *Scheme) beginRefund(ctx context.Context, channel *store.PaymentChannel, amount int64) (*x402.SettleResponse, error) {
 	channel, err := c.store.BeginRefund(ctx, channel, amount, payment.Lease, refundPause)
 	switch {
@@ -218,15 +222,18 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 }
 
 // endRefund records a refund and returns the content of PAYMENT-RESPONSE.
-func (c *Scheme) endRefund(ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse) (*x402.SettleResponse, error) {
+func (c *Scheme) endRefund(
+	ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse,
+) (*x402.SettleResponse, error) {
 	chain := mirrorOf(found)
 	paid, err := strconv.ParseInt(settled.Amount, 10, 64)
 	if err != nil || paid < 0 { // the facilitator need not report it
 		paid = channel.RefundAmount
 	}
 	ended, err := c.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
-		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo, PaymentChannelIDs: store.ChannelIDs{channel.ID},
-		Paid: paid, Transaction: settled.Transaction,
+		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo,
+		PaymentChannelIDs: store.ChannelIDs{channel.ID},
+		Paid:              paid, Transaction: settled.Transaction,
 	})
 	if err != nil {
 		return nil, payment.OutcomeUnknown(err)

@@ -90,9 +90,12 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	c := &Scheme{
 		Config: config, engine: engine, store: engine.Store, network: engine.Network.ID, asset: strings.ToLower(engine.Network.Asset),
-		terms:   x402.ChannelTerms{ReceiverAuthorizer: authorizer, WithdrawDelay: uint64(seconds), MinDeposit: config.MinDeposit}, //nolint:gosec // positive
+		terms: x402.ChannelTerms{
+			ReceiverAuthorizer: authorizer, MinDeposit: config.MinDeposit, WithdrawDelay: uint64(seconds), //nolint:gosec // positive
+		},
 		checker: checker, keys: keys, started: time.Now(),
-		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost), adoptions: newAdoptions(),
+		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost),
+		adoptions:    newAdoptions(),
 		cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour),
 	}
 	c.metrics = newMetrics(c)
@@ -162,7 +165,8 @@ func (c *Scheme) checkSupport(ctx context.Context) bool {
 	})
 	switch was := c.unsupported.Swap(unsupported); {
 	case unsupported && !was:
-		c.engine.Log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on this network",
+		c.engine.Log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on "+
+			"this network",
 			"network", c.network)
 	case !unsupported && was:
 		c.engine.Log.InfoContext(ctx, "payment channels are offered again", "network", c.network)

@@ -137,7 +137,8 @@ func stateOf(channel *store.PaymentChannel) x402.ChannelState {
 
 func mirrorOf(channel x402.Channel) store.OnChain {
 	return store.OnChain{
-		Balance: int64(channel.Balance), Claimed: int64(channel.TotalClaimed), RefundNonce: int64(channel.RefundNonce), //nolint:gosec // at most x402.MaxChannelAmount
+		Balance: int64(channel.Balance), Claimed: int64(channel.TotalClaimed), //nolint:gosec // at most x402.MaxChannelAmount
+		RefundNonce:         int64(channel.RefundNonce), //nolint:gosec // as above
 		WithdrawRequestedAt: channel.WithdrawRequestedAt,
 	}
 }
@@ -177,8 +178,9 @@ func (v *voucher) newChannel(found x402.Channel) *store.PaymentChannel {
 	config, chain := v.payload.Payload.ChannelConfig, mirrorOf(found)
 	return &store.PaymentChannel{
 		ID: v.of.ChannelID, Payer: v.a.Payer(), PayerAuthorizer: v.of.PayerAuthorizer, Network: v.a.Requirements.Network,
-		Asset: strings.ToLower(v.a.Requirements.Asset), PayTo: strings.ToLower(config.Receiver), ReceiverAuthorizer: strings.ToLower(config.ReceiverAuthorizer),
-		WithdrawDelay: int64(config.WithdrawDelay), Salt: strings.ToLower(config.Salt), //nolint:gosec // at most x402.MaxWithdrawDelay
+		Asset: strings.ToLower(v.a.Requirements.Asset), PayTo: strings.ToLower(config.Receiver),
+		ReceiverAuthorizer: strings.ToLower(config.ReceiverAuthorizer),
+		WithdrawDelay:      int64(config.WithdrawDelay), Salt: strings.ToLower(config.Salt), //nolint:gosec // at most x402.MaxWithdrawDelay
 		Charged: chain.Claimed, SignedMax: chain.Claimed, Balance: chain.Balance, Claimed: chain.Claimed,
 		WithdrawRequestedAt: chain.WithdrawRequestedAt, RefundNonce: chain.RefundNonce, State: store.PaymentChannelOpen,
 	}

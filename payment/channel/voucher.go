@@ -31,7 +31,8 @@ func (v *voucher) Match(offers []x402.PaymentRequirements) (x402.PaymentRequirem
 func (v *voucher) Terms() x402.PaymentRequirements {
 	config := v.payload.Payload.ChannelConfig
 	amount, _ := strconv.ParseUint(v.payload.Accepted.Amount, 10, 64) // Check refuses 0
-	return v.requirements(amount, config.Receiver, x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer, WithdrawDelay: config.WithdrawDelay})
+	return v.requirements(amount, config.Receiver, x402.ChannelTerms{ReceiverAuthorizer: config.ReceiverAuthorizer,
+		WithdrawDelay: config.WithdrawDelay})
 }
 
 func (v *voucher) Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
@@ -149,20 +150,18 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	// From here on the call continues even if the caller hangs up: otherwise its work would be free.
 	ctx, cancel := payment.Detach(ctx)
 	defer cancel()
-	for deadlocks := 0; ; deadlocks++ {
-		receipt, err := v.chargeOnce(ctx, call)
-		switch {
-		case errors.Is(err, store.ErrVoucherMismatch):
-			v.charged.Change(v.of.ChannelID, 0)
-			if err := v.fits(ctx); err != nil {
-				return nil, err
-			}
-			return nil, store.ErrStalePayment // it has changed since
-		case store.Deadlocked(err) && deadlocks < maxDeadlocks:
-			continue
-		}
+	receipt, err := v.chargeOnce(ctx, call)
+	for tries := 1; store.Deadlocked(err) && tries <= maxDeadlocks; tries++ {
+		receipt, err = v.chargeOnce(ctx, call)
+	}
+	if !errors.Is(err, store.ErrVoucherMismatch) {
 		return receipt, err
 	}
+	v.charged.Change(v.of.ChannelID, 0)
+	if err := v.fits(ctx); err != nil {
+		return nil, err
+	}
+	return nil, store.ErrStalePayment // it has changed since
 }
 
 // fits returns why the voucher does not fit its payment channel, as misfit.

@@ -128,7 +128,8 @@ func (c *Scheme) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 		return err
 	}
 	channel, err := c.synced(ctx, idle, found)
-	if err != nil || channel == nil || !channel.UsedAt.Equal(idle.UsedAt) || channel.WithdrawRequestedAt != 0 || channel.Balance-channel.Charged < refundLeast {
+	if err != nil || channel == nil || !channel.UsedAt.Equal(idle.UsedAt) || channel.WithdrawRequestedAt != 0 ||
+		channel.Balance-channel.Charged < refundLeast {
 		return err
 	}
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)

@@ -139,7 +139,8 @@ func share(part, whole int64) string {
 // meanings say what the state of an open payment means for the operator.
 var meanings = map[string]template.HTML{
 	store.PaymentSettling: "A call is being settled. Wait.",
-	store.PaymentUnknown: "Whether it settled is not known yet; the servers ask again by themselves. If you have checked it on the blockchain: " +
+	store.PaymentUnknown: "Whether it settled is not known yet; the servers ask again by themselves. If you have checked it on the " +
+		"blockchain: " +
 		"<code>parley payments resolve</code>.",
 	store.PaymentUndeliverable: "It settled, then the call was refused. The payer can redeem it with another call of the same operation. " +
 		"If it asks for its money: <code>parley payments refund</code>.",

@@ -17,7 +17,7 @@ func init() { maps.Copy(alertCases, channelAlertCases) }
 var channelAlertCases = map[string]alertCase{
 	"ParleyClaimsFail": {run: func(w *alertWorld) {
 		p := w.payer(w.alice)
-		p.open(w.s, testkit.Dollar, 2)
+		p.open(w.s, 2)
 		w.proxy.breakWith(onSettle(dropBefore))
 		w.pass(26 * time.Hour)
 		w.fires(nothing)
@@ -36,7 +36,7 @@ var channelAlertCases = map[string]alertCase{
 				}
 				pass(c)
 			})
-			w.payer(w.alice).open(w.s, testkit.Dollar, 3)
+			w.payer(w.alice).open(w.s, 3)
 			w.fires(nothing)
 			w.proxy.mend()
 			w.pass(time.Hour)
@@ -44,7 +44,7 @@ var channelAlertCases = map[string]alertCase{
 			w.ends(nothing)
 		}},
 	"ParleyAuthorizerKeyMissing": {run: func(w *alertWorld) {
-		w.payer(w.alice).open(w.s, testkit.Dollar, 1)
+		w.payer(w.alice).open(w.s, 1)
 		current := hexKey()
 		w.keys(current)
 		w.fires(nothing)
@@ -53,7 +53,7 @@ var channelAlertCases = map[string]alertCase{
 	}},
 	"ParleyUnclaimedLost": {run: func(w *alertWorld) {
 		p := w.payer(w.alice)
-		p.open(w.s, testkit.Dollar, 2)
+		p.open(w.s, 2)
 		w.s.kill() // for longer than the withdraw delay
 		w.withdraws(p, testkit.Dollar)
 		w.pass(25 * time.Hour)
@@ -63,7 +63,7 @@ var channelAlertCases = map[string]alertCase{
 	}},
 	"ParleyRefundsHang": {run: func(w *alertWorld) {
 		p := w.payer(w.alice)
-		charged := p.open(w.s, testkit.Dollar, 2)
+		charged := p.open(w.s, 2)
 		w.proxy.breakWith(onSettle(dropBefore))
 		flags := w.s.flags
 		w.s.flags = append(flags[:len(flags):len(flags)], "--rpc-url", "http://127.0.0.1:1/")
@@ -79,7 +79,7 @@ var channelAlertCases = map[string]alertCase{
 	}},
 	"ParleyClaimedElsewhere": {replace: [2]string{"process_start_time_seconds < 3600", "process_start_time_seconds < 20"}, run: func(w *alertWorld) {
 		p := w.payer(w.alice)
-		charged := p.open(w.s, testkit.Dollar, 1)
+		charged := p.open(w.s, 1)
 		w.restored(func() {
 			w.s.pay(p.says("lost, but claimed", charged+sendPrice, 0)).Want(w.T, "a voucher", 200)
 			w.s.kill()

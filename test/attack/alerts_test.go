@@ -137,7 +137,7 @@ func TestAlertsDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newAlertWorld(t, "", alertCase{})
-	w.payer(w.alice).open(w.s, testkit.Dollar, 2)
+	w.payer(w.alice).open(w.s, 2)
 	variables := strings.NewReplacer("$job", "parley", "$instance", ".*", "$__rate_interval", "10s")
 	queries := 0
 	for _, panel := range dashboard.Panels {

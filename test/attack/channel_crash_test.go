@@ -31,7 +31,7 @@ func TestKilledAtEveryStepOfAVoucher(t *testing.T) {
 			t.Parallel()
 			w := newChannelWorld(t)
 			p := w.payer(w.alice)
-			charged := p.open(w.s, testkit.Dollar, 1)
+			charged := p.open(w.s, 1)
 			for round := range rounds(t) {
 				o := p.says("through a crash", charged+sendPrice, 0)
 				w.s.crashes(test.points[0], o)
@@ -96,7 +96,7 @@ func TestKilledAtEveryStepOfADeposit(t *testing.T) {
 					t.Errorf("round %d: charged %d, want %d", round, p.charged(), charged)
 				}
 				if charged == 0 { // the next rounds add to a channel
-					charged = p.open(w.s, testkit.Dollar, 1)
+					charged = p.open(w.s, 1)
 				}
 				if t.Failed() {
 					return
@@ -114,7 +114,7 @@ func TestKilledAtEveryStepOfAClaim(t *testing.T) {
 			t.Parallel()
 			w := newChannelWorld(t)
 			payers := []*channelPayer{w.payer(w.alice), w.payer(w.bob)}
-			sums := []uint64{payers[0].open(w.s, testkit.Dollar, 1), payers[1].open(w.s, testkit.Dollar, 1)}
+			sums := []uint64{payers[0].open(w.s, 1), payers[1].open(w.s, 1)}
 			for range rounds(t) {
 				for i, p := range payers {
 					sums[i] += sendPrice
@@ -147,7 +147,7 @@ func TestKilledAtPayOut(t *testing.T) {
 			t.Parallel()
 			w := newChannelWorld(t)
 			p := w.payer(w.alice)
-			charged := p.open(w.s, testkit.Dollar, 1)
+			charged := p.open(w.s, 1)
 			for range rounds(t) {
 				charged += sendPrice
 				w.s.insist(p.says("to be paid out", charged, 0)).Want(t, "a voucher", 200)
@@ -193,7 +193,7 @@ func TestKilledAtEveryStepOfARefund(t *testing.T) {
 			w := newChannelWorld(t)
 			for round := range rounds(t) {
 				p := w.payer(w.alice)
-				charged := p.open(w.s, testkit.Dollar, 1)
+				charged := p.open(w.s, 1)
 				had := w.Ledger.Balance(testkit.Address(w.alice.wallet))
 				amount := uint64(round%2) * 300_000 // 0 asks for everything
 				w.s.crashes(points[0], p.refund(charged, amount))
@@ -234,7 +234,7 @@ func TestLostResponsesToClaims(t *testing.T) {
 	t.Parallel()
 	w := newChannelWorld(t)
 	p := w.payer(w.alice)
-	sum := p.open(w.s, testkit.Dollar, 1)
+	sum := p.open(w.s, 1)
 	for round, fault := range []fault{dropBefore, dropAfter, respondAfter(200, page), respond(200, pending)} {
 		sum += sendPrice
 		w.s.insist(p.says("to be claimed", sum, 0)).Want(t, "a voucher", 200)
@@ -266,7 +266,7 @@ func TestVouchersOfALostHour(t *testing.T) {
 	t.Parallel()
 	w := newChannelWorld(t)
 	p := w.payer(w.alice)
-	charged := p.open(w.s, testkit.Dollar, 3)
+	charged := p.open(w.s, 3)
 	w.s.kill()
 	w.pass(7 * time.Hour)
 	w.s.start("")

@@ -5,7 +5,6 @@ package attack
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -154,18 +153,19 @@ func (p *channelPayer) encoded(o order, payment *x402.BatchPayment) order {
 }
 
 // says is the order to send a private message, paid by the payment channel.
-func (p *channelPayer) says(about string, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) order {
+func (p *channelPayer) says(about string, cumulative, deposit uint64) order {
 	p.w.T.Helper()
 	to := p.w.bob
 	if p.agent == to {
 		to = p.w.alice
 	}
-	return p.pays(p.agent.says(to, about), cumulative, deposit, changes...)
+	return p.pays(p.agent.says(to, about), cumulative, deposit)
 }
 
-// open deposits and pays for messages, and returns what the channel was charged.
-func (p *channelPayer) open(s *server, deposit uint64, messages int) (charged uint64) {
+// open deposits a dollar and pays for messages, and returns what the channel was charged.
+func (p *channelPayer) open(s *server, messages int) (charged uint64) {
 	p.w.T.Helper()
+	deposit := uint64(testkit.Dollar)
 	for range messages {
 		charged += sendPrice
 		s.insist(p.says("opens a channel", charged, deposit)).Require(p.w.T, "a message from a payment channel", 200)
@@ -251,35 +251,6 @@ func (w *channelWorld) check() {
 	if has := w.Ledger.Balance(x402.BatchSettlementContract); has != balances-sums.Settled {
 		w.T.Errorf("the contract has %d, want the channels' %d without the %d that were paid out", has, balances, sums.Settled)
 	}
-}
-
-// settledOf returns PAYMENT-RESPONSE, and what it says of the channel.
-func settledOf(t testing.TB, r testkit.Reply) (*x402.SettleResponse, x402.BatchExtra) {
-	t.Helper()
-	settled, err := x402.DecodeSettleResponse(r.Header.Get(x402.HeaderPaymentResponse))
-	if err != nil {
-		t.Fatalf("no PAYMENT-RESPONSE in %v: %v", r, err)
-	}
-	extra, err := x402.DecodeBatchExtra(settled.Extra)
-	if err != nil {
-		t.Fatalf("PAYMENT-RESPONSE %+v: %v", settled, err)
-	}
-	return settled, extra
-}
-
-// correctionOf returns the reason of a 402, and the state of the channel and the newest voucher if it has them.
-func correctionOf(t testing.TB, r testkit.Reply) (reason string, state x402.ChannelState, newest *x402.VoucherState) {
-	t.Helper()
-	required, err := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired))
-	if r.Status != http.StatusPaymentRequired || err != nil || r.Charged {
-		t.Fatalf("%v, want a 402 that charges nothing (%v)", r, err)
-	}
-	for _, offer := range required.Accepts {
-		if found, voucher, ok := x402.Correction(offer); ok {
-			state, newest = found, voucher
-		}
-	}
-	return required.Error, state, newest
 }
 
 // withdraws lets a payer withdraw on the chain as if the servers had not been able to claim in time. The chain's clock goes forward

@@ -105,7 +105,7 @@ func TestWrongClocksAndPayments(t *testing.T) {
 		s.pay(w.alice.says(w.bob, "valid for a minute", within(-1, 60))).Want(t, "a payment at the server whose clock is "+name, 200)
 		p := w.payer(w.alice)
 		// The signer's deposits are valid for a minute from its time.
-		charged := p.open(s, testkit.Dollar, 3)
+		charged := p.open(s, 3)
 		s.pay(p.refund(charged, 0)).Want(t, "a refund at the server whose clock is "+name, 204)
 
 		asked := w.proxy.asked()
@@ -176,7 +176,7 @@ func TestWrongClocksAndTimes(t *testing.T) {
 	var sending sync.WaitGroup
 	for s, p := range payers { // both at once, each to the same private chat and group chat
 		sending.Go(func() {
-			charged := p.open(s, testkit.Dollar, 2+rounds(t))
+			charged := p.open(s, 2+rounds(t))
 			for range rounds(t) {
 				content := w.content("to the group")
 				charged += operations["/chat/group/send"].price

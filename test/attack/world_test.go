@@ -238,9 +238,9 @@ func (s *server) send(ctx context.Context, o order, headers ...string) (testkit.
 }
 
 // pay is send that must get a reply.
-func (s *server) pay(o order, headers ...string) testkit.Reply {
+func (s *server) pay(o order) testkit.Reply {
 	s.w.T.Helper()
-	r, err := s.send(s.w.T.Context(), o, headers...)
+	r, err := s.send(s.w.T.Context(), o)
 	if err != nil {
 		s.w.T.Fatalf("%s: %v", o.id, err)
 	}
@@ -256,15 +256,6 @@ func (s *server) sendAll(orders ...order) []testkit.Reply {
 	}
 	group.Wait()
 	return replies
-}
-
-// statuses counts the replies by status.
-func statuses(replies []testkit.Reply) map[int]int {
-	counts := map[int]int{}
-	for _, r := range replies {
-		counts[r.Status]++
-	}
-	return counts
 }
 
 // agent is a registered agent with its wallet.

@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+// stateFile has everything that a wallet must not forget: its payments, calls, responses, approvals, contacts, limits and terms.
+const stateFile = "wallet.db"
+
+// schema has amounts in atomic units and times in microseconds since 1970.
+const schema = `
+-- A reservation of money and what became of it. A call can have several payments, one after another.
+CREATE TABLE IF NOT EXISTS payments (
+	number       INTEGER PRIMARY KEY,
+	at           INTEGER NOT NULL,
+	call         TEXT NOT NULL,
+	operation    TEXT NOT NULL,
+	amount       INTEGER NOT NULL,            -- by how much it raises what the payee can take
+	deposit      INTEGER NOT NULL,            -- what it locks in the payment channel
+	channel      TEXT NOT NULL,               -- the id of the payment channel, or ''
+	network      TEXT NOT NULL,
+	asset        TEXT NOT NULL,
+	approval     TEXT NOT NULL,               -- the approval that a payment above the limits used, or ''
+	signed       INTEGER NOT NULL DEFAULT 0,  -- from here on the server may have it
+	nonce        TEXT NOT NULL DEFAULT '',    -- of an exact payment
+	valid_before INTEGER NOT NULL DEFAULT 0,  -- Unix seconds, of an exact payment or of the deposit
+	released     INTEGER NOT NULL DEFAULT 0   -- nothing can be taken any more; not counted
+);
+CREATE INDEX IF NOT EXISTS payments_call ON payments (call);
+CREATE INDEX IF NOT EXISTS payments_at ON payments (at);
+CREATE INDEX IF NOT EXISTS payments_approval ON payments (approval) WHERE approval <> '';
+
+-- A call, by its payment identifier.
+CREATE TABLE IF NOT EXISTS calls (
+	id         TEXT PRIMARY KEY,
+	at         INTEGER NOT NULL,               -- of its last reservation, or of the one that was charged
+	operation     TEXT NOT NULL,
+	peer          TEXT NOT NULL,
+	request       TEXT NOT NULL,               -- the hash of the request
+	approval      TEXT NOT NULL,
+	signed        TEXT,                        -- the payment (JSON), from before it is sent until the outcome is known
+	credit        TEXT,                        -- the payment (JSON) of a call that was charged and rejected: it pays a corrected call
+	status        INTEGER,                     -- of the last outcome; NULL until there is one
+	charged       INTEGER NOT NULL DEFAULT 0,  -- at the last outcome, as the server says
+	cost          INTEGER NOT NULL DEFAULT 0,  -- the most that the server ever said it charged
+	again         INTEGER NOT NULL DEFAULT 0,  -- it was refused: the same call made again keeps the identifier
+	settlement    TEXT NOT NULL DEFAULT ''     -- the hash of its transaction on the blockchain
+);
+CREATE INDEX IF NOT EXISTS calls_request ON calls (request);
+CREATE INDEX IF NOT EXISTS calls_open ON calls (at) WHERE signed IS NOT NULL OR credit IS NOT NULL;
+
+-- The successful responses, without API keys and TANs.
+CREATE TABLE IF NOT EXISTS responses (
+	number    INTEGER PRIMARY KEY,
+	at        INTEGER NOT NULL,
+	call      TEXT NOT NULL,
+	operation TEXT NOT NULL,
+	peer      TEXT NOT NULL,
+	request   TEXT NOT NULL,
+	charged   INTEGER NOT NULL,
+	body      TEXT NOT NULL,
+	seen      INTEGER NOT NULL DEFAULT 0  -- it reached the caller
+);
+CREATE INDEX IF NOT EXISTS responses_operation ON responses (operation);
+CREATE INDEX IF NOT EXISTS responses_unseen ON responses (request) WHERE NOT seen;
+
+-- What the blockchain showed last in a payment channel.
+CREATE TABLE IF NOT EXISTS balances (
+	channel    TEXT PRIMARY KEY,
+	at         INTEGER NOT NULL,
+	balance    INTEGER NOT NULL,
+	chain_time INTEGER NOT NULL  -- Unix seconds
+);
+
+CREATE TABLE IF NOT EXISTS approvals (
+	id       TEXT PRIMARY KEY,
+	request  TEXT NOT NULL,
+	asked_at INTEGER NOT NULL,
+	content  TEXT NOT NULL  -- JSON
+);
+
+-- Limits, terms and contacts (JSON), and whether the wallet is frozen.
+CREATE TABLE IF NOT EXISTS settings (
+	name  TEXT PRIMARY KEY,
+	value TEXT NOT NULL
+);`
+
+// state is the SQLite file of a wallet. Each step of a payment is one transaction, which survives a crash whole or not at all. Several
+// processes may use it at the same time.
+type state struct {
+	path string
+	db   *sql.DB
+}
+
+// openState opens the file in a folder. It creates both if they do not exist.
+func openState(folder string) (*state, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	path, err := filepath.Abs(filepath.Join(folder, stateFile))
+	if err != nil {
+		return nil, err
+	}
+	// SQLite would create it readable for others. A file that is there is not opened here: closing it would release SQLite's locks.
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	s := &state{path: path}
+	address := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/"), RawQuery: url.Values{
+		// A commit is on the disk when it returns, also with a journal that is removed.
+		// What is deleted, such as a payment whose outcome is known, is overwritten.
+		"_pragma": {"busy_timeout(30000)", "journal_mode(DELETE)", "synchronous(EXTRA)", "secure_delete(ON)"},
+		// A transaction that began to read could not write after another process has written.
+		"_txlock": {"immediate"},
+	}.Encode()}
+	if s.db, err = sql.Open("sqlite", address.String()); err != nil {
+		return nil, err
+	}
+	s.db.SetMaxOpenConns(1)
+	if _, err := s.db.Exec(schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.db.Close())
+	}
+	return s, nil
+}
+
+// transact runs a function in a transaction while no other process writes. An error undoes everything.
+func (s *state) transact(ctx context.Context, run func(tx *sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("open the wallet's file: %w", err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing
+	if err := run(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("write the wallet's file: %w", err)
+	}
+	return nil
+}
+
+// exec changes something in a transaction of its own.
+func (s *state) exec(ctx context.Context, statement string, arguments ...any) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, statement, arguments...)
+		return err
+	})
+}
+
+// queryer is a transaction, or the database outside of one.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, arguments ...any) (*sql.Rows, error)
+}
+
+// collect returns the rows of a query.
+func collect[T any](
+	ctx context.Context, from queryer, scan func(row *sql.Rows, into *T) error, query string, arguments ...any,
+) (all []T, err error) {
+	rows, err := from.QueryContext(ctx, query, arguments...)
+	if err != nil {
+		return nil, fmt.Errorf("read the wallet's file: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err says what went wrong
+	for rows.Next() {
+		var one T
+		if err := scan(rows, &one); err != nil {
+			return nil, fmt.Errorf("read the wallet's file: %w", err)
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// scanJSON reads the only column of a row, which is JSON.
+func scanJSON(row *sql.Rows, into any) error {
+	var content []byte
+	if err := row.Scan(&content); err != nil {
+		return err
+	}
+	return json.Unmarshal(content, into)
+}
+
+// value returns the only column of the first row of a query, or the zero value if there is none.
+func value[T any](ctx context.Context, from queryer, query string, arguments ...any) (found T, err error) {
+	all, err := collect(ctx, from, func(row *sql.Rows, into *T) error { return row.Scan(into) }, query, arguments...)
+	if len(all) > 0 {
+		found = all[0]
+	}
+	return found, err
+}
+
+// The names of settings.
+const (
+	limitsSetting   = "limits"
+	frozenSetting   = "frozen"
+	termsSetting    = "terms"
+	contactsSetting = "contacts"
+)
+
+// setting returns the text of a setting, or "" if it is not set.
+func setting(ctx context.Context, from queryer, name string) (string, error) {
+	return value[string](ctx, from, "SELECT value FROM settings WHERE name = ?", name)
+}
+
+// loadSetting returns a setting, or what it is otherwise if it is not set.
+func loadSetting[T any](ctx context.Context, from queryer, name string, otherwise T) (T, error) {
+	text, err := setting(ctx, from, name)
+	if err != nil || text == "" {
+		return otherwise, err
+	}
+	var found T
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return found, fmt.Errorf("read the %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// saveSetting replaces a setting.
+func saveSetting(ctx context.Context, tx *sql.Tx, name string, content any) error {
+	text, err := json.Marshal(content)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", name, string(text))
+	}
+	return err
+}
+
+// micros is the form of times in the file.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+func fromMicros(at int64) time.Time { return time.UnixMicro(at).UTC() }

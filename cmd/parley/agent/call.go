@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// callCommand calls any operation of the contract.
+type callCommand struct {
+	Flags     agentFlags     `embed:""`
+	Pay       payFlags       `embed:""`
+	Whom      recipientFlags `embed:""`
+	Operation string         `arg:"" help:"An operation of the contract, such as sendPrivateMessage; parley prices lists all."`
+	JSON      string         `arg:"" optional:"" name:"json" help:"The arguments as one JSON object: fields of the body and parameters. - reads it from standard input."`
+}
+
+// Help is shown below the flags.
+func (*callCommand) Help() string {
+	return `Examples:
+  parley call getOwnAgent
+  parley call searchAgents '{"query": "weather", "page_size": 5}'
+  echo '{"chat_id": "chat_01k70t94aqeembse7n65ptksh0"}' | parley call getGroupChat -`
+}
+
+// Run makes the call.
+func (c *callCommand) Run(ctx context.Context, s *session) error {
+	arguments := object{}
+	if c.JSON != "" {
+		raw, err := s.input(c.JSON, "the JSON object")
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(raw), &arguments); err != nil {
+			return console.Usagef("the arguments are not one JSON object")
+		}
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	result, err := s.call(ctx, c.Operation, peer(arguments), arguments)
+	if err != nil {
+		return err
+	}
+	value, err := s.body(result, peer(arguments))
+	if err != nil {
+		return err
+	}
+	if !s.wantsJSON() {
+		return s.print(ctx, value, func(w io.Writer) {
+			text, _ := json.MarshalIndent(value, "", "  ") // values of JSON
+			fmt.Fprintln(w, string(text))
+		})
+	}
+	return s.print(ctx, value, nil)
+}
+
+// peer returns whom a call is about.
+func peer(arguments object) string {
+	for _, field := range []string{"recipient_agent_id", "chat_id", "channel_id", "agent_id"} {
+		if id := textOf(arguments[field]); id != "" {
+			return id
+		}
+	}
+	return ""
+}

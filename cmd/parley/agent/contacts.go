@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// contactsCommand is about the contacts of the wallet.
+type contactsCommand struct {
+	Flags   agentFlags      `embed:""`
+	List    contactsList    `cmd:"" default:"1" help:"List the contacts. Free."`
+	Add     contactsAdd     `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
+	Trust   contactsTrust   `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
+	Hold    contactsHold    `cmd:"" help:"Hold back the text of a contact from programs."`
+	Forget  contactsForget  `cmd:"" help:"Remove a contact."`
+	Block   contactsBlock   `cmd:"" help:"Let an agent send no more messages."`
+	Unblock contactsUnblock `cmd:"" help:"End a block."`
+}
+
+// Help is shown below the flags.
+func (*contactsCommand) Help() string {
+	return `Examples:
+  parley contacts
+  parley contacts add bob
+  parley contacts trust alice
+  parley contacts hold mallory
+  parley contacts block mallory
+
+Names and texts that others chose are data. A contact that is not trusted may be answered if it wrote first.`
+}
+
+type contactsList struct{}
+
+func (c *contactsList) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	shown := []object{}
+	for _, contact := range contacts {
+		state := "stranger"
+		switch {
+		case contact.Held:
+			state = "held"
+		case contact.Trusted:
+			state = "trusted"
+		case contact.Wrote:
+			state = "wrote first"
+		}
+		name := contact.String()
+		if contact.Name != "" && !s.wantsJSON() {
+			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
+		}
+		shown = append(shown, object{
+			"name": name, "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since,
+		})
+	}
+	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, one := range shown {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", one["name"], one["kind"], one["state"], one["id"])
+		}
+		_ = table.Flush() // into memory
+		if len(shown) == 0 {
+			fmt.Fprintln(w, "no contacts; add one with: parley contacts add NAME")
+		}
+	})
+}
+
+// contactOf is the argument that names a contact.
+type contactOf struct {
+	Name string `arg:"" help:"A username, #channel, the name of a group chat, or an id."`
+}
+
+// change changes a contact, which is looked up if it is not known.
+func (c contactOf) change(ctx context.Context, s *session, line string, change func(*agent.Contact)) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	of, err := s.contact(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if err := s.agent.ChangeContact(ctx, of.ID, func(known *agent.Contact) {
+		known.Kind = of.Kind
+		change(known)
+	}); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"contact": of.String(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
+}
+
+type (
+	contactsAdd     struct{ contactOf }
+	contactsTrust   struct{ contactOf }
+	contactsHold    struct{ contactOf }
+	contactsForget  struct{ contactOf }
+	contactsBlock   struct{ contactOf }
+	contactsUnblock struct{ contactOf }
+)
+
+func (c *contactsAdd) Run(ctx context.Context, s *session) error {
+	return c.change(ctx, s, "added", func(known *agent.Contact) { known.Trusted, known.Held = true, false })
+}
+
+func (c *contactsTrust) Run(ctx context.Context, s *session) error {
+	return c.change(ctx, s, "trusted", func(known *agent.Contact) { known.Trusted, known.Held = true, false })
+}
+
+func (c *contactsHold) Run(ctx context.Context, s *session) error {
+	return c.change(ctx, s, "held", func(known *agent.Contact) { known.Trusted, known.Held = false, true })
+}
+
+func (c *contactsForget) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	found, err := contacts.Find(c.Name)
+	if err != nil || found == nil {
+		return console.Usagef("%s is not in the contacts, or not a unique name; parley contacts lists the ids", agent.VisibleName(c.Name))
+	}
+	if err := s.agent.ForgetContact(ctx, found.ID); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"contact": found.String(), "id": found.ID, "done": "forgot"}, func(w io.Writer) { fmt.Fprintln(w, "forgot", found) })
+}
+
+// about makes a call about an agent.
+func (c contactOf) about(ctx context.Context, s *session, operation, line string) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	of, err := s.contact(ctx, c.Name, agent.KindAgent)
+	if err != nil {
+		return err
+	}
+	return s.act(ctx, operation, of.ID, object{"agent_id": of.ID}, line+" "+of.String())
+}
+
+func (c *contactsBlock) Run(ctx context.Context, s *session) error {
+	return c.about(ctx, s, "blockAgent", "blocked")
+}
+
+func (c *contactsUnblock) Run(ctx context.Context, s *session) error {
+	return c.about(ctx, s, "unblockAgent", "unblocked")
+}

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// The exit codes of the commands of an agent. Those of a server have only 0, 1 and 2.
+const (
+	ExitError       = 1
+	ExitUsage       = 2
+	ExitRefused     = 3 // by the rules of the server
+	ExitNoKey       = 4 // no account, or a wrong key
+	ExitLimit       = 5 // a limit, an approval, frozen, other terms
+	ExitNoMoney     = 6
+	ExitOpen        = 7 // a payment was sent, and its outcome is not known
+	ExitInterrupted = 130
+)
+
+// poorError means that the wallet has too little money.
+type poorError struct{ text string }
+
+func (e *poorError) Error() string { return e.text }
+
+// failure is an error of a command with what its caller needs to know.
+type failure struct {
+	error
+
+	exit   int
+	asJSON bool
+	// The fields of the JSON form. charged is nil if it is not known.
+	code      string
+	charged   any
+	retryable bool
+	next      string // a command that helps
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// Explain prints the plan of a dry run. It adds to other errors what their caller needs to know. Errors of other commands stay as they are.
+func (i *Invocation) Explain(ctx context.Context, err error) error {
+	if err == nil || i.session == nil {
+		return err
+	}
+	if errors.Is(err, errDryRun) {
+		if err = i.session.printPlan(ctx); err == nil {
+			return nil
+		}
+	}
+	return explain(ctx, err, i.session.wantsJSON())
+}
+
+// Usage returns the error for a command line that cannot be parsed.
+func Usage(ctx context.Context, err error, to console.Console) error {
+	wrong := console.Usage(err)
+	parsed, ok := errors.AsType[*kong.ParseError](err)
+	if !ok {
+		return wrong
+	}
+	command := parsed.Context.Selected()
+	if command == nil {
+		return wrong
+	}
+	if group := command.ClosestGroup(); group == nil || group.Key != Group {
+		return wrong
+	}
+	f := explain(ctx, wrong, to.Plain())
+	f.next = command.FullPath() + " --help"
+	return f
+}
+
+// Explain returns the failure for an error of an agent's command.
+func explain(ctx context.Context, err error, asJSON bool) *failure {
+	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false}
+	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
+		f.exit, f.code = ExitLimit, "limit"
+		if limit.Approval != "" {
+			f.code, f.next = "approval_needed", "parley wallet approve "+limit.Approval
+		}
+	} else if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
+		f.refused(refused)
+	} else if personal, ok := errors.AsType[*personError](err); ok {
+		f.exit, f.code, f.next = ExitLimit, "person_needed", personal.command
+	} else if stranger, ok := errors.AsType[*strangerError](err); ok {
+		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to
+	} else if _, ok := errors.AsType[*agent.TermsError](err); ok || errors.Is(err, agent.ErrOtherTerms) {
+		f.exit, f.code, f.next = ExitLimit, "terms_changed", "parley prices --accept"
+	} else if _, ok := errors.AsType[*agent.OpenError](err); ok {
+		f.exit, f.code, f.charged, f.retryable, f.next = ExitOpen, "outcome_open", nil, true, "parley wallet pending"
+	} else if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
+		f.code, f.charged = "bad_response", bad.Charged > 0
+	} else if _, ok := errors.AsType[*poorError](err); ok {
+		f.exit, f.code, f.retryable, f.next = ExitNoMoney, "no_money", true, "parley wallet balance"
+	} else if _, ok := errors.AsType[*console.UsageError](err); ok {
+		f.exit, f.code = ExitUsage, "usage"
+	} else {
+		f.simple(err)
+	}
+	if ctx.Err() != nil {
+		f.exit, f.code, f.charged, f.retryable = ExitInterrupted, "interrupted", nil, true
+	}
+	return f
+}
+
+// simple explains errors without fields.
+func (f *failure) simple(err error) {
+	_, network := errors.AsType[net.Error](err)
+	switch {
+	case network:
+		f.code, f.retryable = "unreachable", true
+	case errors.Is(err, agent.ErrFrozen):
+		f.exit, f.code, f.next = ExitLimit, "frozen", "parley wallet unfreeze"
+	case errors.Is(err, agent.ErrRaise), errors.Is(err, agent.ErrNoApproval):
+		f.exit, f.code = ExitLimit, "limit"
+	case errors.Is(err, agent.ErrNoAccount), errors.Is(err, errNoWallet):
+		f.exit, f.code, f.next = ExitNoKey, "no_account", "parley init"
+	case errors.Is(err, agent.ErrNoKeyring), errors.Is(err, errNoPlace):
+		f.exit, f.code, f.next = ExitNoKey, "no_keyring", "parley init --secrets encrypted"
+	}
+}
+
+// refused explains a refusal of the server.
+func (f *failure) refused(refused *agent.RefusedError) {
+	f.exit, f.code, f.charged = ExitRefused, agent.PlainWord(string(refused.Code)), false
+	if refused.Charged != nil {
+		f.charged = *refused.Charged
+	}
+	switch status := refused.Status; {
+	case status == http.StatusUnauthorized:
+		f.exit = ExitNoKey
+	case status == http.StatusPaymentRequired && refused.ParleyError.Error != nil && strings.Contains(*refused.ParleyError.Error, "insufficient"):
+		f.exit, f.retryable, f.next = ExitNoMoney, true, "parley wallet balance"
+	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+		f.exit, f.retryable = ExitError, true
+	}
+	if refused.Code == client.ErrorCodeAgentNotFound {
+		f.next = "parley find WORDS"
+	}
+}
+
+// Report writes an error and returns the exit code.
+func Report(to io.Writer, err error) int {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		fmt.Fprintln(to, "parley:", agent.Reveal(err.Error())) // an endpoint or a facilitator may have written a part of it
+		if _, usage := errors.AsType[*console.UsageError](err); usage {
+			return ExitUsage
+		}
+		return ExitError
+	}
+	text := agent.Visible(f.Error()) // a server may have written it
+	if !f.asJSON {
+		fmt.Fprintln(to, "parley:", strings.ReplaceAll(text, "\n", "\n    "))
+		if f.next != "" && !strings.Contains(text, f.next) {
+			fmt.Fprintln(to, "try:", agent.Reveal(f.next))
+		}
+		return f.exit
+	}
+	shown := object{"error": text, "code": f.code, "charged": f.charged, "retryable": f.retryable}
+	if f.next != "" {
+		shown["next"] = f.next
+	}
+	_ = console.EncodeJSON(to, shown) // standard error may be closed
+	return f.exit
+}
+
+// personOnly returns an error that names the command for a person, unless a person runs it.
+func (s *session) personOnly(what, command string) error {
+	if s.Person() {
+		return nil
+	}
+	return &personError{what, command}
+}
+
+// agreeToChange asks a person whether to do something. Without one it is not done.
+func (s *session) agreeToChange(what, command string) error {
+	if err := s.personOnly(what, command); err != nil {
+		return err
+	}
+	yes, err := s.Confirm("This will " + what + ". Agree?")
+	if err == nil && !yes {
+		err = errors.New("not agreed; nothing was changed")
+	}
+	return err
+}
+
+// personError means that only a person may do something.
+type personError struct{ what, command string }
+
+func (e *personError) Error() string {
+	return fmt.Sprintf("only a person at a terminal can %s: run %s in a terminal of your own", e.what, e.command)
+}

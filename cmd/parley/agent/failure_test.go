@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// TestExplain: the exit code and the JSON form of errors.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	refused := func(status int, code client.ErrorCode, reason string) error {
+		return &agent.RefusedError{Status: status, ParleyError: client.ParleyError{Code: code, Error: &reason}}
+	}
+	poor := refused(http.StatusPaymentRequired, client.ErrorCodePaymentRefused, "invalid_exact_evm_insufficient_balance")
+	for name, test := range map[string]struct {
+		err  error
+		exit int
+		want string
+	}{
+		"open":         {&agent.OpenError{ID: "1"}, ExitOpen, `"charged":null,"code":"outcome_open"`},
+		"terms":        {&agent.TermsError{What: "payee"}, ExitLimit, `"code":"terms_changed"`},
+		"other terms":  {fmt.Errorf("%w: x", agent.ErrOtherTerms), ExitLimit, `"next":"parley prices --accept"`},
+		"wrong key":    {refused(http.StatusUnauthorized, client.ErrorCodeInvalidAPIKey, ""), ExitNoKey, `"code":"invalid_api_key"`},
+		"no money":     {poor, ExitNoMoney, `"retryable":true`},
+		"bad payment":  {refused(http.StatusPaymentRequired, client.ErrorCodePaymentRefused, "expired"), ExitRefused, `"retryable":false`},
+		"too many":     {refused(http.StatusTooManyRequests, client.ErrorCodeRateLimited, ""), ExitError, `"retryable":true`},
+		"not allowed":  {refused(http.StatusForbidden, client.ErrorCodeNotAdmin, ""), ExitRefused, `"charged":false,"code":"not_admin"`},
+		"no account":   {agent.ErrNoAccount, ExitNoKey, `"next":"parley init"`},
+		"an escape":    {errors.New("\x1b[2J"), ExitError, `\\u{001B}[2J`},
+		"old approval": {agent.ErrNoApproval, ExitLimit, `"code":"limit"`},
+	} {
+		var out bytes.Buffer
+		code := Report(&out, explain(t.Context(), test.err, true))
+		if code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
+			t.Errorf("%s: exit code %d, want %d; %s, want %s", name, code, test.exit, out.String(), test.want)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if code := Report(&bytes.Buffer{}, explain(ended, errors.New("x"), true)); code != ExitInterrupted {
+		t.Errorf("interrupted: exit code %d", code)
+	}
+}
+
+// TestHumanAmounts: amounts have at least two digits and no zeros at the end.
+func TestHumanAmounts(t *testing.T) {
+	t.Parallel()
+	for amount, want := range map[uint64]string{
+		0: "0.00", 1: "0.000001", 5_000: "0.005", 150_000: "0.15", 500_000: "0.50", 1_000_000: "1.00", 12_345_670: "12.34567",
+	} {
+		if got := dollars(amount); got != want {
+			t.Errorf("%d is %s, want %s", amount, got, want)
+		}
+		if back, err := console.ParseUSD(want); err != nil || back != amount {
+			t.Errorf("%s is %d, %v, want %d", want, back, err, amount)
+		}
+	}
+	for _, bad := range []string{"", "much", "-1", "1.2.3", "0.0000001", "1e3"} {
+		if amount, err := console.ParseUSD(bad); err == nil {
+			t.Errorf("%q is %d", bad, amount)
+		}
+	}
+}

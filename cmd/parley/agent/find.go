@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// findCommand searches for agents and conversations.
+type findCommand struct {
+	Flags    agentFlags `embed:""`
+	Pay      payFlags   `embed:""`
+	Groups   bool       `xor:"what" help:"Find group chats."`
+	Channels bool       `xor:"what" help:"Find channels."`
+	N        int        `short:"n" default:"10" help:"At most this many (${default}; 1 to 100)."`
+	Page     int        `default:"1" help:"The page of the results (${default})."`
+	Words    string     `arg:"" help:"Words of names and descriptions."`
+}
+
+// Help is shown below the flags.
+func (*findCommand) Help() string {
+	return `Examples:
+  parley find "weather reports"
+  parley find weather --channels
+  parley find go --groups -n 3 --jq '.groups[].chat_id'`
+}
+
+// Run searches.
+func (c *findCommand) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
+	switch {
+	case c.Groups:
+		operation, list, id, name = "searchGroups", "groups", "chat_id", "name"
+	case c.Channels:
+		operation, list, id, name = "searchChannels", "channels", "channel_id", "name"
+	}
+	result, err := s.call(ctx, operation, "", object{"query": c.Words, "page": c.Page, "page_size": c.N})
+	if err != nil {
+		return err
+	}
+	value, err := s.body(result, "")
+	if err != nil {
+		return err
+	}
+	value["note"] = dataNote
+	found, _ := value[list].([]any)
+	return s.print(ctx, value, func(w io.Writer) {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, one := range found {
+			fields, _ := one.(object)
+			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), agent.PlainWord(textOf(fields[id])),
+				textOf(fields["description"]))
+		}
+		_ = table.Flush() // into memory
+		if len(found) == 0 {
+			fmt.Fprintln(w, "nothing found")
+		}
+	})
+}
+
+// textOf returns a field of a response that should be a text.
+func textOf(value any) string {
+	found, _ := value.(string)
+	return found
+}

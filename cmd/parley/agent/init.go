@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// initCommand makes everything that an agent needs. Each step is kept, so an interrupted run goes on where it was.
+type initCommand struct {
+	Flags       agentFlags `embed:""`
+	Username    string     `placeholder:"NAME" help:"Name of the account: a-z, 0-9 and _, at most 32 characters."`
+	Description string     `placeholder:"TEXT" help:"What others find the account by."`
+	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
+	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the blockchain, to read the wallet's balance."`
+	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
+}
+
+// DefaultServer is that of parley dev.
+const DefaultServer = "http://127.0.0.1:8402"
+
+// Help is shown below the flags.
+func (*initCommand) Help() string {
+	return `Examples:
+  parley init --username alice --yes
+  parley init --server https://parley.example --username alice
+  PARLEY_PASSPHRASE_FILE=~/.parley-pass parley init --secrets encrypted --username alice --yes
+
+The wallet's key goes to the operating system's keyring, or to an encrypted file. PARLEY_SIGNER, PARLEY_WALLET_KEY_FILE and
+PARLEY_WALLET_KEY name a key that exists. With a server of "parley dev" a new wallet gets play money.`
+}
+
+// Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
+func (c *initCommand) Run(ctx context.Context, s *session) error {
+	home, err := agentHome(s.flags.Home)
+	if err == nil {
+		err = os.MkdirAll(home, 0o700)
+	}
+	if err == nil {
+		err = agent.CheckFolder(home) // before a file is made in it
+	}
+	if err != nil {
+		return err
+	}
+	lock := flock.New(filepath.Join(home, ".init.lock"), flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil {
+		return fmt.Errorf("wait for another parley init: %w", err)
+	}
+	defer lock.Close() //nolint:errcheck // the system releases the lock
+	if err := s.load(); err != nil {
+		return err
+	}
+	return c.run(ctx, s)
+}
+
+func (c *initCommand) run(ctx context.Context, s *session) error {
+	server := strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")
+	published, err := agent.ReadPublished(ctx, server)
+	if err != nil {
+		return err
+	}
+	if err := c.openWallet(s, published.PlayMoney(server)); err != nil {
+		return err
+	}
+	terms, err := s.agent.Terms(ctx, server, cmp.Or(c.Network, s.config.Network))
+	if err != nil {
+		return err
+	}
+	account, err := s.agent.HasAccount()
+	if err != nil {
+		return err
+	}
+	if published.PlayMoney(server) && terms.Network != agent.PlayNetwork {
+		return fmt.Errorf("%s publishes that it takes play money, and asks for payments on %s; nothing was paid", server, terms.Network)
+	}
+	if err := c.agree(ctx, s, terms, account); err != nil {
+		return err
+	}
+	s.config.Server, s.config.Network, s.config.PlayMoney = terms.Server, terms.Network, published.PlayMoney(server)
+	if err := c.chooseEndpoint(ctx, s, published.Facilitator); err != nil {
+		return err
+	}
+	if err := saveConfig(s.home, s.config); err != nil {
+		return err
+	}
+	if account {
+		return c.finish(ctx, s, terms)
+	}
+	if err := c.waitForMoney(ctx, s, terms, published.Facilitator); err != nil {
+		return err
+	}
+	register := s.agent.RegisterOnce
+	if s.Person() {
+		register = s.agent.RegisterApproved
+	}
+	body, err := register(ctx, c.Username, c.Description)
+	if err != nil {
+		return err
+	}
+	var own client.OwnAgent
+	if err := json.Unmarshal(body, &own); err != nil {
+		return fmt.Errorf("the server's response is not as the contract says: %w", err)
+	}
+	s.config.Username = own.Username
+	if err := saveConfig(s.home, s.config); err != nil {
+		return err
+	}
+	return c.finish(ctx, s, terms)
+}
+
+// openWallet opens the wallet, whose key it makes if there is none.
+func (c *initCommand) openWallet(s *session, playMoney bool) error {
+	place, err := s.choosePlace(playMoney)
+	if err != nil {
+		return err
+	}
+	if place == agent.PlaceFile && s.config.PlayMoney && !playMoney && s.flags.Secrets == "" {
+		return console.Usagef(
+			"the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)
+	}
+	if before := s.config.Secrets; before != "" && before != place {
+		err := s.agreeToChange("keep the API key of this wallet in another place than "+before, "parley init --secrets "+agent.VisibleName(place))
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.openSecrets(place); err != nil {
+		return console.Usage(err)
+	}
+	signer, made, err := s.makeSigner()
+	if err != nil {
+		return err
+	}
+	if made {
+		fmt.Fprintf(s.Err, "made the wallet %s\n", signer.Address())
+	}
+	if before := s.config.Address; before != "" && before != signer.Address() {
+		if err := s.agreeToChange("use another wallet in this folder than "+before+"; PARLEY_HOME names another folder", "parley init"); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(s.Err, "the wallet's key is in: %s; the API key will be in: %s\n", s.keyPlace, place)
+	if place == agent.PlaceFile {
+		note := "because --secrets file asks for it"
+		if s.flags.Secrets == "" {
+			note = "because this is play money"
+		}
+		fmt.Fprintf(s.Err, "NOTE: secrets are in the plaintext file %s, %s\n", filepath.Join(s.home, "secrets.json"), note)
+	}
+	s.config.Secrets, s.config.Address = place, signer.Address()
+	if made {
+		s.config.PlayMoney = playMoney // the place was chosen for that
+	}
+	if command := os.Getenv("PARLEY_SIGNER"); command != "" {
+		s.config.Signer = command
+	}
+	if err := saveConfig(s.home, s.config); err != nil {
+		return err
+	}
+	return s.openAgent(signer)
+}
+
+// chooseEndpoint takes the endpoint of the blockchain. What it says about refused payments gives them back to the limits. So only a
+// person may change it once the wallet has paid something.
+func (c *initCommand) chooseEndpoint(ctx context.Context, s *session, facilitator string) error {
+	if s.config.PlayMoney {
+		s.config.RPCURL = strings.TrimSuffix(facilitator, "/") + "/rpc"
+		return nil
+	}
+	if c.RPCURL == "" || c.RPCURL == s.config.RPCURL {
+		return nil
+	}
+	used, err := s.agent.Ledger().Used(ctx)
+	if err == nil && used {
+		err = s.agreeToChange("change the endpoint of the blockchain (--rpc-url, PARLEY_RPC_URL) of this wallet", "parley init --rpc-url URL")
+	}
+	if err != nil {
+		return err
+	}
+	s.config.RPCURL = c.RPCURL
+	return nil
+}
+
+// agree shows the terms and lets the wallet pay them, if a person agrees or --yes does.
+func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreement, account bool) error {
+	if c.Username == "" && !account {
+		if !s.Person() {
+			return console.Usagef("name the account with --username NAME")
+		}
+		name, err := s.Ask("Username (a-z, 0-9 and _): ")
+		if err != nil {
+			return err
+		}
+		c.Username = name
+	}
+	limits, _, _, err := s.agent.Ledger().Limits(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n",
+		terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
+	fmt.Fprintf(s.Err, "prices   message 0.005, channel message 0.025, reading 0.001 USD; all of them: parley prices\n")
+	fmt.Fprintf(s.Err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n",
+		dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
+	if account {
+		return s.agreeAgain(terms)
+	}
+	fmt.Fprintf(s.Err, "account  %s costs 1.00 USD, once\n", agent.VisibleName(c.Username))
+	if c.Yes {
+		return s.agreeAgain(terms)
+	}
+	if !s.Person() {
+		return console.Usagef("agree to these terms with --yes; without a terminal nobody can be asked")
+	}
+	yes, err := s.Confirm("Agree and create the account?")
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return errors.New("not agreed; nothing was paid")
+	}
+	return s.agent.Agree(terms, true)
+}
+
+// agreeAgain agrees to terms. If they are not those that were agreed before, it asks a person.
+func (s *session) agreeAgain(terms *agent.Agreement) error {
+	err := s.agent.Agree(terms, false)
+	if !errors.Is(err, agent.ErrOtherTerms) || !s.Person() {
+		return err
+	}
+	fmt.Fprintln(s.Err, err)
+	if yes, askErr := s.Confirm("Agree to these terms in place of them?"); askErr != nil || !yes {
+		return errors.Join(err, askErr)
+	}
+	return s.agent.Agree(terms, true)
+}
+
+// accountPrice is what an account costs, and the price of the first calls.
+const accountPrice = 1_010_000
+
+// waitForMoney gives play money to a new wallet, or waits until a person has sent money to it.
+func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent.Agreement, facilitator string) error {
+	chain := s.chain()
+	if chain == nil {
+		return nil // the server refuses the payment if there is too little
+	}
+	for told := false; ; told = true {
+		balance, err := chain.Balance(ctx, terms.Asset, s.agent.Address())
+		if err != nil {
+			return fmt.Errorf("read the balance of the wallet: %w", err)
+		}
+		switch {
+		case balance >= accountPrice:
+			return nil
+		case s.config.PlayMoney:
+			return Fund(ctx, facilitator, s.agent.Address())
+		case !s.Person():
+			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
+				s.agent.Address(), dollars(balance), dollars(accountPrice), terms.Network)}
+		case !told:
+			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
+				dollars(accountPrice-balance), terms.Network, s.agent.Address())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// Fund asks the play-money network for money.
+func Fund(ctx context.Context, facilitator, address string) error {
+	body, err := json.Marshal(map[string]string{"address": address})
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(facilitator, "/")+"/fund", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("get play money: %w", err)
+	}
+	defer response.Body.Close() //nolint:errcheck // it is not read
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("get play money: %s", response.Status)
+	}
+	return nil
+}
+
+// finish prints what there is now.
+func (c *initCommand) finish(ctx context.Context, s *session, terms *agent.Agreement) error {
+	value := object{
+		"username": s.config.Username, "server": terms.Server, "network": terms.Network, "address": s.agent.Address(),
+		"wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home,
+	}
+	return s.print(ctx, value, func(w io.Writer) {
+		fmt.Fprintf(w, "%s is ready. Try: parley send NAME TEXT, parley inbox, parley status\n", cmp.Or(s.config.Username, "the account"))
+	})
+}

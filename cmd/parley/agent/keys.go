@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"cmp"
+	"crypto/ecdsa"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/x402"
+	"github.com/parley-chat/parley/x402/evm"
+)
+
+// walletKeyName names the wallet's private key in a place for secrets.
+const walletKeyName = "wallet key"
+
+var walletAddress = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
+
+// errNoWallet means that no key is configured.
+var errNoWallet = errors.New("there is no wallet yet; make one with: parley init")
+
+// errNoPlace means that no safe place for secrets was found.
+var errNoPlace = errors.New("this system has no keyring for the keys. Choose one: --secrets encrypted with a passphrase in PARLEY_PASSPHRASE_FILE, " +
+	"PARLEY_SIGNER with PARLEY_SIGNER_ADDRESS for an external signer and --secrets for the API key, or --secrets file for a plaintext file")
+
+// externalSigner returns the signer that the environment names, and where its key is, or nil.
+func (s *session) externalSigner() (x402.Signer, string, error) {
+	if command := cmp.Or(os.Getenv("PARLEY_SIGNER"), s.config.Signer); command != "" {
+		wallet := cmp.Or(os.Getenv("PARLEY_SIGNER_ADDRESS"), s.config.Address)
+		if !walletAddress.MatchString(wallet) {
+			return nil, "", errors.New("PARLEY_SIGNER needs the address of its key, 0x and 40 hex digits, in PARLEY_SIGNER_ADDRESS")
+		}
+		return agent.CommandSigner{Command: command, Wallet: evm.HexToAddress(wallet).Hex()}, "signer command", nil
+	}
+	place, digits := "PARLEY_WALLET_KEY", os.Getenv("PARLEY_WALLET_KEY")
+	if name := os.Getenv("PARLEY_WALLET_KEY_FILE"); name != "" {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, "", fmt.Errorf("read the file in PARLEY_WALLET_KEY_FILE: %w", err)
+		}
+		place, digits = "PARLEY_WALLET_KEY_FILE", string(content)
+	}
+	if digits == "" {
+		return nil, "", nil
+	}
+	signer, err := x402.ParseKeySigner(strings.TrimSpace(digits))
+	if err != nil {
+		return nil, "", fmt.Errorf("%s has no private key of 64 hex digits", place) // the cause may quote the key
+	}
+	return signer, place, nil
+}
+
+// loadSigner returns the signer of the environment or of the stored key.
+func (s *session) loadSigner() (x402.Signer, error) {
+	signer, place, err := s.externalSigner()
+	if err != nil || signer != nil {
+		s.keyPlace = place
+		return signer, err
+	}
+	digits, err := s.secrets.Load(walletKeyName)
+	if errors.Is(err, agent.ErrNoSecret) {
+		return nil, errNoWallet
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.keyPlace = s.secrets.Place()
+	stored, err := x402.ParseKeySigner(digits)
+	if err != nil {
+		return nil, errors.New("the stored key of the wallet is damaged")
+	}
+	return stored, nil
+}
+
+// hexKey returns a private key as 64 hex digits.
+func hexKey(key *ecdsa.PrivateKey) string { return hex.EncodeToString(evm.FromECDSA(key)) }
+
+// makeSigner returns the signer, and makes a new key if there is none.
+func (s *session) makeSigner() (signer x402.Signer, made bool, err error) {
+	if signer, err = s.loadSigner(); !errors.Is(err, errNoWallet) {
+		return signer, false, err
+	}
+	if s.config.Address != "" {
+		return nil, false, fmt.Errorf(
+			"the key of the wallet %s is not in the place %q; its folder %s was made with the place %q or with a key from the environment",
+			s.config.Address, s.secrets.Place(), s.home, s.config.Secrets)
+	}
+	key, err := evm.GenerateKey()
+	if err != nil {
+		return nil, false, err
+	}
+	if err := s.secrets.Save(walletKeyName, hexKey(key)); err != nil {
+		return nil, false, fmt.Errorf("store the wallet's key: %w", err)
+	}
+	s.keyPlace = s.secrets.Place()
+	return x402.NewKeySigner(key), true, nil
+}
+
+// choosePlace returns the place for secrets: the one that was named, the one of an earlier start, or the first that works. A plaintext
+// file is chosen only for play money.
+func (s *session) choosePlace(playMoney bool) (string, error) {
+	if named := cmp.Or(s.flags.Secrets, s.config.Secrets); named != "" {
+		return named, nil
+	}
+	switch {
+	case agent.HasKeyring():
+		return agent.PlaceKeyring, nil
+	case os.Getenv("PARLEY_PASSPHRASE_FILE") != "" || os.Getenv("PARLEY_PASSPHRASE") != "":
+		return agent.PlaceEncrypted, nil
+	case playMoney:
+		return agent.PlaceFile, nil
+	case s.Person():
+		return agent.PlaceEncrypted, nil
+	}
+	return "", errNoPlace
+}
+
+// passphrase returns that of the encrypted file.
+func (s *session) passphrase() (string, error) {
+	if name := os.Getenv("PARLEY_PASSPHRASE_FILE"); name != "" {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return "", fmt.Errorf("read the file in PARLEY_PASSPHRASE_FILE: %w", err)
+		}
+		return notEmpty(strings.TrimRight(string(content), "\r\n"))
+	}
+	if text := os.Getenv("PARLEY_PASSPHRASE"); text != "" {
+		return text, nil
+	}
+	if !s.Person() {
+		return "", errors.New("the keys are in an encrypted file; name its passphrase with PARLEY_PASSPHRASE_FILE or PARLEY_PASSPHRASE")
+	}
+	text, err := s.AskSecret("Passphrase for the keys: ")
+	if err != nil {
+		return "", err
+	}
+	if s.newSecrets {
+		again, err := s.AskSecret("The same passphrase again: ")
+		if err != nil {
+			return "", err
+		}
+		if again != text {
+			return "", errors.New("the two passphrases differ")
+		}
+	}
+	return notEmpty(text)
+}
+
+func notEmpty(passphrase string) (string, error) {
+	if passphrase == "" {
+		return "", errors.New("the passphrase is empty")
+	}
+	return passphrase, nil
+}

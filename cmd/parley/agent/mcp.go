@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/parley-chat/parley/agent/mcpserver"
+)
+
+// mcpCommand serves the agent's account to a model. Standard output belongs to the protocol.
+type mcpCommand struct {
+	Flags   agentFlags `embed:""`
+	Tools   string     `default:"core" enum:"read,core,all" help:"Set of tools: read (sends nothing), core (all but management), or all."`
+	Raw     bool       `help:"Add parley_call, which makes any call of the contract."`
+	Anyone  bool       `help:"Let tools write to agents and conversations that are not contacts."`
+	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Costs up to the day's limit for polls."`
+}
+
+// Help is shown below the flags.
+func (*mcpCommand) Help() string {
+	return `Examples:
+  parley mcp
+  parley mcp --tools read
+  claude mcp add parley -- parley mcp
+  codex mcp add parley -- parley mcp --tools all`
+}
+
+// Run serves one session on standard input and output.
+func (c *mcpCommand) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	options := mcpserver.Options{
+		Tools: c.Tools, Raw: c.Raw, Channel: c.Channel, Balance: s.balance, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
+		Anyone: c.Anyone || s.config.PlayMoney, // with play money there is nobody to protect
+	}
+	return mcpserver.Serve(ctx, s.agent, &mcp.StdioTransport{}, options)
+}

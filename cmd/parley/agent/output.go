@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/x402"
+)
+
+// object is the output of a command as JSON.
+type object = map[string]any
+
+// wantsJSON reports whether the output is JSON.
+func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.Plain() }
+
+// write writes to standard output. Everything that a command prints there passes here, and everything that it prints on standard error
+// passes [revealing]: a server may send anything, and nothing of it drives a terminal.
+func (s *session) write(text string) error {
+	if _, err := io.WriteString(s.Out, agent.Reveal(text)); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// revealing is an output in which every character is seen.
+type revealing struct{ io.Writer }
+
+func (r revealing) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(r.Writer, agent.Reveal(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// print writes the output of a command, as JSON or with a function for people, and then notes that it was seen: from then on the same
+// command is a new one. Paid commands end with what was paid.
+func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
+	var text bytes.Buffer
+	if s.wantsJSON() {
+		maps.Copy(value, s.money(ctx))
+		if err := s.encode(&text, value); err != nil {
+			return err
+		}
+	} else {
+		human(&text)
+		if line := s.moneyLine(ctx); line != "" {
+			fmt.Fprintln(&text, line)
+		}
+	}
+	if err := s.write(text.String()); err != nil {
+		return err
+	}
+	for _, result := range s.seen {
+		if err := s.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode writes JSON on one line, or what the jq expression makes of it: strings as they are, everything else as JSON.
+func (s *session) encode(w io.Writer, value object) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var plain any // gojq takes only the types of encoding/json
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&plain); err != nil {
+		return err
+	}
+	if s.query == nil {
+		return console.EncodeJSON(w, mapTexts(plain, agent.Reveal))
+	}
+	found := s.query.Run(plain)
+	for {
+		next, more := found.Next()
+		if !more {
+			return nil
+		}
+		if err, failed := next.(error); failed {
+			return console.Usagef("--jq: %w", err)
+		}
+		next = mapTexts(next, agent.Reveal)
+		if text, ok := next.(string); ok {
+			fmt.Fprintln(w, text)
+		} else if err := console.EncodeJSON(w, next); err != nil {
+			return err
+		}
+	}
+}
+
+// money is what a paid command adds to its output.
+func (s *session) money(ctx context.Context) object {
+	if s.agent == nil || len(s.seen) == 0 && s.agent.Spent() == 0 {
+		return nil
+	}
+	add := object{"paid_usd": dollars(s.agent.Spent())}
+	for _, result := range s.seen {
+		if result.Earlier {
+			add["earlier"] = true // a response of a command that was interrupted; nothing was paid for it now
+		}
+	}
+	if limits, left, _, err := s.agent.Ledger().Limits(ctx); err == nil {
+		add["today_usd"], add["limit_usd"] = dollars(limits.PerDay-left.PerDay), dollars(limits.PerDay)
+	}
+	return add
+}
+
+func (s *session) moneyLine(ctx context.Context) string {
+	m := s.money(ctx)
+	if m == nil {
+		return ""
+	}
+	line := fmt.Sprintf("paid %s USD · today %s of %s", m["paid_usd"], m["today_usd"], m["limit_usd"])
+	if m["earlier"] != nil {
+		line += " · the response of an interrupted command, paid before"
+	}
+	return line
+}
+
+// printPlan prints what a dry run would have done.
+func (s *session) printPlan(ctx context.Context) error {
+	value := object{"dry_run": true, "calls": s.planned}
+	return s.print(ctx, value, func(w io.Writer) {
+		for _, p := range s.planned {
+			fmt.Fprintf(w, "dry run: %s (%s) would cost %s USD; nothing was done\n", p.Summary, p.Operation, p.Price)
+		}
+	})
+}
+
+// done prints the outcome of a command whose output is one line. It is the end of most commands.
+func (s *session) done(ctx context.Context, result *agent.Result, err error, line string) error {
+	if err != nil {
+		return err
+	}
+	value, err := s.body(result, "")
+	if err != nil {
+		return err
+	}
+	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintln(w, line) })
+}
+
+// body returns a response as JSON in whose texts every character is seen. If a program reads the output, the text of strangers is held
+// back. in is the conversation of the call, or "".
+func (s *session) body(result *agent.Result, in string) (object, error) {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(result.Body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, errors.New("the response is not JSON")
+	}
+	if s.wantsJSON() {
+		contacts, err := s.agent.Contacts()
+		if err != nil {
+			return nil, err
+		}
+		value = contacts.Withhold(value, in, view{self: s.config.Username}.own)
+	}
+	value = mapTexts(value, agent.Visible)
+	if found, ok := value.(object); ok {
+		return found, nil
+	}
+	return object{"response": value}, nil
+}
+
+// mapTexts changes all texts of a JSON value, and all names of fields.
+func mapTexts(value any, change func(string) string) any {
+	switch v := value.(type) {
+	case string:
+		return change(v)
+	case []any:
+		for i := range v {
+			v[i] = mapTexts(v[i], change)
+		}
+	case object:
+		shown := object{}
+		for name, each := range v {
+			shown[change(name)] = mapTexts(each, change)
+		}
+		return shown
+	}
+	return value
+}
+
+// Dollars formats an amount with at least two digits.
+func dollars(amount uint64) string {
+	text := strings.TrimRight(x402.FormatUSD(amount), "0")
+	if point := strings.IndexByte(text, '.'); len(text)-point <= 2 {
+		text += "00"[:3-(len(text)-point)]
+	}
+	return text
+}
+
+// inline returns a value of a response on one line: texts are quoted unless they are plain words.
+func inline(value any) string {
+	if found, ok := value.(string); ok {
+		if plain := agent.VisibleName(found); plain == found {
+			return plain
+		}
+		return strconv.Quote(found)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return "?"
+	}
+	return string(raw)
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// pricesCommand shows prices, and lets a person accept others.
+type pricesCommand struct {
+	Flags     agentFlags `embed:""`
+	Accept    bool       `help:"Accept the present prices and terms of the server. For a person."`
+	Operation string     `arg:"" optional:"" help:"Only this operation of the contract."`
+}
+
+// Help is shown below the flags.
+func (*pricesCommand) Help() string {
+	return `Examples:
+  parley prices
+  parley prices sendPrivateMessage
+  parley prices --accept
+
+Prices are those of the contract in this program. A server that asks for more gets nothing until a person accepts it.`
+}
+
+// Run shows or accepts.
+func (c *pricesCommand) Run(ctx context.Context, s *session) error {
+	if c.Accept {
+		if err := s.personOnly("accept other prices or terms", "parley prices --accept"); err != nil {
+			return err
+		}
+	}
+	prices, err := s.prices(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Accept {
+		return c.accept(ctx, s, prices)
+	}
+	shown := []object{}
+	for _, o := range prices {
+		if c.Operation != "" && c.Operation != o.ID {
+			continue
+		}
+		shown = append(shown, object{"operation": o.ID, "price_usd": dollars(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
+	}
+	if len(shown) == 0 {
+		return console.Usagef("there is no operation %s; parley prices lists all", agent.VisibleName(c.Operation))
+	}
+	return s.print(ctx, object{"prices": shown}, func(w io.Writer) {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "USD\tCOMMAND\tOPERATION\t")
+		for _, o := range shown {
+			fmt.Fprintf(table, "%s\tparley %s\t%s\t%s\n", o["price_usd"], o["command"], o["operation"], o["summary"])
+		}
+		_ = table.Flush() // into memory
+	})
+}
+
+// prices returns those that were agreed, or without a wallet those of the contract.
+func (s *session) prices(ctx context.Context) ([]agent.Priced, error) {
+	err := s.open(ctx)
+	if errors.Is(err, errNoWallet) {
+		return agent.ContractPrices()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.agent.Prices(), nil
+}
+
+// accept shows what the server asks for, and agrees to it if the person does.
+func (c *pricesCommand) accept(ctx context.Context, s *session, prices []agent.Priced) error {
+	if s.agent == nil || s.agent.Server() == "" {
+		return errNoWallet
+	}
+	published, err := agent.ReadPublished(ctx, s.agent.Server())
+	if err != nil {
+		return err
+	}
+	terms, err := s.agent.Terms(ctx, s.agent.Server(), s.config.Network)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "server   %s\nnetwork  %s, token %s\npayee    %s\n", terms.Server, terms.Network, terms.Asset, terms.Payee)
+	accepted, changed := map[string]uint64{}, []object{}
+	for _, o := range prices {
+		asked, known := published.Prices[o.ID]
+		if !known || asked == o.Agreed || c.Operation != "" && c.Operation != o.ID {
+			continue
+		}
+		accepted[o.ID] = asked
+		changed = append(changed, object{"operation": o.ID, "before_usd": dollars(o.Agreed), "price_usd": dollars(asked)})
+		fmt.Fprintf(s.Err, "%s: %s instead of %s USD\n", o.ID, dollars(asked), dollars(o.Agreed))
+	}
+	yes, err := s.Confirm(fmt.Sprintf("Agree to these terms and to %d changed prices?", len(changed)))
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return errors.New("not agreed")
+	}
+	if err := errors.Join(s.agent.Agree(terms, true), s.agent.AcceptPrices(accepted)); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"accepted": changed}, func(w io.Writer) { fmt.Fprintln(w, "agreed") })
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// strangerError means that a recipient is neither a contact nor somebody who wrote first.
+type strangerError struct{ to string }
+
+func (e *strangerError) Error() string {
+	return fmt.Sprintf(
+		"%[1]s is not in the contacts and has not written; add it with: parley contacts add %[1]s, or write to anyone with --anyone", e.to,
+	)
+}
+
+// contact returns the contact for a name or an id of one of these kinds. A dry run looks nothing up that costs money.
+func (s *session) contact(ctx context.Context, to string, kinds ...string) (agent.Contact, error) {
+	if s.pay.DryRun {
+		contacts, err := s.agent.Contacts()
+		if err != nil {
+			return agent.Contact{}, err
+		}
+		found, err := contacts.Find(to)
+		if err != nil {
+			return agent.Contact{}, console.Usage(err)
+		}
+		if found == nil {
+			return s.planLookup(to)
+		}
+		return *found, nil
+	}
+	found, err := s.agent.Resolve(ctx, to)
+	if ambiguous, ok := errors.AsType[*agent.AmbiguousError](err); ok {
+		return agent.Contact{}, console.Usage(ambiguous)
+	}
+	if err != nil {
+		return agent.Contact{}, err
+	}
+	for _, kind := range kinds {
+		if found.Kind == kind {
+			return found, nil
+		}
+	}
+	if kinds != nil {
+		return agent.Contact{}, console.Usagef("%s is of the kind %s; this command needs: %s", found, found.Kind, strings.Join(kinds, ", "))
+	}
+	return found, nil
+}
+
+// placeholders are ids of the right form in the arguments of a dry run.
+var placeholders = map[string]string{
+	agent.KindAgent: "agent_" + noID, agent.KindGroup: "chat_" + noID, agent.KindChannel: "channel_" + noID,
+}
+
+const noID = "00000000000000000000000000"
+
+// planLookup notes that a name would be looked up.
+func (s *session) planLookup(to string) (agent.Contact, error) {
+	kind, operation := agent.KindAgent, "getAgentProfile"
+	switch {
+	case strings.HasPrefix(to, "#"):
+		kind, operation = agent.KindChannel, "searchChannels"
+	case strings.HasPrefix(to, "channel_"):
+		return agent.Contact{ID: to, Kind: agent.KindChannel}, nil
+	case strings.HasPrefix(to, "agent_"):
+		return agent.Contact{ID: to, Kind: agent.KindAgent}, nil
+	case strings.HasPrefix(to, "chat_"):
+		kind, operation = agent.KindGroup, "getGroupChat"
+	}
+	o, err := s.agent.Operation(operation)
+	if err != nil {
+		return agent.Contact{}, err
+	}
+	s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
+	return agent.Contact{ID: placeholders[kind], Kind: kind}, nil
+}
+
+// agentIDs returns the ids of agents that are named.
+func (s *session) agentIDs(ctx context.Context, names []string) ([]any, error) {
+	ids := []any{}
+	for _, name := range names {
+		found, err := s.contact(ctx, name, agent.KindAgent)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, found.ID)
+	}
+	return ids, nil
+}
+
+// mayReach returns a [*strangerError] if a call sends something to somebody whom this agent does not write to. A person may write to
+// anyone, and with play money there is nobody to protect.
+func (s *session) mayReach(operation string, arguments object) error {
+	if s.anyone || s.config.PlayMoney || s.pay.DryRun || s.Person() {
+		return nil
+	}
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	// What members write in a group chat that this agent began is shown.
+	members := operation == "createGroupChat" || operation == "editGroupChat"
+	for _, to := range contacts.Recipients(operation, arguments) {
+		if !to.Known() || members && (!to.Trusted || to.Held) {
+			return &strangerError{to.String()}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// walletReport shows what calls cost.
+type walletReport struct {
+	By    []string `default:"day,operation" enum:"day,operation,peer" help:"Sum by these: day, operation, peer (${default})."`
+	Since string   `placeholder:"DATE" help:"From this day on (UTC), such as 2026-12-01. By default 30 days."`
+	CSV   bool     `name:"csv" help:"Write comma-separated values, with the transactions of transfers."`
+}
+
+// reportDays is how far a report goes back by default.
+const reportDays = 30
+
+// Help is shown below the flags.
+func (*walletReport) Help() string {
+	return `Examples:
+  parley wallet report
+  parley wallet report --by peer --since 2026-12-01
+  parley wallet report --by day,operation,peer --csv >costs.csv
+
+The numbers come from the ledger of this wallet on this machine. "open" may have been charged: parley wallet pending.`
+}
+
+// Run shows the report.
+func (c *walletReport) Run(ctx context.Context, s *session) error {
+	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)
+	if c.Since != "" {
+		var err error
+		if since, err = time.Parse(time.DateOnly, c.Since); err != nil {
+			return console.Usagef("--since: %q is no date such as 2026-12-01", c.Since)
+		}
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	var by agent.Grouping
+	for _, field := range c.By {
+		by.Day, by.Operation, by.Peer = by.Day || field == "day", by.Operation || field == "operation", by.Peer || field == "peer"
+	}
+	report, err := s.agent.Ledger().Report(ctx, since, by)
+	if err != nil {
+		return err
+	}
+	if err := named(s.agent, report); err != nil {
+		return err
+	}
+	if c.CSV {
+		return agent.WriteCSV(s.Out, report)
+	}
+	rows, total := []object{}, uint64(0)
+	for _, row := range report {
+		total += row.Charged
+		rows = append(rows, object{
+			"day": row.Day, "operation": row.Operation, "peer": agent.Visible(row.Peer), "calls": row.Calls,
+			"charged_usd": dollars(row.Charged), "open_usd": dollars(row.Open), "transactions": nonNil(row.Transactions),
+		})
+	}
+	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": dollars(total)}
+	return s.print(ctx, value, func(w io.Writer) { writeReport(w, report, total) })
+}
+
+// named replaces ids of contacts by their names.
+func named(a *agent.Agent, report []agent.Costs) error {
+	contacts, err := a.Contacts()
+	if err != nil {
+		return err
+	}
+	for i := range report {
+		if known := contacts.ByID(report[i].Peer); known != nil {
+			report[i].Peer = known.String()
+		}
+	}
+	return nil
+}
+
+// writeReport writes a report as a table.
+func writeReport(w io.Writer, report []agent.Costs, total uint64) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range report {
+		var fields []string
+		for _, field := range []string{row.Day, row.Operation, row.Peer} {
+			if field != "" {
+				fields = append(fields, agent.VisibleName(field))
+			}
+		}
+		open := ""
+		if row.Open > 0 {
+			open = "open " + dollars(row.Open)
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", strings.Join(fields, "\t"), row.Calls, dollars(row.Charged), open)
+	}
+	_ = table.Flush()
+	fmt.Fprintf(w, "charged %s USD\n", dollars(total))
+}

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// sendCommand sends a message.
+type sendCommand struct {
+	Flags agentFlags     `embed:""`
+	Pay   payFlags       `embed:""`
+	Whom  recipientFlags `embed:""`
+	To    string         `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
+	Text  string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
+}
+
+// Help is shown below the flags.
+func (*sendCommand) Help() string {
+	return `Examples:
+  parley send bob "hello"
+  git log -1 | parley send team -
+  parley send '#weather' "rain at noon" --max-usd 0.025
+  parley send bob hello --dry-run
+
+The message is sent and paid once: after a crash or a lost connection run the same command again. To send the same text
+twice on purpose, run it twice after the first one succeeded, or use --key.`
+}
+
+// sendOperations are the operations that send to a kind of contact, and the argument that names the contact.
+var sendOperations = map[string][2]string{
+	agent.KindAgent:   {"sendPrivateMessage", "recipient_agent_id"},
+	agent.KindGroup:   {"sendGroupMessage", "chat_id"},
+	agent.KindChannel: {"sendChannelMessage", "channel_id"},
+}
+
+// maxInput is longer than any message or call.
+const maxInput = 1 << 20
+
+// input returns an argument, or standard input if it is - or missing.
+func (s *session) input(argument, name string) (string, error) {
+	if argument != "" && argument != "-" {
+		return argument, nil
+	}
+	if argument == "" && console.IsTerminal(os.Stdin) {
+		return "", console.Usagef("%s is missing; give it as an argument or on standard input", name)
+	}
+	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput+1))
+	if err != nil {
+		return "", fmt.Errorf("read standard input: %w", err)
+	}
+	if len(content) > maxInput {
+		return "", console.Usagef("standard input is longer than 1 MiB")
+	}
+	return string(content), nil
+}
+
+// Run sends the message.
+func (c *sendCommand) Run(ctx context.Context, s *session) error {
+	text, err := s.input(c.Text, "the message")
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(text) == "" {
+		return console.Usagef("the message is empty")
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	to, err := s.contact(ctx, c.To)
+	if err != nil {
+		return err
+	}
+	operation := sendOperations[to.Kind]
+	result, err := s.call(ctx, operation[0], to.ID, object{operation[1]: to.ID, "content": text})
+	if err != nil {
+		return err
+	}
+	var sent client.SentPrivateMessage // its fields are those of all kinds
+	if err := s.agent.Decode(ctx, result, &sent); err != nil {
+		return err
+	}
+	if err := s.wrote(ctx, to, sent.ChatID); err != nil {
+		return err
+	}
+	value := object{"to": to.String(), "id": to.ID, "message_id": agent.Visible(sent.MessageID), "chat_id": agent.Visible(sent.ChatID)}
+	if sent.ChatID == "" {
+		delete(value, "chat_id")
+	}
+	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintf(w, "sent to %s: %s\n", to, agent.VisibleName(sent.MessageID)) })
+}
+
+// wrote keeps that this agent writes to a contact, and that it wants to read what comes back. Who is only written to because of
+// --anyone stays a stranger.
+func (s *session) wrote(ctx context.Context, to agent.Contact, chat string) error {
+	return s.agent.ChangeContact(ctx, to.ID, func(known *agent.Contact) {
+		known.Name, known.Kind = to.Name, to.Kind
+		if to.Kind == agent.KindAgent && chat != "" {
+			known.Chat = chat
+		}
+		if !s.anyone && !known.Wrote {
+			known.Trusted = true
+		}
+	})
+}

@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// walletCommand is about the wallet and its limits.
+type walletCommand struct {
+	Flags    agentFlags     `embed:""`
+	Balance  walletBalance  `cmd:"" help:"Show what the wallet has. Free."`
+	Limits   walletLimits   `cmd:"" help:"Show or change the limits. Anyone may lower them; only a person may raise them."`
+	Approve  walletApprove  `cmd:"" help:"Allow one call above the limits, once, for ten minutes. For a person."`
+	Freeze   walletFreeze   `cmd:"" help:"Pay nothing more."`
+	Unfreeze walletUnfreeze `cmd:"" help:"End that. For a person."`
+	Pending  walletPending  `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
+	Refund   walletRefund   `cmd:"" help:"Take back what is left of the deposits in the payment channel. Free."`
+	Report   walletReport   `cmd:"" help:"Show what calls cost, by day, operation and peer."`
+	Export   walletExport   `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
+}
+
+// Help is shown below the flags.
+func (*walletCommand) Help() string {
+	return `Examples:
+  parley wallet balance
+  parley wallet limits --per-day 0.50
+  parley wallet approve k3x7qa
+  parley wallet pending
+  parley wallet refund
+  parley wallet report --by peer
+  parley wallet export wallet-key.txt`
+}
+
+type walletBalance struct{}
+
+func (walletBalance) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	balance, err := s.balance(ctx)
+	if err != nil {
+		return err
+	}
+	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": dollars(balance)}
+	return s.print(ctx, value, func(w io.Writer) {
+		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", dollars(balance), s.config.Network, s.agent.Address())
+	})
+}
+
+type walletLimits struct {
+	PerCall string `placeholder:"USD" help:"The highest price without an approval."`
+	PerDay  string `placeholder:"USD" help:"What calls of 24 hours may cost together."`
+	Polls   string `placeholder:"USD" help:"The part of it for getting unread messages."`
+}
+
+func (c *walletLimits) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	ledger := s.agent.Ledger()
+	limits, _, _, err := ledger.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	again, changed := []string{"parley wallet limits"}, false
+	for _, limit := range []struct {
+		flag, text string
+		into       *uint64
+	}{{"--per-call", c.PerCall, &limits.PerCall}, {"--per-day", c.PerDay, &limits.PerDay}, {"--polls", c.Polls, &limits.Polls}} {
+		if limit.text == "" {
+			continue
+		}
+		if *limit.into, err = console.ParseUSD(limit.text); err != nil {
+			return console.Usagef("%s: %w", limit.flag, err)
+		}
+		again, changed = append(again, limit.flag, dollars(*limit.into)), true
+	}
+	if changed {
+		err := ledger.SetLimits(ctx, limits, s.Person())
+		if errors.Is(err, agent.ErrRaise) {
+			return &personError{"raise limits", strings.Join(again, " ")}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	limits, left, frozen, err := ledger.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	value := object{
+		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay), "polls_usd": dollars(limits.Polls), "frozen": frozen,
+		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls),
+	}
+	return s.print(ctx, value, func(w io.Writer) {
+		fmt.Fprintf(w, "per call %s USD\nper day  %s USD, left %s\npolls    %s USD, left %s\n",
+			dollars(limits.PerCall), dollars(limits.PerDay), dollars(left.PerDay), dollars(limits.Polls), dollars(left.Polls))
+		if frozen {
+			fmt.Fprintln(w, "frozen: nothing is paid")
+		}
+	})
+}
+
+type walletApprove struct {
+	ID string `arg:"" help:"The id in the error of the call."`
+}
+
+func (c *walletApprove) Run(ctx context.Context, s *session) error {
+	if err := s.personOnly("approve a payment", "parley wallet approve "+agent.VisibleName(c.ID)); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	asked, err := s.agent.Ledger().Approval(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	yes, err := s.Confirm("Allow " + asked.String() + ", once?")
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return errors.New("not approved")
+	}
+	given, err := s.agent.Ledger().Approve(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return s.print(ctx, object{"approved": given.ID, "operation": given.Operation, "price_usd": dollars(given.Price)}, func(w io.Writer) {
+		fmt.Fprintf(w, "approved %s for ten minutes; run the command again\n", given)
+	})
+}
+
+type walletFreeze struct{}
+
+func (walletFreeze) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if err := s.agent.Ledger().Freeze(ctx); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"frozen": true}, func(w io.Writer) { fmt.Fprintln(w, "frozen: nothing is paid any more") })
+}
+
+type walletUnfreeze struct{}
+
+func (walletUnfreeze) Run(ctx context.Context, s *session) error {
+	if err := s.personOnly("unfreeze the wallet", "parley wallet unfreeze"); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if err := s.agent.Ledger().Unfreeze(ctx); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"frozen": false}, func(w io.Writer) { fmt.Fprintln(w, "calls are paid again") })
+}
+
+type walletPending struct{}
+
+func (walletPending) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if _, err := s.agent.Resume(ctx); err != nil {
+		return err
+	}
+	open, err := s.agent.Ledger().Open()
+	if err != nil {
+		return err
+	}
+	calls := []object{}
+	for _, call := range open {
+		calls = append(calls, object{
+			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since,
+		})
+	}
+	credits, err := s.agent.Ledger().Credits()
+	if err != nil {
+		return err
+	}
+	paid := []object{}
+	for _, credit := range credits {
+		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": dollars(credit.Signed.Price), "since": credit.Since})
+	}
+	return s.print(ctx, object{"pending": calls, "credits": paid}, func(w io.Writer) {
+		for _, call := range calls {
+			fmt.Fprintf(w, "%s  %s  %s USD  %s\n", call["since"], call["operation"], call["price_usd"], call["to"])
+		}
+		if len(calls) == 0 {
+			fmt.Fprintln(w, "nothing is open")
+		}
+		for _, credit := range paid {
+			fmt.Fprintf(w, "%s  a %s was charged (%s USD) and rejected; the next one is paid with it\n", credit["since"], credit["operation"], credit["price_usd"])
+		}
+	})
+}
+
+type walletExport struct {
+	File string `arg:"" help:"A file that does not exist."`
+}
+
+func (c *walletExport) Run(ctx context.Context, s *session) error {
+	if err := s.personOnly("export the wallet's key", "parley wallet export FILE"); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	digits, err := s.secrets.Load(walletKeyName)
+	if errors.Is(err, agent.ErrNoSecret) {
+		return fmt.Errorf("the key of this wallet is not stored here; it comes from: %s", s.keyPlace)
+	}
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(file, digits)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"file": c.File}, func(w io.Writer) {
+		fmt.Fprintf(w, "the private key is in %s, readable by you only; who has it has the money\n", c.File)
+	})
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// whoCommand shows an agent or a conversation.
+type whoCommand struct {
+	Flags agentFlags `embed:""`
+	Pay   payFlags   `embed:""`
+	Chat  bool       `help:"Show the private chat with an agent."`
+	Name  string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
+}
+
+// Help is shown below the flags.
+func (*whoCommand) Help() string {
+	return `Examples:
+  parley who bob
+  parley who '#weather'
+  parley who bob --chat`
+}
+
+// Run shows it.
+func (c *whoCommand) Run(ctx context.Context, s *session) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	of, err := s.contact(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.Chat {
+		chat, err := s.chat(ctx, of)
+		if err != nil {
+			return err
+		}
+		return s.show(ctx, "getPrivateChat", of.ID, object{"chat_id": chat})
+	}
+	return s.info(ctx, of)
+}
+
+// info shows a contact as the server describes it.
+func (s *session) info(ctx context.Context, of agent.Contact) error {
+	switch of.Kind {
+	case agent.KindGroup:
+		return s.show(ctx, "getGroupChat", of.ID, object{"chat_id": of.ID})
+	case agent.KindChannel:
+		return s.show(ctx, "getChannel", of.ID, object{"channel_id": of.ID})
+	}
+	return s.show(ctx, "getAgentProfile", of.ID, object{"agent_id": of.ID})
+}
+
+// show makes a call and prints its response.
+func (s *session) show(ctx context.Context, operation, peer string, arguments object) error {
+	result, err := s.call(ctx, operation, peer, arguments)
+	if err != nil {
+		return err
+	}
+	value, err := s.body(result, peer)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for name := range value {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	value["note"] = dataNote
+	return s.print(ctx, value, func(w io.Writer) {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, name := range names {
+			fmt.Fprintf(table, "%s\t%s\n", name, inline(value[name]))
+		}
+		_ = table.Flush() // into memory
+	})
+}

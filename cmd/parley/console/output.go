@@ -1,0 +1,51 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/x402"
+)
+
+// EncodeJSON writes a value as one line of JSON in which every character is seen. Agents choose names and texts, and a terminal shows them.
+func EncodeJSON(to io.Writer, value any) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(to, agent.EscapeJSON(line.String()))
+	return err
+}
+
+// Printable returns text that somebody else wrote for a line of a table.
+func Printable(text string) string { return agent.Line(text) }
+
+// UsageError means that a command was written wrongly.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// ParseUSD converts dollars with at most six decimals to atomic units.
+func ParseUSD(text string) (uint64, error) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	amount, err := x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
+	if err != nil {
+		return 0, fmt.Errorf("%q is no amount in USD, such as 0.05", text)
+	}
+	return amount, nil
+}
+
+// Usage returns the error of a command that was written wrongly.
+func Usage(err error) error { return &UsageError{err} }
+
+// Usagef is Usage of fmt.Errorf.
+func Usagef(format string, values ...any) error { return Usage(fmt.Errorf(format, values...)) }

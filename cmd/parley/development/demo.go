@@ -1,0 +1,118 @@
+package development
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/operator"
+	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/x402"
+)
+
+// demo runs three agents that call all parts of the API, with real signatures and play money.
+type demo struct{}
+
+// demoChannels make one deposit pay for all calls of an agent, and claim soon after the last call.
+var demoChannels = operator.Channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second, ClaimSum: "100.00", MaxUnclaimed: "100.00", MaxUnclaimedTotal: "1000.00"}
+
+func (demo) Run(ctx context.Context, to console.Console) (err error) {
+	folder, err := os.MkdirTemp("", "parley-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	// If this process runs as root, PostgreSQL runs as another user, who needs access to the folder.
+	if err := os.Chmod(folder, 0o755); err != nil {
+		return err
+	}
+	world, err := startWorld(ctx, worldOptions{
+		listen: "127.0.0.1:0", facilitatorListen: "127.0.0.1:0", data: folder, volatile: true, channels: demoChannels,
+		progress: to.Err, log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, world.close()) }()
+	return (&journey{world: world, table: tabwriter.NewWriter(to.Out, 0, 0, 2, ' ', 0)}).run(ctx, to.Out)
+}
+
+// Travel calls operations of all parts of the API of a server that is paid on the play-money network. It returns the number of charged calls.
+func Travel(ctx context.Context, url string) (calls int, err error) {
+	j := &journey{world: &world{url: url}, table: tabwriter.NewWriter(io.Discard, 0, 0, 2, ' ', 0)}
+	err = j.travel(ctx)
+	return j.calls, err
+}
+
+// journey is one run of the demo, with its cost.
+type journey struct {
+	world   *world
+	table   *tabwriter.Writer
+	calls   int    // that were charged
+	charged uint64 // as counted by the payers, in atomic units
+}
+
+func (j *journey) run(ctx context.Context, out io.Writer) error {
+	fmt.Fprintf(out, "Parley at %s, paid on a play-money network at %s\n\n", j.world.url, j.world.facilitatorURL)
+	fmt.Fprintln(j.table, "AGENT\tCALL\tSTATUS\tCHARGED USD\tRESPONSE")
+	failed := j.travel(ctx)
+	if failed == nil {
+		failed = j.waitForPayout(ctx)
+	}
+	balance := j.world.ledger.Balance(devnet.Payee)
+	fmt.Fprintf(j.table, "\ttotal charged\t\t%s\t\n", x402.FormatUSD(j.charged))
+	fmt.Fprintf(j.table, "\tpayee's balance on the ledger\t\t%s\t\n", x402.FormatUSD(balance))
+	if err := errors.Join(failed, j.table.Flush()); err != nil {
+		return err
+	}
+	if balance != j.charged {
+		return errors.New("the ledger does not hold exactly what was charged")
+	}
+	fmt.Fprintln(out, "\nEvery call with a 200 response was charged its price, and nothing else was charged.")
+	return printSettlementCost(out, j.world.ledger.Transactions(), j.calls)
+}
+
+// payoutPatience is how long the demo waits for the worker, which claims every five seconds.
+const payoutPatience = 30 * time.Second
+
+// waitForPayout waits until the vouchers are claimed and paid out.
+func (j *journey) waitForPayout(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, payoutPatience)
+	defer cancel()
+	for j.world.ledger.Balance(devnet.Payee) < j.charged {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the payout: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// travel calls operations of all parts of the API. It stops at the first unexpected response.
+func (j *journey) travel(ctx context.Context) error {
+	accounts := devnet.Accounts()
+	var cast [3]*traveller
+	for i, name := range []string{"alice", "bob", "carol"} {
+		var err error
+		if cast[i], err = j.agent(name, accounts[i].PrivateKey); err != nil {
+			return err
+		}
+		if err := cast[i].register(ctx); err != nil {
+			return err
+		}
+	}
+	alice, bob, carol := cast[0], cast[1], cast[2]
+	for _, family := range []func(context.Context, *traveller, *traveller, *traveller) error{account, search, privateChat, groupChat, broadcast} {
+		if err := family(ctx, alice, bob, carol); err != nil {
+			return err
+		}
+	}
+	return nil
+}

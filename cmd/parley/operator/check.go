@@ -1,0 +1,165 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/server"
+)
+
+// checkTime limits the check of one thing.
+const checkTime = 15 * time.Second
+
+// check tries everything that a server with these settings needs. It changes nothing, unless it is to pay.
+type check struct {
+	serverSettings
+
+	JSON       bool   `name:"json" help:"Write one JSON object instead of a table."`
+	PayKeyFile string `type:"path" placeholder:"FILE" help:"Then pay one call, 0.01 USD, through the public URL from the wallet with the private key in this file, and look for the money in the ledger and on the blockchain."`
+}
+
+// The states of a finding.
+const (
+	good    = "ok"
+	warning = "warning"
+	failed  = "failed"
+)
+
+// finding is the result of one check. Remedy is empty if all is well.
+type finding struct {
+	State  string `json:"state"`
+	What   string `json:"what"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// findings are in the order of the table.
+type findings []finding
+
+func (f *findings) ok(what, found string) { *f = append(*f, finding{good, what, found, ""}) }
+
+func (f *findings) warn(what, found, remedy string) {
+	*f = append(*f, finding{warning, what, found, remedy})
+}
+
+// warnReadable warns of a file with a secret.
+func (f *findings) warnReadable(what, name string) {
+	f.warn(what, name+" can be read by every user of this machine", "let only the server read it: chmod o-r "+name)
+}
+
+func (f *findings) fail(what, found, remedy string) {
+	*f = append(*f, finding{failed, what, found, remedy})
+}
+
+// require adds a finding that is ok, or failed with a remedy.
+func (f *findings) require(ok bool, what, found, remedy string) {
+	if ok {
+		f.ok(what, found)
+	} else {
+		f.fail(what, found, remedy)
+	}
+}
+
+func (f findings) count(state string) (n int) {
+	for _, one := range f {
+		if one.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// Run prints the findings. The error counts those that failed.
+func (c *check) Run(ctx context.Context, to console.Console, given *settings.Settings) error {
+	config, err := c.config()
+	found := settingsFindings(given, given.Report(err))
+	// Each group needs few settings. So a wrong setting does not keep the others from being checked.
+	groups := []func(context.Context) findings{
+		c.checkDatabase,
+		func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
+		func(ctx context.Context) findings { return c.checkChain(ctx, config) },
+		func(context.Context) findings { return c.checkAuthorizer(config) },
+		func(context.Context) findings { return c.checkResponseKeys(config) },
+		func(ctx context.Context) findings { return c.checkAddresses(ctx, config) },
+	}
+	results := make([]findings, len(groups))
+	var running sync.WaitGroup
+	for i, group := range groups {
+		running.Go(func() {
+			limited, cancel := context.WithTimeout(ctx, checkTime)
+			defer cancel()
+			results[i] = group(limited)
+		})
+	}
+	running.Wait()
+	found = append(found, slices.Concat(results...)...)
+	if c.PayKeyFile != "" && found.count(failed) == 0 {
+		found = append(found, c.checkPayment(ctx, config)...)
+	}
+	if c.JSON {
+		err = console.EncodeJSON(to.Out, map[string]any{"findings": found, "failed": found.count(failed), "warnings": found.count(warning)})
+	} else {
+		err = found.print(to.Out)
+	}
+	if n := found.count(failed); err == nil && n > 0 {
+		err = fmt.Errorf("%d of %d checks failed", n, len(found))
+	}
+	return err
+}
+
+func (f findings) print(to io.Writer) error {
+	out := table(to)
+	for _, one := range f {
+		fmt.Fprintf(out, "%s\t%s\t%s\n", one.State, one.What, console.Printable(one.Found))
+		if one.Remedy != "" {
+			fmt.Fprintf(out, "\t\t→ %s\n", console.Printable(one.Remedy))
+		}
+	}
+	fmt.Fprintf(out, "\n%d ok, %d warnings, %d failed\n", f.count(good), f.count(warning), f.count(failed))
+	return out.Flush()
+}
+
+// settingsFindings are about the values and the files of settings.
+func settingsFindings(given *settings.Settings, err error) (found findings) {
+	wrong, ok := errors.AsType[settings.Wrong](err)
+	for _, sentence := range wrong {
+		is, remedy, _ := strings.Cut(sentence, "; ")
+		found.fail("settings", is, remedy)
+	}
+	if !ok {
+		from := "flags and environment"
+		if given.FileName != "" {
+			from += ", " + given.FileName
+		}
+		found.ok("settings", "complete: "+from)
+	}
+	for _, name := range given.SecretPlaces() {
+		if readableByAll(name) {
+			found.warnReadable("secrets", name)
+		}
+	}
+	return found
+}
+
+// checkAuthorizer checks the file with the key that signs claims.
+func (c *check) checkAuthorizer(config server.Config) (found findings) {
+	const what = "authorizer"
+	switch name := c.Channels.AuthorizerKeyFile; {
+	case name == "":
+		found.ok(what, "none: payment channels are not offered")
+	case config.Channels.Authorizer == nil: // told as a wrong setting
+	case readableByAll(name):
+		found.warnReadable(what, name)
+	default:
+		found.ok(what, "key of "+addressOf(config.Channels.Authorizer)+", not the payee's")
+	}
+	return found
+}

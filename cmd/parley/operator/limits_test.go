@@ -1,0 +1,48 @@
+package operator
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/parley-chat/parley/server"
+)
+
+// TestLimitSettings: serve's limits are by default those of every server (and so of dev), and each setting sets one.
+func TestLimitSettings(t *testing.T) {
+	limits := func(args ...string) server.Limits {
+		t.Helper()
+		var settings Serve
+		parser, err := kong.New(&settings)
+		if err == nil {
+			_, err = parser.Parse(args)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits, err := settings.Limits.Config(settings.TrustedProxies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return limits
+	}
+	prefixes := cmpopts.EquateComparable(netip.Prefix{})
+	if diff := cmp.Diff(server.DefaultLimits(), limits(), prefixes); diff != "" {
+		t.Errorf("the limits without settings (-server's +serve's):\n%s", diff)
+	}
+	t.Setenv("PARLEY_LIMIT_ADDRESS_RATE", "7.5")
+	t.Setenv("PARLEY_TRUSTED_PROXIES", "10.1.2.3/8,fd00::1")
+	want := server.Limits{
+		Address: server.Rate{PerSecond: 7.5, Burst: 2}, Account: server.Rate{PerSecond: 3, Burst: 4}, Wallet: server.Rate{PerSecond: 5, Burst: 6},
+		WrongTANs: 9, Connections: 7, ConnectionsPerAddress: 8,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
+	}
+	got := limits("--limit-address-burst=2", "--limit-account-rate=3", "--limit-account-burst=4", "--limit-wallet-rate=5", "--limit-wallet-burst=6",
+		"--limit-connections=7", "--limit-connections-per-address=8", "--limit-wrong-tans=9")
+	if diff := cmp.Diff(want, got, prefixes); diff != "" {
+		t.Errorf("the limits with settings (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,54 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/store"
+)
+
+// migrate migrates the database's schema to this version. Concurrent migrations wait for each other.
+type migrate struct {
+	Database SettingsDatabase `embed:""`
+	DryRun   bool             `xor:"what" help:"List the migrations that would run, and change nothing."`
+	Status   bool             `xor:"what" help:"List all migrations and when they ran."`
+}
+
+func (m *migrate) Run(ctx context.Context, to console.Console) error {
+	database, err := m.Database.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	if m.DryRun || m.Status {
+		return m.list(ctx, database, to)
+	}
+	count, err := database.Migrate(ctx, func(text string) { fmt.Fprintln(to.Out, text) })
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to.Out, "the schema is up to date; migrations run: %d\n", count)
+	return err
+}
+
+// list prints the migrations: all, or the pending ones.
+func (m *migrate) list(ctx context.Context, database *store.Store, to console.Console) error {
+	migrations, err := database.Migrations(ctx)
+	if err != nil {
+		return err
+	}
+	pending := 0
+	for _, migration := range migrations {
+		state := "pending"
+		if migration.Applied.IsZero() {
+			pending++
+		} else if state = migration.Applied.UTC().Format(time.RFC3339); m.DryRun {
+			continue
+		}
+		fmt.Fprintf(to.Out, "%-20s  %s\n", state, migration.Name)
+	}
+	_, err = fmt.Fprintf(to.Out, "pending migrations: %d\n", pending)
+	return err
+}

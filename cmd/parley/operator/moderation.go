@@ -1,0 +1,213 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osuser "os/user"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
+)
+
+// Limits of the audit, in characters.
+const (
+	maxActor  = 128
+	maxReason = 1024
+)
+
+// accountable is who runs a command that changes something, and why. Both go into the audit.
+type accountable struct {
+	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit. Do not name usernames or content: the audit stays when an account is erased."`
+	Actor  string `env:"PARLEY_ACTOR" placeholder:"NAME" help:"Who acts, for the audit. The user of the operating system by default."`
+}
+
+func (a accountable) operator() (by store.Operator, err error) {
+	by = store.Operator{Actor: strings.TrimSpace(a.Actor), Reason: strings.TrimSpace(a.Reason)}
+	if by.Actor == "" {
+		by.Actor = systemUser()
+	}
+	switch {
+	case by.Actor == "":
+		return by, errors.New("the user of the operating system has no name; set --actor (PARLEY_ACTOR)")
+	case utf8.RuneCountInString(by.Actor) > maxActor:
+		return by, fmt.Errorf("--actor (PARLEY_ACTOR) has more than %d characters; shorten it", maxActor)
+	case by.Reason == "":
+		return by, errors.New("--reason is empty; say why, for the audit")
+	case utf8.RuneCountInString(by.Reason) > maxReason:
+		return by, fmt.Errorf("--reason has more than %d characters; shorten it", maxReason)
+	}
+	return by, nil
+}
+
+// systemUser is the person who called sudo, or the user of the process.
+func systemUser() string {
+	if current, err := osuser.Current(); err == nil {
+		return cmp.Or(os.Getenv("SUDO_USER"), current.Username)
+	}
+	return os.Getenv("SUDO_USER")
+}
+
+// targetID is the id of a conversation or a message.
+type targetID struct{ uuid.UUID }
+
+// UnmarshalText accepts an id as agents see it, and a UUID.
+func (t *targetID) UnmarshalText(text []byte) (err error) {
+	if t.UUID, err = server.ParseID(string(text)); err != nil {
+		return fmt.Errorf("%q is not an id; use one such as chat_01k70t995eeeqsqssjfq4h8qx8, or a UUID", text)
+	}
+	return nil
+}
+
+// findAgent finds an agent by its id, its UUID, its username or a former username. An id goes before a username that looks like it.
+func findAgent(ctx context.Context, database *store.Store, named string) (*store.Agent, error) {
+	var agent *store.Agent
+	id, err := server.ParseID(named)
+	if err == nil {
+		agent, err = database.AgentByID(ctx, id)
+	} else {
+		err = store.ErrAgentNotFound
+	}
+	for _, find := range []func(context.Context, string) (*store.Agent, error){database.AgentByUsername, database.FormerOwner} {
+		if errors.Is(err, store.ErrAgentNotFound) {
+			agent, err = find(ctx, named)
+		}
+	}
+	if errors.Is(err, store.ErrAgentNotFound) {
+		return nil, fmt.Errorf("there is no agent %q; use its id, its username or a former username", named)
+	}
+	return agent, err
+}
+
+// withAgent opens the database and finds an agent.
+func withAgent(ctx context.Context, of ledger, named string, then func(database *store.Store, agent *store.Agent) error) error {
+	database, err := of.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	agent, err := findAgent(ctx, database, named)
+	if err != nil {
+		return err
+	}
+	return then(database, agent)
+}
+
+// changes is what a command that changes something needs.
+type changes struct {
+	Ledger      ledger      `embed:""`
+	Accountable accountable `embed:""`
+}
+
+// open returns the database and who acts on it.
+func (c changes) open(ctx context.Context) (*store.Store, store.Operator, error) {
+	by, err := c.Accountable.operator()
+	if err != nil {
+		return nil, by, err
+	}
+	database, err := c.Ledger.open(ctx)
+	return database, by, err
+}
+
+// onAgent finds an agent and runs an action on it.
+func (c changes) onAgent(ctx context.Context, named string, action func(database *store.Store, by store.Operator, agent *store.Agent) error) error {
+	by, err := c.Accountable.operator()
+	if err != nil {
+		return err
+	}
+	return withAgent(ctx, c.Ledger, named, func(database *store.Store, agent *store.Agent) error { return action(database, by, agent) })
+}
+
+// settled waits until the calls that did not see a change are over, and returns the database's time then.
+func settled(ctx context.Context, database *store.Store, to console.Console) (at time.Time, err error) {
+	began := database.Now()
+	fmt.Fprintf(to.Err, "waiting %v for calls that are under way\n", store.SettledAfter)
+	return began.Add(store.SettledAfter), sleep(ctx, store.SettledAfter)
+}
+
+// eraseReads erases the stored responses that contain what was removed, also those of calls that are under way. settledAt is from settled.
+func eraseReads(ctx context.Context, database *store.Store, to console.Console, of store.StoredReads, settledAt time.Time) (err error) {
+	if of.Operations, err = parley.Reads(); err != nil {
+		return err
+	}
+	var open int64
+	for deadline := time.Now().Add(payment.Lease); ; {
+		if open, err = database.OpenReads(ctx, of.Operations, settledAt); err != nil {
+			return err
+		}
+		if open == 0 || time.Now().After(deadline) {
+			break
+		}
+		fmt.Fprintf(to.Err, "waiting for %d reads whose payments settle\n", open)
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	erased, err := database.EraseReads(ctx, of)
+	if err != nil {
+		return err
+	}
+	if _, err = fmt.Fprintf(to.Out, "%d stored responses erased\n", erased); err == nil && open > 0 {
+		err = fmt.Errorf("%d payments of reads stay open, and their responses are stored later: "+
+			"run this again when `parley payments open` no longer lists them", open)
+	}
+	return err
+}
+
+func sleep(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("stored responses are not erased yet; run the command again: %w", ctx.Err())
+	case <-time.After(pause):
+		return nil
+	}
+}
+
+// show writes one record: its columns as a table of names and values, or one line of JSON.
+func show[T any](to io.Writer, asJSON bool, columns []columnOf[T], record T) error {
+	if asJSON {
+		return writeJSON(to, columns, record)
+	}
+	out := table(to)
+	for _, column := range columns {
+		fmt.Fprintf(out, "%s\t%s\n", column.name, console.Printable(text(column.of(record))))
+	}
+	return out.Flush()
+}
+
+// records writes records as a table with some columns, as CSV or as lines of JSON with all columns.
+func records[T any](to io.Writer, format string, columns []columnOf[T], inTable ...string) (write func(T) error, flush func() error, err error) {
+	switch format {
+	case "json":
+		return func(r T) error { return writeJSON(to, columns, r) }, func() error { return nil }, nil
+	case "csv":
+		out := csv.NewWriter(to)
+		return func(r T) error { return out.Write(cells(columns, r)) }, func() error { out.Flush(); return out.Error() }, out.Write(names(columns))
+	}
+	out := table(to)
+	_, err = fmt.Fprintln(out, strings.ToUpper(strings.Join(inTable, "\t")))
+	return func(r T) error {
+		var line []string
+		for _, name := range inTable {
+			for _, column := range columns {
+				if column.name == name {
+					line = append(line, console.Printable(text(column.of(r))))
+				}
+			}
+		}
+		_, err := fmt.Fprintln(out, strings.Join(line, "\t"))
+		return err
+	}, out.Flush, err
+}

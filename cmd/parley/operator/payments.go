@@ -1,0 +1,74 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/store"
+)
+
+// payments gives the operator access to the ledger. It can run while servers run. It shows no data that can be spent.
+type payments struct {
+	List      paymentsList      `cmd:"" help:"List payments, newest first."`
+	Show      paymentsShow      `cmd:"" help:"Show one payment."`
+	Export    paymentsExport    `cmd:"" help:"Write all payments that match the filters, oldest first, as CSV or as lines of JSON."`
+	Summary   paymentsSummary   `cmd:"" help:"Sum payments by day (UTC) and operation."`
+	Open      paymentsOpen      `cmd:"" help:"List open payments (settling, unknown, undeliverable), oldest first."`
+	Channels  paymentsChannels  `cmd:"" help:"List payment channels (scheme batch-settlement), those that were used last first."`
+	Channel   paymentsChannel   `cmd:"" help:"Show one payment channel with its payments and transactions."`
+	Claim     paymentsClaim     `cmd:"" help:"Claim what payment channels were charged, without waiting for the server, and pay it out."`
+	Settle    paymentsSettle    `cmd:"" help:"Pay out to the payee what is claimed from payment channels."`
+	Refresh   paymentsRefresh   `cmd:"" help:"Read the state of all payment channels from the chain. Run it after the database was restored from a backup, before the server."`
+	Recover   paymentsRecover   `cmd:"" help:"Enter what a restored database lost and the chain knows: payments, payouts and payment channels."`
+	Refund    paymentsRefund    `cmd:"" help:"Record a refund of a payment that you made by hand."`
+	Resolve   paymentsResolve   `cmd:"" help:"Record the outcome of an unknown payment, as seen on the chain."`
+	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other or if a payment cannot be checked."`
+}
+
+// SettingsDatabase are the settings of commands that use the database of a server.
+type SettingsDatabase struct {
+	File        settings.File `embed:""`
+	DatabaseURL string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"The server's PostgreSQL database, as a postgres:// URL."`
+}
+
+func (d SettingsDatabase) Open(ctx context.Context) (*store.Store, error) {
+	var wrong settings.Wrong
+	wrong.DatabaseURL(d.DatabaseURL)
+	if wrong != nil {
+		return nil, console.Usage(wrong)
+	}
+	return store.Open(ctx, d.DatabaseURL, store.Limits{})
+}
+
+// ledger is the database that contains the payments.
+type ledger struct {
+	Database SettingsDatabase `embed:""`
+}
+
+func (l ledger) open(ctx context.Context) (*store.Store, error) {
+	database, err := l.Database.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = database.CheckSchema(ctx)
+	if err == nil {
+		err = database.ReadClock(ctx) // ages and deadlines of payments are times of the database
+	}
+	if err != nil {
+		database.Close()
+		return nil, err
+	}
+	return database, nil
+}
+
+func findPayment(ctx context.Context, database *store.Store, id uuid.UUID) (*store.PaymentRecord, error) {
+	record, err := database.PaymentRecord(ctx, id)
+	if err == nil && record == nil {
+		err = fmt.Errorf("the ledger has no payment %s", id)
+	}
+	return record, err
+}

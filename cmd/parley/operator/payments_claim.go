@@ -1,0 +1,151 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/payment/channel"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// onChain are the settings of commands that act for the payment channels of the ledger.
+type onChain struct {
+	Ledger            ledger      `embed:""`
+	Terms             terms       `embed:""`
+	Facilitator       Facilitator `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
+	RPCURL            string      `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	AuthorizerKeyFile string      `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
+}
+
+// scheme returns the payment channels of the ledger. The caller closes the database.
+func (o onChain) scheme(ctx context.Context, to console.Console) (*channel.Scheme, *store.Store, error) {
+	var wrong settings.Wrong
+	log := NewLog(to.Err, slog.LevelInfo)
+	client, err := o.Facilitator.Config(log)
+	wrong.Add(err)
+	wrong.RPCURL(o.RPCURL)
+	wrong.Check(o.AuthorizerKeyFile != "", "authorizer-key-file", "", "the server's file with the keys that sign claims")
+	if wrong != nil {
+		return nil, nil, console.Usage(wrong)
+	}
+	current, former, err := authorizerKeys(o.AuthorizerKeyFile, o.Terms.Payee)
+	if err != nil {
+		return nil, nil, console.Usage(err)
+	}
+	database, err := o.Ledger.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var config payment.Config
+	chosen, err := o.Terms.choose(ctx, database)
+	if err == nil {
+		config.PayTo = chosen.PayTo
+		config.Network, err = networkOf(chosen)
+	}
+	var channels *channel.Scheme
+	if err == nil {
+		engine := payment.New(config, database, client, &x402.Chain{URL: o.RPCURL}, log)
+		channels, err = channel.New(engine, channel.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour})
+	}
+	if err != nil {
+		database.Close()
+		return nil, nil, err
+	}
+	return channels, database, nil
+}
+
+// networkOf returns the network of payments in the ledger. Name and version of a custom token are not known; only deposits need them.
+func networkOf(terms store.PaymentTerms) (x402.Network, error) {
+	network, known := x402.LookupNetwork(terms.Network)
+	if !known {
+		chain, err := x402.ParseChainID(terms.Network)
+		if err != nil {
+			return x402.Network{}, err
+		}
+		network = x402.Network{ID: terms.Network, ChainID: chain, AssetName: "token", AssetVersion: "1"}
+	}
+	network.Asset = terms.Asset
+	return network, nil
+}
+
+type paymentsClaim struct {
+	Chain   onChain `embed:""`
+	All     bool    `xor:"which" required:"" help:"Claim from all payment channels."`
+	Channel string  `xor:"which" required:"" placeholder:"0x…" help:"Claim from this payment channel."`
+}
+
+func (p *paymentsClaim) Run(ctx context.Context, to console.Console) error {
+	id := ""
+	if !p.All {
+		var err error
+		if id, err = channelID(p.Channel); err != nil {
+			return err
+		}
+	}
+	channels, database, err := p.Chain.scheme(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	claimed, unclaimed, err := channels.ClaimNow(ctx, id)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(to.Out, "claimed from %d of %d payment channels with unclaimed vouchers\n", claimed, unclaimed)
+	if claimed > 0 {
+		if err := payOut(ctx, to, channels); err != nil {
+			return err
+		}
+	}
+	if int64(claimed) < unclaimed {
+		return fmt.Errorf("%d payment channels are not claimed; the log above says why", unclaimed-int64(claimed))
+	}
+	return nil
+}
+
+type paymentsSettle struct {
+	Chain onChain `embed:""`
+}
+
+func (p *paymentsSettle) Run(ctx context.Context, to console.Console) error {
+	channels, database, err := p.Chain.scheme(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	return payOut(ctx, to, channels)
+}
+
+func payOut(ctx context.Context, to console.Console, channels *channel.Scheme) error {
+	settled, err := channels.PayOutNow(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("pay out: %w", err)
+	case settled == nil:
+		fmt.Fprintln(to.Out, "nothing is claimed that is not paid out")
+	default:
+		fmt.Fprintf(to.Out, "paid out %s atomic units in %s\n", settled.Amount, settled.Transaction)
+	}
+	return nil
+}
+
+type paymentsRefresh struct {
+	Chain onChain `embed:""`
+}
+
+func (p *paymentsRefresh) Run(ctx context.Context, to console.Console) error {
+	channels, database, err := p.Chain.scheme(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	read, err := channels.RefreshAll(ctx)
+	fmt.Fprintf(to.Out, "read the state of %d payment channels\n", read)
+	return err
+}

@@ -1,0 +1,58 @@
+package operator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// filters select payments that match all of them.
+type filters struct {
+	State     []paymentState `placeholder:"STATE" help:"settling, unknown, delivered, failed, undeliverable or deposited; separate several with commas."`
+	Operation string         `placeholder:"NAME" help:"The operationId in the contract, such as sendPrivateMessage."`
+	Payer     string         `placeholder:"0x…" help:"The payer's address."`
+	Agent     *uuid.UUID     `placeholder:"UUID" help:"The calling agent, as in the output."`
+	Since     moment         `placeholder:"TIME" help:"Created at this time or later: 2026-11-01 (UTC) or 2026-11-01T08:30:00Z."`
+	Until     moment         `placeholder:"TIME" help:"Created before this time."`
+}
+
+func (f filters) filter() store.PaymentFilter {
+	filter := store.PaymentFilter{Operation: f.Operation, Payer: strings.ToLower(f.Payer), AgentID: f.Agent, Since: f.Since.Time, Until: f.Until.Time}
+	for _, state := range f.State {
+		filter.States = append(filter.States, string(state))
+	}
+	return filter
+}
+
+type paymentState string
+
+var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentDelivered, store.PaymentFailed,
+	store.PaymentUndeliverable, store.PaymentDeposited}
+
+// UnmarshalText rejects an unknown state, which would match no payment.
+func (s *paymentState) UnmarshalText(text []byte) error {
+	if !slices.Contains(paymentStates, string(text)) {
+		return fmt.Errorf("%q is not a state; use one of %s", text, strings.Join(paymentStates, ", "))
+	}
+	*s = paymentState(text)
+	return nil
+}
+
+// moment is a time, or the start of a day in UTC.
+type moment struct{ time.Time }
+
+// UnmarshalText accepts a day (2006-01-02) or a time (RFC 3339).
+func (m *moment) UnmarshalText(text []byte) (err error) {
+	if m.Time, err = time.Parse(time.DateOnly, string(text)); err == nil {
+		return nil
+	}
+	if m.Time, err = time.Parse(time.RFC3339, string(text)); err != nil {
+		return fmt.Errorf("%q is neither a day such as 2026-11-01 nor a time such as 2026-11-01T08:30:00Z", text)
+	}
+	return nil
+}

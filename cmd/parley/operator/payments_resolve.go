@@ -1,0 +1,75 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/store"
+)
+
+type paymentsResolve struct {
+	Ledger     ledger    `embed:""`
+	ID         uuid.UUID `arg:"" help:"The payment's id."`
+	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The payment settled in this transaction. The server then executes the operation, if it has not done so yet."`
+	NotSettled bool      `xor:"outcome" required:"" help:"The payment did not settle and can no longer settle. It is recorded as failed."`
+}
+
+var transactionHash = regexp.MustCompile(`^0x[0-9a-fA-F]{64}$`)
+
+// notSettled is the reason in the response to the payer. It has the form of a facilitator's reason.
+const notSettled = "not_settled"
+
+func (p *paymentsResolve) Run(ctx context.Context, to console.Console) error {
+	if p.Settled != "" && !transactionHash.MatchString(p.Settled) {
+		return errors.New("--settled must be a transaction hash: 0x and 64 hex digits")
+	}
+	database, err := p.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	record, err := findPayment(ctx, database, p.ID)
+	if err != nil {
+		return err
+	}
+	done := "closed as not settled"
+	if p.NotSettled {
+		// Until validBefore anybody who has the payment can still settle it, even after it is marked as failed.
+		if database.Now().Before(record.ValidBefore) {
+			return fmt.Errorf("the payment can still be settled until %s: run this command again after that", timestamp(record.ValidBefore))
+		}
+		err = database.ResolveFailed(ctx, p.ID, notSettled)
+	} else {
+		done = "the server closes it in its next recovery run"
+		err = database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
+	}
+	if errors.Is(err, store.ErrStalePayment) {
+		if record, err = findPayment(ctx, database, p.ID); err != nil {
+			return err
+		}
+		return fmt.Errorf("the payment is %s%s; only an unknown payment can be resolved", record.State, known(record))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to.Out, "payment %s: %s\n", p.ID, done)
+	return err
+}
+
+// known returns the end of an error message: why an open payment cannot be resolved.
+func known(record *store.PaymentRecord) string {
+	switch {
+	case !slices.Contains(openStates, record.State):
+		return ""
+	case record.Transaction != "":
+		return " and known to be settled in " + record.Transaction
+	}
+	return " and a server is working on it"
+}

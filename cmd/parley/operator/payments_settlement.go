@@ -1,0 +1,116 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// settlement is what brought the revenue of a period to the payee, and what that cost. Deposits and refunds are not revenue.
+type settlement struct {
+	Exact      sum   `json:"exact"` // settled payments of scheme exact
+	Vouchers   sum   `json:"vouchers"`
+	Deposits   sum   `json:"deposits"`
+	Claims     sum   `json:"claims"`
+	Payouts    sum   `json:"payouts"`
+	Refunds    sum   `json:"refunds"`
+	Unclaimed  sum   `json:"unclaimed"` // payment channels with vouchers that are not claimed now
+	Total      sum   `json:"transactions"`
+	CostPermil int64 `json:"cost_permil"` // of the revenue
+
+	// Gas is what the endpoint reports for claims, payouts and refunds; of Unread transactions it reports nothing.
+	Gas    *gas `json:"gas,omitempty"`
+	earned int64
+}
+
+type gas struct {
+	Used   uint64 `json:"used"`
+	Wei    uint64 `json:"wei"`
+	Unread int    `json:"unread"`
+}
+
+// settlement sums the period up. It returns nil if other filters than the period are given.
+func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store) (*settlement, error) {
+	f := p.Filters
+	if len(f.State) > 0 || f.Operation != "" || f.Payer != "" || f.Agent != nil {
+		return nil, nil //nolint:nilnil // it is not known by operation, payer or agent
+	}
+	cost, err := console.ParseUSD(p.Cost)
+	if err != nil || cost > x402.MaxChannelAmount {
+		return nil, errors.New("--transaction-cost must be in USD, such as 0.0024")
+	}
+	found, err := database.SettlementSums(ctx, f.Since.Time, f.Until.Time)
+	if err != nil {
+		return nil, err
+	}
+	s := &settlement{}
+	s.Exact.add(found.Exact)
+	s.Vouchers.add(found.Vouchers)
+	s.Deposits.add(found.Deposits)
+	s.Claims.add(found.Claims)
+	s.Payouts.add(found.Payouts)
+	s.Refunds.add(found.Refunds)
+	s.Unclaimed.add(found.Unclaimed)
+	s.earned = s.Exact.Amount + s.Vouchers.Amount
+	transactions := s.Exact.Calls + s.Deposits.Calls + s.Claims.Calls + s.Payouts.Calls + s.Refunds.Calls
+	s.Total.add(store.PaymentSum{Calls: transactions, Amount: transactions * int64(cost)}) //nolint:gosec // checked
+	if s.earned > 0 {
+		s.CostPermil = (1000*s.Total.Amount + s.earned/2) / s.earned
+	}
+	if !p.Gas {
+		return s, nil
+	}
+	var wrong settings.Wrong
+	wrong.RPCURL(p.RPCURL)
+	if wrong != nil {
+		return nil, console.Usage(wrong)
+	}
+	s.Gas, err = p.gas(ctx, database)
+	return s, err
+}
+
+// gas reads from the chain what the claims, payouts and refunds of the period used.
+func (p *paymentsSummary) gas(ctx context.Context, database *store.Store) (*gas, error) {
+	done, err := database.ChannelTransactions(ctx, store.TransactionFilter{Since: p.Filters.Since.Time, Until: p.Filters.Until.Time})
+	total, chain := &gas{}, &x402.Chain{URL: p.RPCURL}
+	for _, one := range done {
+		did, readErr := chain.ChannelTransaction(ctx, one.Asset, one.Transaction)
+		if readErr != nil || did.GasUsed == 0 {
+			total.Unread++
+			continue
+		}
+		total.Used += did.GasUsed
+		total.Wei += did.Fee
+	}
+	return total, errors.Join(err, ctx.Err())
+}
+
+// print writes the table. A nil settlement writes nothing.
+func (s *settlement) print(to io.Writer) error {
+	if s == nil {
+		return nil
+	}
+	out := table(to)
+	fmt.Fprintln(out, "\nSETTLEMENT\tCOUNT\tUSD")
+	for _, line := range []struct {
+		name string
+		of   sum
+	}{
+		{"payments of scheme exact", s.Exact}, {"vouchers of payment channels", s.Vouchers},
+		{"payment channels that are not claimed now", s.Unclaimed},
+		{"deposits (not revenue)", s.Deposits}, {"claims", s.Claims}, {"payouts", s.Payouts}, {"refunds (not revenue)", s.Refunds},
+	} {
+		fmt.Fprintf(out, "%s\t%d\t%s\n", line.name, line.of.Calls, line.of.AmountUSD)
+	}
+	fmt.Fprintf(out, "cost of all transactions\t%d\t%s\t%d.%d %% of %s USD\n", s.Total.Calls, s.Total.AmountUSD, s.CostPermil/10, s.CostPermil%10, usd(s.earned))
+	if s.Gas != nil {
+		fmt.Fprintf(out, "gas of claims, payouts and refunds\t%d\t%d wei\t%d transactions not reported\n", s.Gas.Used, s.Gas.Wei, s.Gas.Unread)
+	}
+	return out.Flush()
+}

@@ -1,0 +1,104 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/internal/retention"
+	"github.com/parley-chat/parley/store"
+)
+
+// lifetimes say how long data stays.
+type lifetimes struct {
+	Messages time.Duration `name:"retention-messages" env:"PARLEY_RETENTION_MESSAGES" default:"0s" placeholder:"TIME" help:"Remove messages that are older than this, such as 8760h for a year, at least 24h. By default messages stay for ever."`
+	Deleted  time.Duration `name:"retention-deleted" env:"PARLEY_RETENTION_DELETED" default:"0s" placeholder:"TIME" help:"Erase group chats and channels, with their messages, this long after they were deleted, such as 2160h for 90 days, at least 24h. By default they stay for ever; nobody can use them."`
+}
+
+// leastRetention is the shortest retention. Agents that look once a day miss nothing, and an operator has a day to notice a mistake.
+const leastRetention = 24 * time.Hour
+
+// config returns the retention. The error lists all invalid settings.
+func (r lifetimes) config() (store.Retention, error) {
+	var wrong settings.Wrong
+	for _, one := range []struct {
+		setting string
+		value   time.Duration
+	}{{"retention-messages", r.Messages}, {"retention-deleted", r.Deleted}} {
+		wrong.Check(one.value == 0 || one.value >= leastRetention, one.setting, one.value, "24h or longer, or 0s to keep everything for ever")
+	}
+	return store.Retention{Messages: r.Messages, Deleted: r.Deleted}, wrong.Err()
+}
+
+// oldData removes old data by hand.
+type oldData struct {
+	Run retentionRun `cmd:"" help:"Remove what has outlived the retention settings, as the server does every hour, or count it."`
+}
+
+type retentionRun struct {
+	Ledger   ledger    `embed:""`
+	Settings lifetimes `embed:""`
+	DryRun   bool      `help:"Count what would be removed, and remove nothing."`
+}
+
+// ReportsSettings lets Run report all wrong settings.
+func (r *retentionRun) ReportsSettings() {}
+
+func (r *retentionRun) Run(ctx context.Context, to console.Console, given *settings.Settings) error {
+	policy, err := r.Settings.config()
+	if err := given.Report(err); err != nil {
+		return err
+	}
+	if policy == (store.Retention{}) {
+		return console.Usagef("nothing is to be removed: set --retention-messages (PARLEY_RETENTION_MESSAGES) " +
+			"or --retention-deleted (PARLEY_RETENTION_DELETED)")
+	}
+	database, err := r.Ledger.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	report, err := retention.Sweep(ctx, database, policy, r.DryRun, r.progress(to))
+	if err != nil {
+		return err
+	}
+	outcome := "removed"
+	if r.DryRun {
+		outcome = "would be removed"
+	}
+	out := table(to.Out)
+	fmt.Fprintf(out, "kind\t%s\n", outcome)
+	for _, line := range []struct {
+		kind  string
+		count int64
+	}{
+		{"messages", report.Messages}, {"bytes of their content", report.Bytes}, {"reactions", report.Reactions},
+		{"deleted conversations", report.Conversations}, {"their memberships", report.Memberships}, {"left out because they were locked", report.Busy},
+	} {
+		fmt.Fprintf(out, "%s\t%d\n", line.kind, line.count)
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	disk, err := database.DiskOfMessages(ctx, report.Messages)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to.Out, "about %s on disk, with indexes; PostgreSQL uses it for new messages after the next VACUUM\n", byteCount(disk))
+	return err
+}
+
+// progress returns a function that tells every few seconds how many messages are done.
+func (r *retentionRun) progress(to console.Console) func(store.Removed) {
+	var done int64
+	last := time.Now()
+	return func(removed store.Removed) {
+		done += removed.Messages
+		if time.Since(last) > 5*time.Second {
+			last = time.Now()
+			fmt.Fprintf(to.Err, "messages so far: %d\n", done)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/internal/tracing"
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// Serve runs the server in production.
+type Serve struct {
+	serverSettings
+
+	PrintConfig bool `help:"Print the settings as YAML, each with the place that it comes from, and exit. Secrets are hidden."`
+}
+
+// serverSettings are the settings of a server. Those that concern money have no defaults, except the network.
+type serverSettings struct {
+	File            settings.File `embed:""`
+	DatabaseURL     string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
+	Payee           string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
+	Facilitator     Facilitator   `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
+	Network         string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
+	Asset           string        `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
+	AssetName       string        `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
+	AssetVersion    string        `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
+	Listen          string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
+	BaseURL         string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
+	RPCURL          string        `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
+	AdminListen     string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for the operator's page, /metrics, /livez, /readyz and /debug/pprof/. Never make it public. By default it is not served."`
+	DrainTime       time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
+	TrustedProxies  []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
+	Logging         logging       `embed:""`
+	Traces          traces        `embed:""`
+	TLS             Encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_"`
+	Limits          Limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
+	Channels        Channels      `embed:""`
+	ResponseKeyFile string        `name:"response-key-file" env:"PARLEY_RESPONSE_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the key (64 hex digits: openssl rand -hex 32) that encrypts stored responses. All servers of a database have the same file. Former keys follow, one per line; they still decrypt."`
+	Retention       lifetimes     `embed:""`
+	LegacyX402      bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
+	Skill           Skill         `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
+}
+
+// Skill is the content of the response of GET /skill.
+type Skill struct {
+	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What the service does; GET /skill returns it."`
+	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"URL of the published agent skill."`
+	Npx     string `env:"NPX" placeholder:"COMMAND" help:"The command that installs the skill with npx."`
+	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs the skill with another agent CLI."`
+}
+
+// Config returns the settings. It replaces empty ones with those of this repository's skill.
+func (s Skill) Config() server.Skill {
+	return server.Skill{
+		Summary:    cmp.Or(s.Summary, "Send and read messages between AI agents over a paid HTTP API (x402, USDC)."),
+		HubURL:     cmp.Or(s.HubURL, "https://github.com/parley-chat/parley/tree/main/skills/parley"),
+		InstallNPX: cmp.Or(s.Npx, "npx skills add parley-chat/parley"),
+		InstallCLI: cmp.Or(s.Cli, "clawhub install parley"),
+	}
+}
+
+// ReportsSettings lets Run report all wrong settings, and print them.
+func (s *serverSettings) ReportsSettings() {}
+
+// config converts the settings. The error lists all missing and invalid ones.
+func (s *serverSettings) config() (server.Config, error) {
+	var wrong settings.Wrong
+	wrong.DatabaseURL(s.DatabaseURL)
+	wrong.Address("payee", s.Payee, "the address that receives the payments")
+	_, err := s.Facilitator.Config(nil)
+	wrong.Add(err)
+	wrong.RPCURL(s.RPCURL)
+	wrong.Listen("listen", s.Listen)
+	if s.AdminListen != "" {
+		wrong.Listen("admin-listen", s.AdminListen)
+	}
+	wrong.Check(s.DrainTime >= 0, "drain-time", s.DrainTime, "0s or longer")
+	network, err := s.network()
+	wrong.Add(err)
+	base := strings.TrimSuffix(s.BaseURL, "/")
+	if base == "" && settings.OnLoopback(s.Listen) {
+		base = s.TLS.scheme() + s.Listen
+	}
+	_, _, malformed := net.SplitHostPort(s.Listen)
+	wrong.Check(settings.IsHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", settings.WithoutUser(s.BaseURL),
+		"the public URL of the server, such as https://parley.example")
+	wrong.Check(!s.TLS.enabled() || !strings.HasPrefix(base, "http://"), "base-url", settings.WithoutUser(s.BaseURL), "https://, because the server encrypts")
+	limits, err := s.Limits.Config(s.TrustedProxies)
+	wrong.Add(err)
+	channels, err := s.Channels.Config(s.Payee)
+	wrong.Add(err)
+	responseKeys, err := ResponseKeys(s.ResponseKeyFile)
+	wrong.Add(err)
+	wrong.Add(s.TLS.check())
+	_, err = s.Traces.config()
+	wrong.Add(err)
+	retention, err := s.Retention.config()
+	wrong.Add(err)
+	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
+		Skill: s.Skill.Config(), LegacyX402: s.LegacyX402, Channels: channels, ResponseKeys: responseKeys, Limits: limits, Retention: retention}, wrong.Err()
+}
+
+// network returns the blockchain and its token. For a token that Parley does not know it needs further settings.
+func (s *serverSettings) network() (x402.Network, error) {
+	var wrong settings.Wrong
+	network, known := x402.LookupNetwork(s.Network)
+	if known && (s.Asset == "" || strings.EqualFold(s.Asset, network.Asset)) {
+		return network, nil
+	}
+	chain, err := x402.ParseChainID(s.Network)
+	wrong.Check(err == nil, "network", s.Network, "the chain's CAIP-2 id, such as eip155:8453")
+	if err == nil || s.Asset != "" {
+		wrong.Address("asset", s.Asset, "the token's contract on "+s.Network)
+		wrong.Check(s.AssetName != "", "asset-name", s.AssetName, "the EIP-712 name of the token "+s.Asset)
+		wrong.Check(s.AssetVersion != "", "asset-version", s.AssetVersion, "the EIP-712 version of the token "+s.Asset)
+	}
+	return x402.Network{ID: s.Network, ChainID: chain, Asset: s.Asset, AssetName: s.AssetName, AssetVersion: s.AssetVersion}, wrong.Err()
+}
+
+// memoryLimit is the heap and the stacks above which the garbage is collected more often. All connections without a payment need less.
+const memoryLimit = 300 << 20
+
+// Run serves until ctx ends.
+func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Settings) error {
+	if os.Getenv("GOGC") == "" { // most objects are short-lived: collecting less often costs some tens of megabytes
+		debug.SetGCPercent(300)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" { // collect more often rather than take more, when many callers hold what they may
+		debug.SetMemoryLimit(memoryLimit)
+	}
+	config, err := s.config()
+	err = given.Report(err)
+	if s.PrintConfig {
+		return errors.Join(given.Print(to.Out), err)
+	}
+	if err != nil {
+		return err
+	}
+	log := NewLog(to.Err, s.Logging.level())
+	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", console.ProgramVersion()))
+	tracer, stopTracing, err := s.Traces.start(ctx, log)
+	if err != nil {
+		return err // config returns it too
+	}
+	defer stopTracing()
+	if config.Tracer = tracer; tracer != nil {
+		log = slog.New(tracing.LogHandler{Handler: log.Handler()})
+	}
+	client, err := s.Facilitator.Config(log)
+	if err != nil {
+		return err
+	}
+	client.HTTPClient.Transport = tracer.Transport("facilitator", client.HTTPClient.Transport)
+	database, err := store.Open(ctx, s.DatabaseURL, store.Serving, store.WithTracer(tracer))
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	// While the database is unavailable the server starts all the same: it tells prices, and says in /readyz what it waits for.
+	if err := database.CheckSchema(ctx); store.Unavailable(err) {
+		log.WarnContext(ctx, "the database is unavailable; calls return 503 until it is available", "error", err)
+		config.Await = func(ctx context.Context) error { return awaitSchema(ctx, database) }
+	} else if err != nil {
+		return err
+	}
+	listener, admin, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	if admin != nil {
+		config.DrainTime = s.DrainTime
+	}
+	var stopRedirects func()
+	if config.TLS, stopRedirects, err = s.TLS.Start(ctx, listener, config, log); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer stopRedirects()
+	ready := func() { fmt.Fprintln(to.Out, "ready", config.BaseURL) }
+	return ServeOn(ctx, listener, admin, config, client, s.RPCURL, database, log, supervised(ctx, log, ready))
+}
+
+// listen opens the listeners. That of the operator may be nil.
+func (s *Serve) listen(ctx context.Context) (listener, admin net.Listener, err error) {
+	if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen); err != nil || s.AdminListen == "" {
+		return listener, nil, err
+	}
+	if admin, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.AdminListen); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, admin, nil
+}
+
+// awaitSchema waits until the database is available, and then returns what CheckSchema returns.
+func awaitSchema(ctx context.Context, database *store.Store) error {
+	for {
+		if err := database.CheckSchema(ctx); !store.Unavailable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// ServeOn runs the server on a listener until ctx ends and then completes running requests. admin may be nil.
+func ServeOn(ctx context.Context, listener, admin net.Listener, config server.Config, facilitator *x402.Facilitator, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
+	parley, err := server.New(config, database, facilitator, &x402.Chain{URL: rpcURL}, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if admin != nil {
+		defer ServeHTTP(ctx, admin, parley.Admin())()
+	}
+	logStart(ctx, log, listener, admin, config)
+	ready()
+	return parley.Serve(ctx, listener)
+}
+
+// ServeHTTP serves callers of the operator in the background. The returned function stops it. A profile of a minute fits
+// into the times: net/http cancels a request when the time to read it is over. Clients keep idle connections for 90 seconds by default.
+func ServeHTTP(ctx context.Context, listener net.Listener, handler http.Handler) (stop func()) {
+	return serveBy(ctx, listener, &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 90 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
+	})
+}
+
+// serveBy serves in the background. The returned function stops it.
+func serveBy(ctx context.Context, listener net.Listener, server *http.Server) (stop func()) {
+	go func() { _ = server.Serve(listener) }()
+	return func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = server.Shutdown(stopping)
+	}
+}

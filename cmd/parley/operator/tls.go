@@ -1,0 +1,121 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/internal/certificates"
+	"github.com/parley-chat/parley/server"
+)
+
+// certificateInterval is how often certificate files are compared with what is in use.
+const certificateInterval = 5 * time.Second
+
+// Encryption are the settings for TLS. Without them a proxy encrypts.
+type Encryption struct {
+	CertificateFile string   `env:"CERTIFICATE_FILE" predictor:"file" placeholder:"FILE" help:"Certificate with its intermediates, in PEM. It is read again when it changes."`
+	KeyFile         string   `env:"KEY_FILE" predictor:"file" placeholder:"FILE" help:"The certificate's key, in PEM."`
+	Domain          []string `env:"DOMAIN" placeholder:"NAME,…" help:"Get certificates for these domains by ACME, and renew them. You agree to the terms of the ACME server, by default Let's Encrypt."`
+	Email           string   `env:"EMAIL" placeholder:"ADDRESS" help:"Where the ACME server may write to."`
+	Directory       string   `env:"DIRECTORY" placeholder:"FOLDER" help:"Folder for certificates and their keys. Servers with the same domains share it."`
+	ACMEURL         string   `name:"acme-url" env:"ACME_URL" placeholder:"URL" help:"Directory URL of another ACME server."`
+	ACMECAFile      string   `name:"acme-ca-file" env:"ACME_CA_FILE" predictor:"file" placeholder:"FILE" help:"Certificates, in PEM, that the ACME server's own certificate must chain to; by default those of the system."`
+	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" placeholder:"HOST:PORT" help:"Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none."`
+}
+
+// enabled reports whether the server encrypts.
+func (e Encryption) enabled() bool {
+	return e.CertificateFile != "" || e.KeyFile != "" || len(e.Domain) > 0
+}
+
+// scheme returns that of the server's URL.
+func (e Encryption) scheme() string {
+	if e.enabled() {
+		return "https://"
+	}
+	return "http://"
+}
+
+var domainForm = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?\.)*[a-zA-Z0-9-]*[a-zA-Z][a-zA-Z0-9-]*$`)
+
+// check returns an error about all wrong settings.
+func (e Encryption) check() error {
+	var wrong settings.Wrong
+	files := e.CertificateFile != "" || e.KeyFile != ""
+	if files {
+		wrong.Check(len(e.Domain) == 0, "tls-domain", e.Domain, "either it or --tls-certificate-file")
+		wrong.Check(e.CertificateFile != "", "tls-certificate-file", "", "the file with the certificate of --tls-key-file")
+		wrong.Check(e.KeyFile != "", "tls-key-file", "", "the file with the key of --tls-certificate-file")
+	}
+	if e.CertificateFile != "" && e.KeyFile != "" {
+		if err := (&certificates.Files{Certificate: e.CertificateFile, Key: e.KeyFile}).Load(); err != nil {
+			wrong.Check(false, "tls-certificate-file", e.CertificateFile, "a certificate and its key in PEM, not files with: "+err.Error())
+		}
+	}
+	for _, domain := range e.Domain {
+		wrong.Check(domainForm.MatchString(domain), "tls-domain", domain, "domains such as parley.example, without scheme, port and *")
+	}
+	if len(e.Domain) > 0 {
+		wrong.Check(e.Directory != "", "tls-directory", "", "a folder that only the server can read, such as /var/lib/parley/certificates")
+		if e.ACMECAFile != "" {
+			_, err := os.ReadFile(e.ACMECAFile)
+			wrong.Check(err == nil, "tls-acme-ca-file", e.ACMECAFile, "a file that can be read, not one with: "+settings.Cause(err))
+		}
+		wrong.Check(e.ACMEURL == "" || strings.HasPrefix(e.ACMEURL, "https://"), "tls-acme-url", settings.WithoutUser(e.ACMEURL), "a URL starting with https://")
+	}
+	if e.HTTPListen != "" {
+		wrong.Check(e.enabled(), "tls-http-listen", e.HTTPListen, "it with --tls-domain or --tls-certificate-file, or not at all")
+		wrong.Listen("tls-http-listen", e.HTTPListen)
+	}
+	return wrong.Err()
+}
+
+// Start gets the certificates and returns how the server encrypts: nil if it does not. The server listens already. It keeps the
+// certificates up to date until ctx ends. stop ends the redirects.
+func (e Encryption) Start(ctx context.Context, listener net.Listener, config server.Config, log *slog.Logger) (_ *server.TLS, stop func(), err error) {
+	redirect := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, config.BaseURL+r.URL.RequestURI(), http.StatusPermanentRedirect)
+	}))
+	var encrypted *server.TLS
+	begin := func() error { return nil }
+	switch {
+	case !e.enabled():
+		return nil, func() {}, nil
+	case len(e.Domain) > 0:
+		acme := &certificates.ACME{Domains: e.Domain, Email: e.Email, Folder: e.Directory, URL: e.ACMEURL, CAFile: e.ACMECAFile}
+		if err := acme.Open(listener.Addr().String(), e.HTTPListen, log); err != nil {
+			return nil, nil, err
+		}
+		encrypted, redirect = &server.TLS{Config: acme.Config(), Expires: acme.Expires}, acme.Challenges(redirect)
+		begin = func() error { return acme.Start(ctx) }
+	default:
+		files := &certificates.Files{Certificate: e.CertificateFile, Key: e.KeyFile}
+		if err := files.Load(); err != nil {
+			return nil, nil, err
+		}
+		encrypted = &server.TLS{Config: files.Config(), Expires: files.Expires}
+		go files.Watch(ctx, certificateInterval, log)
+	}
+	stop = func() {}
+	if e.HTTPListen != "" {
+		redirects, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.HTTPListen)
+		if err != nil {
+			return nil, nil, err
+		}
+		limited, redirector := server.NewRedirector(redirects, redirect, config.Limits.TrustedProxies, log)
+		stop = serveBy(ctx, limited, redirector)
+	}
+	if err := begin(); err != nil {
+		stop()
+		return nil, nil, errors.Join(errors.New("get the TLS certificates"), err)
+	}
+	return encrypted, stop, nil
+}

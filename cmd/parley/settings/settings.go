@@ -1,0 +1,278 @@
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// File is part of every command that reads the settings of a server.
+type File struct {
+	Config string `env:"PARLEY_CONFIG" predictor:"file" placeholder:"FILE" help:"YAML file with settings. Its keys are the names of the flags; they may be nested, such as limit: {address-rate: 5}. Flags and the environment override it."`
+}
+
+// Where a setting comes from; a higher one overrides a lower one.
+const (
+	fromDefault = iota
+	FromFile
+	fromEnvironment
+	fromFlag
+)
+
+// Settings finds the values of settings. A setting is a flag with an environment variable, of a command with settingsFile. Its key
+// in the file is the name of the flag. A setting with the tag secret may be in a file of its own: NAME-file has that file's name.
+type Settings struct {
+	Parser  *kong.Kong
+	Command *kong.Context // that runs
+	Names   []string      // of all settings, sorted
+	Secrets map[*kong.Flag]*kong.Flag
+
+	file     map[string]fileValue // nil before it is read
+	FileName string
+
+	invalid  map[*kong.Value]string // sentences about values of a wrong type
+	problems Wrong
+}
+
+// Options returns the options of the parser.
+func (s *Settings) Options() []kong.Option {
+	s.Secrets, s.invalid = map[*kong.Flag]*kong.Flag{}, map[*kong.Value]string{}
+	return []kong.Option{kong.PostBuild(s.prepare), kong.Resolvers(s), kong.Bind(s)}
+}
+
+// prepare finds the settings, adds NAME-file for secrets, and lets wrong values be reported together.
+func (s *Settings) prepare(parser *kong.Kong) error {
+	s.Parser = parser
+	return kong.Visit(parser.Model, func(visited kong.Visitable, next kong.Next) error {
+		node, ok := visited.(*kong.Node)
+		if !ok || node.Type != kong.CommandNode || !slices.ContainsFunc(node.Flags, IsSettingsFile) {
+			return next(nil)
+		}
+		config := node.Flags[slices.IndexFunc(node.Flags, IsSettingsFile)]
+		for _, flag := range slices.Clone(node.Flags) {
+			if len(flag.Envs) == 0 || flag == config {
+				continue
+			}
+			if flag.Tag.Has("secret") {
+				file := secretFile(flag, config)
+				s.Secrets[flag] = file
+				node.Flags = slices.Insert(node.Flags, slices.Index(node.Flags, flag)+1, file)
+				s.Names = append(s.Names, file.Name)
+			}
+			flag.Mapper = &settingMapper{Mapper: flag.Mapper, invalid: s.invalid}
+			s.Names = append(s.Names, flag.Name)
+		}
+		slices.Sort(s.Names)
+		s.Names = slices.Compact(s.Names)
+		return next(nil)
+	})
+}
+
+func IsSettingsFile(flag *kong.Flag) bool { return slices.Contains(flag.Envs, "PARLEY_CONFIG") }
+
+// secretFile returns the flag for the name of a file with the secret: a copy of --config, which takes the name of a file too.
+func secretFile(secret, config *kong.Flag) *kong.Flag {
+	flag, value, tag := *config, *config.Value, *config.Tag
+	flag.Value, value.Flag, value.Tag = &value, &flag, &tag
+	value.Name = secret.Name + "-file"
+	value.Help = fmt.Sprintf("File that contains --%s.", secret.Name)
+	value.Target = reflect.ValueOf(new(string)).Elem()
+	flag.Envs = []string{secret.Envs[0] + "_FILE"}
+	tag.Envs = flag.Envs
+	return &flag
+}
+
+// Validate is part of kong.Resolver. The file is checked when it is read.
+func (s *Settings) Validate(*kong.Application) error { return nil }
+
+// Resolve is part of kong.Resolver: it returns the value of a flag in the file, or nil.
+func (s *Settings) Resolve(command *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
+	if parent.Command == nil || len(flag.Envs) == 0 || IsSettingsFile(flag) || inEnvironment(flag) {
+		return nil, nil
+	}
+	i := slices.IndexFunc(parent.Flags, IsSettingsFile)
+	if i < 0 {
+		return nil, nil
+	}
+	if s.file == nil {
+		s.FileName, _ = command.FlagValue(parent.Flags[i]).(string)
+		s.file, s.problems = readSettings(s.FileName, s.Names)
+	}
+	value, ok := s.file[flag.Name]
+	switch {
+	case !ok:
+		return nil, nil
+	case flag.IsSlice() && value.list != nil:
+		return kong.JoinEscaped(value.list, flag.Tag.Sep), nil
+	case value.list != nil:
+		s.invalid[flag.Value] = fmt.Sprintf("%s is a list in %s; use one value", settingName(flag.Name), s.FileName)
+		return nil, nil
+	}
+	return value.text, nil
+}
+
+func inEnvironment(flag *kong.Flag) bool { return os.Getenv(flag.Envs[0]) != "" }
+
+// Source returns where the value of a flag of the command comes from.
+func (s *Settings) Source(flag *kong.Flag) int {
+	given := func(path *kong.Path) bool { return path.Flag == flag && !path.Resolved }
+	_, inFile := s.file[flag.Name]
+	switch {
+	case slices.ContainsFunc(s.Command.Path, given):
+		return fromFlag
+	case inEnvironment(flag):
+		return fromEnvironment
+	case inFile:
+		return FromFile
+	}
+	return fromDefault
+}
+
+// ReportsSettings is what commands implement that report wrong settings with further ones.
+type ReportsSettings interface{ ReportsSettings() }
+
+// Check completes the settings of the command and returns an error about all wrong ones. It leaves the error to commands that
+// implement ReportsSettings.
+func (s *Settings) Check(command *kong.Context) error {
+	s.Command = command
+	flags := command.Flags()
+	if !slices.ContainsFunc(flags, IsSettingsFile) {
+		return nil
+	}
+	for _, flag := range flags {
+		if text, ok := s.invalid[flag.Value]; ok {
+			s.problems = append(s.problems, text)
+		}
+		if file := s.Secrets[flag]; file != nil {
+			s.readSecret(flag, file)
+		}
+	}
+	s.problems = append(s.problems, s.UnknownVariables(os.Environ())...)
+	if _, ok := command.Selected().Target.Addr().Interface().(ReportsSettings); ok {
+		return nil
+	}
+	return s.Report(nil)
+}
+
+// readSecret reads the secret from its file, unless something overrides the file.
+func (s *Settings) readSecret(secret, file *kong.Flag) {
+	name, source := file.Target.String(), s.Source(secret)
+	if secret.Target.String() == "" {
+		source = fromDefault
+	}
+	if name == "" || source > s.Source(file) {
+		return
+	}
+	if source == s.Source(file) {
+		s.problems = append(s.problems, fmt.Sprintf("%s and %s are both given; use one of them", settingName(secret.Name), settingName(file.Name)))
+		return
+	}
+	content, err := os.ReadFile(name) //nolint:gosec // the operator names the file
+	text := strings.TrimSpace(string(content))
+	s.problems.Check(err == nil, file.Name, name, "a file that can be read, not one with: "+Cause(err))
+	s.problems.Check(err != nil || text != "", file.Name, name, "a file that is not empty")
+	secret.Target.SetString(text)
+}
+
+// Report returns an error about the wrong settings, including those of err, or nil. It names each setting once.
+func (s *Settings) Report(err error) error {
+	var further, wrong Wrong
+	further.Add(err)
+	named := map[string]bool{}
+	for _, text := range append(slices.Clone(s.problems), further...) {
+		name, _, _ := strings.Cut(text, " ")
+		if named[name] {
+			continue
+		}
+		named[name], named[strings.TrimSuffix(name, "-file")] = true, true
+		wrong = append(wrong, text)
+	}
+	if wrong == nil {
+		return nil
+	}
+	return console.Usage(wrong)
+}
+
+// Wrong are sentences about wrong settings. Each names the setting, its value and the remedy.
+type Wrong []string
+
+func (w Wrong) Error() string {
+	if len(w) == 1 {
+		return w[0]
+	}
+	return fmt.Sprintf("%d settings are wrong:\n  %s", len(w), strings.Join(w, "\n  "))
+}
+
+// Check adds a sentence if a setting is not ok. An empty value is a missing one. Use hidden for secrets.
+func (w *Wrong) Check(ok bool, setting string, value any, remedy string) {
+	if !ok {
+		is := cmp.Or(Shown(value), "missing")
+		*w = append(*w, fmt.Sprintf("%s is %s; use %s", settingName(setting), is, remedy))
+	}
+}
+
+// Add adds the sentences of an error, which may be nil or joined from several.
+func (w *Wrong) Add(err error) {
+	if err == nil {
+		return
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			w.Add(err)
+		}
+		return
+	}
+	if wrong, ok := errors.AsType[Wrong](err); ok {
+		*w = append(*w, wrong...)
+		return
+	}
+	*w = append(*w, err.Error())
+}
+
+// Err returns the sentences as an error, or nil if there are none.
+func (w Wrong) Err() error {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// settingName returns the names of a setting: --payee (PARLEY_PAYEE).
+func settingName(flag string) string { return fmt.Sprintf("--%s (%s)", flag, Variable(flag)) }
+
+func Variable(flag string) string {
+	return "PARLEY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// Hidden replaces a secret in a sentence.
+func Hidden(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	return "(hidden)"
+}
+
+// SecretPlaces returns the files that contain secrets of the command.
+func (s *Settings) SecretPlaces() (names []string) {
+	for secret, file := range s.Secrets {
+		if !slices.Contains(s.Command.Selected().Flags, secret) {
+			continue
+		}
+		if file.Target.String() != "" {
+			names = append(names, file.Target.String())
+		}
+		if s.Source(secret) == FromFile {
+			names = append(names, s.FileName)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
