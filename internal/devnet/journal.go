@@ -15,8 +15,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// JournalName is the name of the journal file in the ledger's folder.
-const JournalName = "dev-ledger.jsonl"
+// journalName is the name of the journal file in the ledger's folder.
+const journalName = "dev-ledger.jsonl"
 
 // The kinds of records.
 const (
@@ -123,7 +123,7 @@ func (l *Ledger) openJournal(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, JournalName)
+	path := filepath.Join(dir, journalName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

@@ -152,7 +152,7 @@ func TestLedgerSurvives(t *testing.T) {
 func TestTornLastLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := filepath.Join(dir, JournalName)
+	path := filepath.Join(dir, journalName)
 	alice := Accounts()[0].Address
 	ledger := openLedger(t, dir)
 	for n := range 2 {
@@ -199,7 +199,7 @@ func TestDamagedJournal(t *testing.T) {
 		"a cancellation of sum": `{"kind":"cancel","from":"` + alice + `","amount":"1","nonce":"` + nonce(2) + `"}`,
 	} {
 		dir := t.TempDir()
-		path := filepath.Join(dir, JournalName)
+		path := filepath.Join(dir, journalName)
 		if err := os.WriteFile(path, []byte(good+line+"\n"+good), 0o600); err != nil {
 			t.Fatalf("write a journal: %v", err)
 		}

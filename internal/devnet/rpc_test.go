@@ -181,7 +181,7 @@ func TestBlockAt(t *testing.T) {
 		}
 		fmt.Fprintln(&journal, "}")
 	}
-	if err := os.WriteFile(filepath.Join(dir, JournalName), journal.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, journalName), journal.Bytes(), 0o600); err != nil {
 		t.Fatalf("write a journal: %v", err)
 	}
 	chain := openChain(t, openLedger(t, dir))
