@@ -47,15 +47,6 @@ func (l *Ledger) depositing(config x402.ChannelConfig, amount uint64, nonce, tra
 	}
 }
 
-// ClaimVouchers claims from the receiver's own account, without a signature of the receiverAuthorizer. It returns a
-// [Revert] if the contract rejects one row; then nothing is claimed.
-func (l *Ledger) ClaimVouchers(claims []x402.VoucherClaim) error {
-	return l.transact(func() (record, error) {
-		rows, err := l.claimRows(claims)
-		return record{Kind: kindClaim, Claims: rows, Transaction: newTransaction()}, err
-	})
-}
-
 // claiming builds a claim that a receiverAuthorizer signed.
 func (l *Ledger) claiming(claims []x402.VoucherClaim, signature, transaction string) func() (record, error) {
 	return func() (record, error) {
@@ -120,11 +111,7 @@ func (l *Ledger) claimRows(claims []x402.VoucherClaim) ([]claim, error) {
 	return rows, nil
 }
 
-// SettleReceiver pays out what a receiver claimed. It returns the amount, which may be 0.
-func (l *Ledger) SettleReceiver(receiver string) (uint64, error) {
-	return l.settleReceiver(receiver, newTransaction())
-}
-
+// settleReceiver pays out what a receiver claimed. It returns the amount, which may be 0.
 func (l *Ledger) settleReceiver(receiver, transaction string) (amount uint64, err error) {
 	err = l.transact(func() (record, error) {
 		sums := l.channels.received(strings.ToLower(receiver))

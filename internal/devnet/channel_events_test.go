@@ -1,8 +1,6 @@
 package devnet
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -58,14 +56,9 @@ func TestChannelEvents(t *testing.T) {
 	} {
 		body := `{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"address":"` + test.address +
 			`","fromBlock":"0x0","toBlock":"latest","topics":[` + test.topics + `]}]}`
-		response, err := http.Post(w.facilitator.BaseURL+"/rpc", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		if n := bytes.Count(reply, []byte(`"logIndex"`)); err != nil || n != test.want {
-			t.Errorf("%s: %d events, %v, want %d: %s", test.name, n, err, test.want, reply)
+		_, reply := call(t, http.MethodPost, w.facilitator.BaseURL+"/rpc", body)
+		if n := strings.Count(reply, `"logIndex"`); n != test.want {
+			t.Errorf("%s: %d events, want %d: %s", test.name, n, test.want, reply)
 		}
 	}
 }

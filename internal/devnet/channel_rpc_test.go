@@ -2,7 +2,6 @@ package devnet
 
 import (
 	"encoding/hex"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -63,14 +62,8 @@ func TestChannelsOnChain(t *testing.T) {
 		"0x12" + `"},"latest"`: "execution reverted",
 	} {
 		body := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + x402.BatchSettlementContract + `","data":"` + data + `]}`
-		response, err := http.Post(w.facilitator.BaseURL+"/rpc", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		if err != nil || !strings.Contains(string(reply), want) {
-			t.Errorf("eth_call of %s: %s, %v, want %s", data, reply, err, want)
+		if _, reply := call(t, http.MethodPost, w.facilitator.BaseURL+"/rpc", body); !strings.Contains(reply, want) {
+			t.Errorf("eth_call of %s: %s, want %s", data, reply, want)
 		}
 	}
 	if code, err := w.chain.HasCode(t.Context(), x402.BatchSettlementContract); err != nil || !code {

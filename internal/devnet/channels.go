@@ -1,7 +1,6 @@
 package devnet
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -100,29 +99,6 @@ func set[T any](all map[string]*history[T], name string, block int, value T) {
 		all[name] = h
 	}
 	h.blocks, h.values = append(h.blocks, block), append(h.values, value)
-}
-
-// checkChannelForm rejects records of the contract that are not well-formed.
-func (r record) checkChannelForm() error {
-	hasFrom, hasTo := addressForm.MatchString(r.From), addressForm.MatchString(r.To)
-	switch {
-	case r.Kind != kindClaim && r.Kind != kindSettle && !nonceForm.MatchString(r.Channel):
-		return fmt.Errorf("a %s needs the id of a channel", r.Kind)
-	case r.Kind == kindClaim && r.Claims == nil, r.Kind != kindClaim && r.Kind != kindRefund && r.Claims != nil:
-		return fmt.Errorf("a %s has no claims, or has some that it must not have", r.Kind)
-	case r.Kind == kindClaim || r.Kind == kindWithdraw:
-		if r.From != "" || r.To != "" {
-			return fmt.Errorf("a %s moves no money", r.Kind)
-		}
-	case !hasFrom || !hasTo:
-		return fmt.Errorf("a %s needs two addresses", r.Kind)
-	}
-	for _, row := range r.Claims {
-		if !nonceForm.MatchString(row.Channel) || !addressForm.MatchString(row.Receiver) {
-			return errors.New("a claim needs the id of a channel and an address")
-		}
-	}
-	return nil
 }
 
 // check returns an error if the state does not allow the record. The functions in channel_calls.go make the checks of the

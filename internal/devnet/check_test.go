@@ -52,14 +52,15 @@ func payFor(t testing.TB, payer Account, requirements x402.PaymentRequirements, 
 
 // checkedPayment is a payment and what it is checked against.
 type checkedPayment struct {
+	*testing.T
 	ledger       *Ledger
 	payload      *x402.PaymentPayload
 	requirements x402.PaymentRequirements
 }
 
 // resign signs again after the requirements changed, in the domain they name now.
-func (p *checkedPayment) resign(t *testing.T) {
-	p.payload = payFor(t, Accounts()[0], p.requirements, nil)
+func (p *checkedPayment) resign() {
+	p.payload = payFor(p.T, Accounts()[0], p.requirements, nil)
 }
 
 func fromNow(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).Unix(), 10) }
@@ -70,29 +71,27 @@ var hugeNumber = strings.Repeat("9", 77)
 var checks = []struct {
 	name   string
 	before func(a *x402.Authorization)
-	after  func(t *testing.T, p *checkedPayment)
+	after  func(p *checkedPayment)
 	reason string // "" if the payment is good
 }{
 	{"a good payment", nil, nil, ""},
 	{"valid after ten minutes ago", func(a *x402.Authorization) { a.ValidAfter = fromNow(-10 * time.Minute) }, nil, ""},
 	{"valid for ever", func(a *x402.Authorization) { a.ValidBefore = hugeNumber }, nil, ""},
-	{"v 0 or 1", nil, func(_ *testing.T, p *checkedPayment) {
+	{"v 0 or 1", nil, func(p *checkedPayment) {
 		raw := fromHex(p.payload.Payload.Signature)
 		raw[64] -= 27
 		p.payload.Payload.Signature = "0x" + hex.EncodeToString(raw)
 	}, ""},
 
-	{"1: another scheme accepted", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Accepted.Scheme = "upto" }, x402.ReasonScheme},
-	{"1: another scheme required", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Scheme = "" }, x402.ReasonScheme},
-	{"1: another network accepted", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Accepted.Network = x402.NetworkBase },
+	{"1: another scheme accepted", nil, func(p *checkedPayment) { p.payload.Accepted.Scheme = "upto" }, x402.ReasonScheme},
+	{"1: another scheme required", nil, func(p *checkedPayment) { p.requirements.Scheme = "" }, x402.ReasonScheme},
+	{"1: another network accepted", nil, func(p *checkedPayment) { p.payload.Accepted.Network = x402.NetworkBase },
 		x402.ReasonNetworkMismatch},
-	{"1: a network that is not ours", nil, func(_ *testing.T, p *checkedPayment) {
+	{"1: a network that is not ours", nil, func(p *checkedPayment) {
 		p.payload.Accepted.Network, p.requirements.Network = x402.NetworkBase, x402.NetworkBase
 	}, x402.ReasonInvalidNetwork},
-	{"2: requirements without payee", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.PayTo = "" },
-		x402.ReasonInvalidRequirements},
-	{"2: requirements in dollars", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Amount = "0.005" },
-		x402.ReasonInvalidRequirements},
+	{"2: requirements without payee", nil, func(p *checkedPayment) { p.requirements.PayTo = "" }, x402.ReasonInvalidRequirements},
+	{"2: requirements in dollars", nil, func(p *checkedPayment) { p.requirements.Amount = "0.005" }, x402.ReasonInvalidRequirements},
 	{"3: to somebody else", func(a *x402.Authorization) { a.To = stranger }, nil, x402.ReasonRecipientMismatch},
 	{"3: too little", func(a *x402.Authorization) { a.Value = "4999" }, nil, x402.ReasonValueMismatch},
 	{"3: too much", func(a *x402.Authorization) { a.Value = "5001" }, nil, x402.ReasonValueMismatch},
@@ -100,62 +99,58 @@ var checks = []struct {
 	{"4: ends in 4 seconds", func(a *x402.Authorization) { a.ValidBefore = fromNow(4 * time.Second) }, nil, x402.ReasonValidBefore},
 	{"4: not yet valid", func(a *x402.Authorization) { a.ValidAfter = fromNow(time.Minute) }, nil, x402.ReasonValidAfter},
 	{"4: never valid", func(a *x402.Authorization) { a.ValidAfter = hugeNumber }, nil, x402.ReasonValidAfter},
-	{"5: no extra", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Extra = nil }, x402.ReasonMissingDomain},
-	{"5: no name", nil, func(_ *testing.T, p *checkedPayment) { delete(p.requirements.Extra, "name") }, x402.ReasonMissingDomain},
-	{"5: version as a number", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Extra["version"] = 2.0 }, x402.ReasonMissingDomain},
-	{"5: no token at the asset", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Asset = stranger; p.resign(t) },
-		x402.ReasonNotEIP3009},
-	{"5: the asset is no address", nil, func(_ *testing.T, p *checkedPayment) { p.requirements.Asset = "USDC" }, x402.ReasonNotEIP3009},
-	{"6: in another's name", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Authorization.From = Accounts()[1].Address },
+	{"5: no extra", nil, func(p *checkedPayment) { p.requirements.Extra = nil }, x402.ReasonMissingDomain},
+	{"5: no name", nil, func(p *checkedPayment) { delete(p.requirements.Extra, "name") }, x402.ReasonMissingDomain},
+	{"5: version as a number", nil, func(p *checkedPayment) { p.requirements.Extra["version"] = 2.0 }, x402.ReasonMissingDomain},
+	{"5: no token at the asset", nil, func(p *checkedPayment) { p.requirements.Asset = stranger; p.resign() }, x402.ReasonNotEIP3009},
+	{"5: the asset is no address", nil, func(p *checkedPayment) { p.requirements.Asset = "USDC" }, x402.ReasonNotEIP3009},
+	{"6: in another's name", nil, func(p *checkedPayment) { p.payload.Payload.Authorization.From = Accounts()[1].Address },
 		x402.ReasonSignature},
-	{"6: changed after signing", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Authorization.Nonce = nonce(1) },
-		x402.ReasonSignature},
-	{"6: a smart wallet", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Signature += "00" }, x402.ReasonSignature},
-	{"6: an undeployed smart wallet", nil, func(_ *testing.T, p *checkedPayment) { p.payload.Payload.Signature += erc6492Suffix },
+	{"6: changed after signing", nil, func(p *checkedPayment) { p.payload.Payload.Authorization.Nonce = nonce(1) }, x402.ReasonSignature},
+	{"6: a smart wallet", nil, func(p *checkedPayment) { p.payload.Payload.Signature += "00" }, x402.ReasonSignature},
+	{"6: an undeployed smart wallet", nil, func(p *checkedPayment) { p.payload.Payload.Signature += erc6492Suffix },
 		x402.ReasonUndeployedWallet},
-	{"6: v 29", nil, func(_ *testing.T, p *checkedPayment) {
+	{"6: v 29", nil, func(p *checkedPayment) {
 		p.payload.Payload.Signature = p.payload.Payload.Signature[:keySignature-2] + "1d"
 	}, x402.ReasonSignature},
-	{"6: a high s", nil, func(_ *testing.T, p *checkedPayment) {
+	{"6: a high s", nil, func(p *checkedPayment) {
 		raw := fromHex(p.payload.Payload.Signature)
 		new(big.Int).Sub(secp256k1.Params().N, new(big.Int).SetBytes(raw[32:64])).FillBytes(raw[32:64])
 		raw[64] ^= 27 ^ 28
 		p.payload.Payload.Signature = "0x" + hex.EncodeToString(raw)
 	}, x402.ReasonSignature},
-	{"7: used", nil, func(t *testing.T, p *checkedPayment) {
+	{"7: used", nil, func(p *checkedPayment) {
 		a := p.payload.Payload.Authorization
 		if err := p.ledger.Transfer(a.From, a.To, 5000, a.Nonce, "0x01"); err != nil {
-			t.Fatalf("use the authorization: %v", err)
+			p.Fatalf("use the authorization: %v", err)
 		}
 	}, x402.ReasonNonceAlreadyUsed},
-	{"7: cancelled", nil, func(t *testing.T, p *checkedPayment) {
+	{"7: cancelled", nil, func(p *checkedPayment) {
 		if err := p.ledger.Cancel(Accounts()[0].Address, p.payload.Payload.Authorization.Nonce); err != nil {
-			t.Fatalf("cancel the authorization: %v", err)
+			p.Fatalf("cancel the authorization: %v", err)
 		}
 	}, x402.ReasonNonceAlreadyUsed},
-	{"7: another token name", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Extra["name"] = "USD Coin"; p.resign(t) },
-		x402.ReasonTokenName},
-	{"7: another token version", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Extra["version"] = "1"; p.resign(t) },
-		x402.ReasonTokenVersion},
-	{"7: no money", nil, func(t *testing.T, p *checkedPayment) { empty(t, p.ledger, Accounts()[0]) }, x402.ReasonInsufficientBalance},
-	{"7: more than 64 bits of money", nil, func(t *testing.T, p *checkedPayment) { p.requirements.Amount = hugeNumber; p.resign(t) },
+	{"7: another token name", nil, func(p *checkedPayment) { p.requirements.Extra["name"] = "USD Coin"; p.resign() }, x402.ReasonTokenName},
+	{"7: another token version", nil, func(p *checkedPayment) { p.requirements.Extra["version"] = "1"; p.resign() }, x402.ReasonTokenVersion},
+	{"7: no money", nil, func(p *checkedPayment) { empty(p.T, p.ledger, Accounts()[0]) }, x402.ReasonInsufficientBalance},
+	{"7: more than 64 bits of money", nil, func(p *checkedPayment) { p.requirements.Amount = hugeNumber; p.resign() },
 		x402.ReasonInsufficientBalance},
-	{"7: used before name", nil, func(t *testing.T, p *checkedPayment) {
+	{"7: used before name", nil, func(p *checkedPayment) {
 		p.requirements.Extra["name"] = "USD Coin"
-		p.resign(t)
+		p.resign()
 		if err := p.ledger.Cancel(Accounts()[0].Address, p.payload.Payload.Authorization.Nonce); err != nil {
-			t.Fatalf("cancel the authorization: %v", err)
+			p.Fatalf("cancel the authorization: %v", err)
 		}
 	}, x402.ReasonNonceAlreadyUsed},
-	{"7: name before balance", nil, func(t *testing.T, p *checkedPayment) {
+	{"7: name before balance", nil, func(p *checkedPayment) {
 		p.requirements.Extra["name"] = "USD Coin"
-		p.resign(t)
-		empty(t, p.ledger, Accounts()[0])
+		p.resign()
+		empty(p.T, p.ledger, Accounts()[0])
 	}, x402.ReasonTokenName},
-	{"7: version before balance", nil, func(t *testing.T, p *checkedPayment) {
+	{"7: version before balance", nil, func(p *checkedPayment) {
 		p.requirements.Extra["version"] = "1"
-		p.resign(t)
-		empty(t, p.ledger, Accounts()[0])
+		p.resign()
+		empty(p.T, p.ledger, Accounts()[0])
 	}, x402.ReasonTokenVersion},
 }
 
@@ -164,12 +159,12 @@ func TestCheck(t *testing.T) {
 	for _, row := range checks {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			p := &checkedPayment{ledger: openLedger(t, "")}
+			p := &checkedPayment{T: t, ledger: openLedger(t, "")}
 			p.payload, p.requirements = pay(t, Accounts()[0], row.before)
 			if row.after != nil {
 				// The requirements' extra is shared with the payload's; each row changes its own.
 				p.requirements.Extra = map[string]any{"name": token.AssetName, "version": token.AssetVersion}
-				row.after(t, p)
+				row.after(p)
 			}
 			revenue := p.ledger.Balance(Payee)
 			facilitator := NewFacilitator(p.ledger)

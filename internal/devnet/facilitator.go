@@ -25,8 +25,7 @@ const (
 // Facilitator serves the HTTP API of a facilitator (POST /verify, POST /settle, GET /supported) in both versions of
 // x402, backed by a ledger, for the schemes exact and batch-settlement. For the latter the server signs claims and
 // refunds itself: the facilitator offers no receiverAuthorizer. It also serves the ledger as a chain over JSON-RPC
-// (POST /rpc), and these endpoints for
-// developers:
+// (POST /rpc), and these endpoints for developers:
 //
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
 //	GET  /balances/{address}  {"address", "balance", "unsettled"}; unsettled is claimed from payment channels, and not paid out
@@ -75,10 +74,9 @@ func (f *Facilitator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // PendSettlements makes the next n settlements of valid payments (and claims, payouts and refunds) return
-// settlement_pending with a transaction hash,
-// without moving money, like a facilitator whose wait for a block timed out. A later /settle of the same payment with
-// the same signature moves the money under the same transaction hash, even if the payment has expired in the meantime.
-// Pending settlements are not in the ledger and are lost at a restart.
+// settlement_pending with a transaction hash, without moving money, like a facilitator whose wait for a block timed out.
+// A later /settle of the same payment with the same signature moves the money under the same transaction hash, even if
+// the payment has expired in the meantime. Pending settlements are not in the ledger and are lost at a restart.
 func (f *Facilitator) PendSettlements(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,7 +227,7 @@ func malformed(reason, message string) *x402.FormError {
 func respond(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.MarshalWrite(w, value)
+	_ = json.MarshalWrite(w, value, json.Deterministic(true)) // the members of maps in order
 }
 
 // reject writes the error response {"error": message}.

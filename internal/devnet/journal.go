@@ -2,19 +2,21 @@ package devnet
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/parley-chat/parley/x402"
 )
 
-// JournalName is the name of the journal file in the ledger's folder.
-const JournalName = "dev-ledger.jsonl"
+// journalName is the name of the journal file in the ledger's folder.
+const journalName = "dev-ledger.jsonl"
 
 // The kinds of records.
 const (
@@ -57,29 +59,63 @@ var (
 	nonceForm   = regexp.MustCompile(`^0x[0-9a-f]{64}$`)
 )
 
+// form says which members a kind of record has.
+type form struct{ from, to, nonce, channel, claims need }
+
+type need int
+
+const (
+	never need = iota
+	maybe
+	always
+)
+
+var forms = map[string]form{
+	kindMint:      {to: always},
+	kindTransfer:  {from: always, to: always, nonce: always},
+	kindCancel:    {from: always, nonce: always},
+	kindDeposit:   {from: always, to: always, nonce: maybe, channel: always},
+	kindClaim:     {claims: always},
+	kindSettle:    {from: always, to: always},
+	kindRefund:    {from: always, to: always, channel: always, claims: maybe},
+	kindWithdraw:  {channel: always},
+	kindWithdrawn: {from: always, to: always, channel: always},
+}
+
 // checkForm rejects records that are not well-formed.
 func (r record) checkForm() error {
-	hasFrom, hasTo := addressForm.MatchString(r.From), addressForm.MatchString(r.To)
-	hasNonce := nonceForm.MatchString(r.Nonce)
-	switch r.Kind {
-	case kindMint:
-		if !hasTo {
-			return fmt.Errorf("%q is not an address: 0x and 40 hex digits", r.To)
-		}
-	case kindTransfer:
-		if !hasFrom || !hasTo || !hasNonce {
-			return fmt.Errorf("a transfer needs two addresses and a 32-byte nonce")
-		}
-	case kindCancel:
-		if !hasFrom || !hasNonce || r.Amount != 0 {
-			return fmt.Errorf("a cancellation needs an address and a 32-byte nonce, and has no amount")
-		}
-	case kindDeposit, kindClaim, kindSettle, kindRefund, kindWithdraw, kindWithdrawn:
-		return r.checkChannelForm()
-	default:
+	form, ok := forms[r.Kind]
+	if !ok {
 		return fmt.Errorf("there is no kind of record %q", r.Kind)
 	}
+	if r.Kind == kindCancel && r.Amount != 0 {
+		return errors.New("a cancellation has no amount")
+	}
+	for _, member := range []struct {
+		name         string
+		need         need
+		given, valid bool
+	}{
+		{"from", form.from, r.From != "", addressForm.MatchString(r.From)},
+		{"to", form.to, r.To != "", addressForm.MatchString(r.To)},
+		{"nonce", form.nonce, r.Nonce != "", nonceForm.MatchString(r.Nonce)},
+		{"channel", form.channel, r.Channel != "", nonceForm.MatchString(r.Channel)},
+		{"claims", form.claims, r.Claims != nil, validClaims(r.Claims)},
+	} {
+		switch {
+		case member.need == never && member.given:
+			return fmt.Errorf("a %s has no %s", r.Kind, member.name)
+		case member.need == always && !member.given, member.given && !member.valid:
+			return fmt.Errorf("a %s needs %s in its form: addresses have 40 hex digits, ids and nonces 64", r.Kind, member.name)
+		}
+	}
 	return nil
+}
+
+func validClaims(claims []claim) bool {
+	return !slices.ContainsFunc(claims, func(row claim) bool {
+		return !nonceForm.MatchString(row.Channel) || !addressForm.MatchString(row.Receiver)
+	})
 }
 
 // openJournal replays the journal in dir and keeps it open for writing.
@@ -87,7 +123,7 @@ func (l *Ledger) openJournal(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, JournalName)
+	path := filepath.Join(dir, journalName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

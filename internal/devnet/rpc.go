@@ -21,9 +21,9 @@ import (
 
 // chain serves the ledger as an EVM chain with the token and the contract for payment channels, over Ethereum's
 // JSON-RPC. It implements the part that [x402.Chain] reads. The accounts are funded in block 0. Each later mint,
-// transfer and cancellation is a
-// block of its own. A call that asks for the newest block creates an empty block with the current second, so that time
-// advances without transfers. Empty blocks are lost at a restart, which changes the numbers of the other blocks.
+// transfer and cancellation is a block of its own. A call that asks for the newest block creates an empty block with
+// the current second, so that time advances without transfers. Empty blocks are lost at a restart, which changes the
+// numbers of the other blocks.
 //
 // Methods: eth_chainId, eth_blockNumber, eth_getBlockByNumber (number and timestamp only), eth_getCode, eth_call of the
 // token's balanceOf, authorizationState, name and version and of the channel contract's views (channel_rpc.go),

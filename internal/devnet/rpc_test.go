@@ -181,7 +181,7 @@ func TestBlockAt(t *testing.T) {
 		}
 		fmt.Fprintln(&journal, "}")
 	}
-	if err := os.WriteFile(filepath.Join(dir, JournalName), journal.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, journalName), journal.Bytes(), 0o600); err != nil {
 		t.Fatalf("write a journal: %v", err)
 	}
 	chain := openChain(t, openLedger(t, dir))
@@ -269,14 +269,8 @@ func TestOddCalls(t *testing.T) {
 		`[{"jsonrpc":"2.0","id":1,"method":"eth_chainId"},{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}]`: `[{"jsonrpc":"2.0","id":1,` +
 			`"result":"0x14a34"},{"jsonrpc":"2.0","id":2,"error":{"code":-32601`,
 	} {
-		response, err := http.Post(server.URL+"/rpc", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
+		if _, reply := call(t, http.MethodPost, server.URL+"/rpc", body); !strings.Contains(reply, want) {
+			t.Errorf("%s: %s, want %s in it", body, reply, want)
 		}
-		var reply bytes.Buffer
-		if _, err := reply.ReadFrom(response.Body); err != nil || !strings.Contains(reply.String(), want) {
-			t.Errorf("%s: %v %s, want %s in it", body, err, reply.String(), want)
-		}
-		_ = response.Body.Close()
 	}
 }

@@ -22,14 +22,9 @@ func (f *Facilitator) serveSupported(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (f *Facilitator) serveAccounts(w http.ResponseWriter, _ *http.Request) {
-	type account struct {
-		Address    string `json:"address"`
-		PrivateKey string `json:"private_key"`
-		Balance    string `json:"balance"`
-	}
-	var accounts []account
+	var accounts []map[string]string
 	for _, a := range Accounts() {
-		accounts = append(accounts, account{a.Address, a.PrivateKey, f.balance(a.Address)})
+		accounts = append(accounts, map[string]string{"address": a.Address, "private_key": a.PrivateKey, "balance": f.balance(a.Address)})
 	}
 	respond(w, http.StatusOK, accounts)
 }
@@ -41,11 +36,8 @@ func (f *Facilitator) serveBalance(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	received := f.ledger.Received(address)
-	respond(w, http.StatusOK, struct {
-		Address   string `json:"address"`
-		Balance   string `json:"balance"`
-		Unsettled string `json:"unsettled"`
-	}{address, f.balance(address), strconv.FormatUint(received.Claimed-received.Settled, 10)})
+	unsettled := strconv.FormatUint(received.Claimed-received.Settled, 10)
+	respond(w, http.StatusOK, map[string]string{"address": address, "balance": f.balance(address), "unsettled": unsettled})
 }
 
 func (f *Facilitator) balance(address string) string {
@@ -68,10 +60,7 @@ func (f *Facilitator) serveFund(w http.ResponseWriter, r *http.Request) {
 		reject(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	respond(w, http.StatusOK, struct {
-		Address string `json:"address"`
-		Balance string `json:"balance"`
-	}{request.Address, f.balance(request.Address)})
+	respond(w, http.StatusOK, map[string]string{"address": request.Address, "balance": f.balance(request.Address)})
 }
 
 // serveCancel does the same as cancelAuthorization of the token contract.
@@ -101,9 +90,6 @@ func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		reject(w, http.StatusInternalServerError, err.Error())
 	default:
-		respond(w, http.StatusOK, struct {
-			Success     bool   `json:"success"`
-			Transaction string `json:"transaction"`
-		}{true, newTransaction()})
+		respond(w, http.StatusOK, map[string]any{"success": true, "transaction": newTransaction()})
 	}
 }
