@@ -140,13 +140,13 @@ func TestLostResponse(t *testing.T) {
 	w := newWorld(t)
 	alice, of := w.register("alice")
 	before := w.Revenue()
-	w.front.Store(&loseResponses)
+	w.Front.Store(&loseResponses)
 	create := map[string]any{"name": "team"}
 	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{Patience: 2e9})
 	if _, open := errors.AsType[*agent.OpenError](err); !open {
 		t.Fatalf("the error is %v, want an OpenError", err)
 	}
-	w.front.Store(nil)
+	w.Front.Store(nil)
 	again := w.open(of)
 	first := call(t, again, "createGroupChat", create)
 	if paid := w.Revenue() - before; paid != 150_000 || first.Charged != 150_000 {
@@ -264,14 +264,7 @@ func TestFollow(t *testing.T) {
 func TestNoAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.open(w.wallet())
-	terms, err := a.Terms(t.Context(), w.url, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Agree(terms, false); err != nil {
-		t.Fatal(err)
-	}
+	a := w.agreed(w.wallet())
 	began := time.Now()
 	if _, err := a.Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) {
 		t.Errorf("the error is %v, want ErrNoAccount", err)

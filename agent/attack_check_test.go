@@ -57,7 +57,7 @@ func newAttack(t *testing.T, limit uint64, settings ...func(*server.Config)) *at
 		t.Fatal(err)
 	}
 	serve := x.serve
-	w.front.Store(&serve)
+	w.Front.Store(&serve)
 	return x
 }
 

@@ -154,7 +154,7 @@ var faults = [...]struct {
 	}},
 	{"other terms", func(x *attack, rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 		header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-			X402Version: 2, Resource: x402.ResourceInfo{URL: x.url + r.URL.Path},
+			X402Version: 2, Resource: x402.ResourceInfo{URL: x.URL + r.URL.Path},
 			Accepts: []x402.PaymentRequirements{testkit.PlayMoney.Requirements(2*attackPrice, testkit.Address(testkit.NewKey()), 60)},
 		})
 		if err != nil {
@@ -260,7 +260,7 @@ func runAttack(t *testing.T, settings ...func(*server.Config)) {
 		})
 	}
 	running.Wait()
-	x.front.Store(nil)
+	x.Front.Store(nil)
 	x.check(done, before)
 	for i := range faults {
 		t.Logf("%s: %d times", faults[i].name, x.lies[i].Load())

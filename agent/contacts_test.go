@@ -78,14 +78,7 @@ func TestNamesThatStrangersChoose(t *testing.T) {
 func TestRegisterApproved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.open(w.wallet())
-	terms, err := a.Terms(t.Context(), w.url, "")
-	if err == nil {
-		err = a.Agree(terms, false)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := w.agreed(w.wallet())
 	if _, err := a.Register(t.Context(), "alice", ""); err == nil {
 		t.Error("an account above the limit was created without an approval")
 	}

@@ -29,15 +29,7 @@ func (s shifted) Channel(ctx context.Context, id string) (x402.Channel, time.Tim
 func (w *world) initialized(username string) wallet {
 	w.T.Helper()
 	of := w.wallet()
-	a := w.open(of)
-	terms, err := a.Terms(w.T.Context(), w.url, "")
-	if err == nil {
-		err = a.Agree(terms, false)
-	}
-	if err == nil {
-		_, err = a.RegisterOnce(w.T.Context(), username, "")
-	}
-	if err != nil {
+	if _, err := w.agreed(of).RegisterOnce(w.T.Context(), username, ""); err != nil {
 		w.T.Fatal(err)
 	}
 	return of
@@ -84,14 +76,14 @@ func TestEmptiedChannel(t *testing.T) {
 		filled bool
 	}{
 		"no_blockchain":       {nil, false},
-		"it_may_still_arrive": {shifted{Chain: w.chain}, false},
-		"it_is_there":         {shifted{Chain: w.chain, ahead: time.Hour, more: testkit.Dollar}, false},
+		"it_may_still_arrive": {shifted{Chain: w.Chain}, false},
+		"it_is_there":         {shifted{Chain: w.Chain, ahead: time.Hour, more: testkit.Dollar}, false},
 		"unreachable":         {shifted{Chain: &x402.Chain{URL: "http://127.0.0.1:1"}, ahead: time.Hour}, false},
-		"it_came_back":        {shifted{Chain: w.chain, ahead: time.Hour}, true},
+		"it_came_back":        {shifted{Chain: w.Chain, ahead: time.Hour}, true},
 	} {
 		of := w.initialized(name)
 		w.empty(of)
-		if filled := w.fromChannel(w.openWith(of, test.chain), "weather"); filled != test.filled {
+		if filled := w.fromChannel(w.Open(of.folder, of.signer, test.chain), "weather"); filled != test.filled {
 			t.Errorf("%s: another deposit is made: %t, want %t", name, filled, test.filled)
 		}
 	}

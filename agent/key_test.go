@@ -41,7 +41,7 @@ func TestKeyReplacedMeanwhile(t *testing.T) {
 				}
 				next.ServeHTTP(rw, r)
 			}
-			w.front.Store(&replace)
+			w.Front.Store(&replace)
 			before := w.Revenue()
 			if _, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); err != nil {
 				t.Fatal(err)

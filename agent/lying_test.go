@@ -35,7 +35,7 @@ func TestServerWithOtherTerms(t *testing.T) {
 			offer := testkit.PlayMoney.Requirements(1000, testkit.Address(testkit.NewKey()), 60)
 			change(&offer)
 			header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-				X402Version: 2, Resource: x402.ResourceInfo{URL: w.url + r.URL.Path}, Accepts: []x402.PaymentRequirements{offer},
+				X402Version: 2, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: []x402.PaymentRequirements{offer},
 			})
 			if err != nil {
 				t.Error(err)
@@ -44,7 +44,7 @@ func TestServerWithOtherTerms(t *testing.T) {
 			rw.WriteHeader(http.StatusPaymentRequired)
 			_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","charged":false}`)
 		}
-		w.front.Store(&lie)
+		w.Front.Store(&lie)
 		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
 		if _, ok := errors.AsType[*agent.TermsError](err); !ok || payments > 1 {
 			t.Errorf("another %s: %v after %d payments, want a TermsError after the one on the agreed terms", name, err, payments)
@@ -53,7 +53,7 @@ func TestServerWithOtherTerms(t *testing.T) {
 	elsewhere := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 		http.Redirect(rw, r, "http://127.0.0.1:1/agent/me", http.StatusTemporaryRedirect)
 	}
-	w.front.Store(&elsewhere)
+	w.Front.Store(&elsewhere)
 	refused, ok := errors.AsType[*agent.RefusedError](call1(t, alice))
 	if !ok || refused.Status != http.StatusTemporaryRedirect {
 		t.Errorf("a redirect: %v, want it as a refusal", refused)
@@ -88,7 +88,7 @@ func TestServerThatDeniesPayments(t *testing.T) {
 		rw.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)
 	}
-	w.front.Store(&deny)
+	w.Front.Store(&deny)
 	var stopped error
 	for i := 0; i < 200 && stopped == nil; i++ {
 		if i%10 == 0 {
@@ -103,7 +103,7 @@ func TestServerThatDeniesPayments(t *testing.T) {
 	if stopped == nil || taken > left.PerDay || taken < left.PerDay/2 {
 		t.Errorf("the server took %d, %d were left (%v); want most of it and not more", taken, left.PerDay, stopped)
 	}
-	if _, err := alice.Ledger().Settle(t.Context(), w.chain, alice.Address()); err != nil {
+	if _, err := alice.Ledger().Settle(t.Context(), w.Chain, alice.Address()); err != nil {
 		t.Fatal(err)
 	}
 	if _, now, _, err := alice.Ledger().Limits(t.Context()); err != nil || now.PerDay > left.PerDay-taken {
@@ -124,7 +124,7 @@ func TestServerThatNeverKnows(t *testing.T) {
 			rw.WriteHeader(status)
 			_, _ = io.WriteString(rw, `{"success":false,"code":"unavailable"}`)
 		}
-		w.front.Store(&never)
+		w.Front.Store(&never)
 		began := time.Now()
 		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second})
 		if payable, _ := payments.sum(t); err == nil || time.Since(began) > 30*time.Second || payable != 1000 {
@@ -150,7 +150,7 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 		rw.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)
 	}
-	w.front.Store(&refuse)
+	w.Front.Store(&refuse)
 	search := func(i int) error {
 		_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": fmt.Sprintf("word%d", i)}, agent.CallOptions{})
 		return err
@@ -160,9 +160,9 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 			t.Fatal("the call was not refused")
 		}
 	}
-	w.front.Store(nil)
+	w.Front.Store(nil)
 	for _, after := range []time.Duration{0, time.Hour} {
-		alice = w.openWith(of, unused(after))
+		alice = w.Open(of.folder, of.signer, unused(after))
 		if _, over := errors.AsType[*agent.LimitError](search(3)); over != (after == 0) {
 			t.Errorf("%s after the refusals: over the limit is %v", after, over)
 		}

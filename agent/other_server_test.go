@@ -21,10 +21,10 @@ func TestOtherServerGetsNoKey(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	}
-	other.front.Store(&count)
+	other.Front.Store(&count)
 	agree := func(to *world, want bool) {
 		t.Helper()
-		terms, err := alice.Terms(t.Context(), to.url, "")
+		terms, err := alice.Terms(t.Context(), to.URL, "")
 		if err != nil {
 			t.Fatal(err)
 		}

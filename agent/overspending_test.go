@@ -46,7 +46,7 @@ func (s *thief) take(address string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.w.balance(address)
-	facilitator := &x402.Facilitator{BaseURL: strings.TrimSuffix(s.w.chain.URL, "/rpc")}
+	facilitator := &x402.Facilitator{BaseURL: strings.TrimSuffix(s.w.Chain.URL, "/rpc")}
 	for _, payment := range s.stolen {
 		exact, err := x402.DecodePaymentPayload(payment)
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *thief) take(address string) uint64 {
 
 func (w *world) balance(address string) uint64 {
 	w.T.Helper()
-	balance, err := w.chain.Balance(w.T.Context(), testkit.PlayMoney.Asset, address)
+	balance, err := w.Chain.Balance(w.T.Context(), testkit.PlayMoney.Asset, address)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (w *world) balance(address string) uint64 {
 // askAgain answers 402 with offers.
 func (w *world) askAgain(rw http.ResponseWriter, r *http.Request, reason string, offers ...x402.PaymentRequirements) {
 	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.url + r.URL.Path}, Accepts: offers,
+		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: offers,
 	})
 	if err != nil {
 		w.T.Error(err)
@@ -108,7 +108,7 @@ func TestApprovalIsForOnePayment(t *testing.T) {
 		rw.Header().Set("Retry-After", "30")
 		rw.WriteHeader(http.StatusServiceUnavailable)
 	}
-	w.front.Store(&deny)
+	w.Front.Store(&deny)
 	for range 4 {
 		if _, err := alice.Call(t.Context(), "createChannel", arguments, options); err == nil {
 			t.Error("a call that was denied has a result")
@@ -123,14 +123,7 @@ func TestApprovalIsForOnePayment(t *testing.T) {
 func TestAccountIsPaidOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.open(w.wallet())
-	terms, err := a.Terms(t.Context(), w.url, "")
-	if err == nil {
-		err = a.Agree(terms, false)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := w.agreed(w.wallet())
 	stolen := &thief{w: w, stolen: map[string]string{}}
 	denyFirst := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		first := !stolen.see(r) && strings.Contains(r.URL.Path, "create")
@@ -143,8 +136,8 @@ func TestAccountIsPaidOnce(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	}
-	w.front.Store(&denyFirst)
-	_, err = a.RegisterApproved(t.Context(), "alice", "")
+	w.Front.Store(&denyFirst)
+	_, err := a.RegisterApproved(t.Context(), "alice", "")
 	if _, over := errors.AsType[*agent.LimitError](err); !over {
 		t.Errorf("the second payment: %v, want a limit", err)
 	}
@@ -173,7 +166,7 @@ func TestDepositsAreLimited(t *testing.T) {
 		}
 		w.askAgain(rw, r, x402.ReasonBatchExceedsBalance, batch.Accepted)
 	}
-	w.front.Store(&deny)
+	w.Front.Store(&deny)
 	for i := range 8 {
 		_, _ = alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Key: fmt.Sprint(i)})
 	}
@@ -195,12 +188,12 @@ func TestFrozenWalletPaysNothing(t *testing.T) {
 				t.Fatal("a message to nobody was sent")
 			}
 			drop := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) }
-			w.front.Store(&drop)
+			w.Front.Store(&drop)
 			_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": "confidential"}, agent.CallOptions{Patience: time.Second})
 			if _, open := errors.AsType[*agent.OpenError](err); !open || strings.Contains(err.Error(), "confidential") {
 				t.Errorf("a call that did not arrive: %v", err)
 			}
-			w.front.Store(nil)
+			w.Front.Store(nil)
 			if err := alice.Ledger().Freeze(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -227,8 +220,8 @@ func TestLongValidity(t *testing.T) {
 		offer := testkit.PlayMoney.Requirements(1000, "0x00000000000000000000000000000000000000aa", 10*365*24*3600)
 		w.askAgain(rw, r, "", offer)
 	}
-	w.front.Store(&ask)
-	if _, err := w.open(w.wallet()).Terms(t.Context(), w.url, ""); err == nil || !strings.Contains(err.Error(), "valid for") {
+	w.Front.Store(&ask)
+	if _, err := w.open(w.wallet()).Terms(t.Context(), w.URL, ""); err == nil || !strings.Contains(err.Error(), "valid for") {
 		t.Errorf("the terms: %v", err)
 	}
 	if err := call1(t, alice); err == nil {
@@ -249,7 +242,7 @@ func TestRefundOfDeposits(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	}
-	w.front.Store(&see)
+	w.Front.Store(&see)
 	call(t, alice, "searchAgents", map[string]any{"query": "weather"})
 	if err := alice.Ledger().Freeze(t.Context()); err != nil {
 		t.Fatal(err)

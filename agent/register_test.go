@@ -27,10 +27,7 @@ func TestRegisterOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(a.Close)
-		terms, err := a.Terms(t.Context(), w.url, "")
-		if err := errors.Join(err, a.Agree(terms, false)); err != nil {
-			t.Fatal(err)
-		}
+		w.Agree(a)
 		_, err = a.RegisterOnce(t.Context(), name, "")
 		return err
 	}

@@ -25,12 +25,12 @@ func TestBadResponses(t *testing.T) {
 		}
 		_, _ = rw.Write([]byte(`<html>sign in to the network</html>`))
 	}
-	w.front.Store(&lie)
+	w.Front.Store(&lie)
 	_, err := alice.Resolve(t.Context(), "bob")
 	if bad, ok := errors.AsType[*agent.ResponseError](err); !ok || bad.Charged != 1000 || strings.Contains(err.Error(), "html") {
 		t.Errorf("a lookup returns %v", err)
 	}
-	w.front.Store(nil)
+	w.Front.Store(nil)
 	w.register("bob")
 	if found, err := alice.Resolve(t.Context(), "bob"); err != nil || found.Name != "bob" {
 		t.Errorf("the next lookup returns %v, %v", found, err)
@@ -49,7 +49,7 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 		}
 		panic(http.ErrAbortHandler)
 	}
-	w.front.Store(&lie)
+	w.Front.Store(&lie)
 	_, err := alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
 	_, open := errors.AsType[*agent.OpenError](err)
 	if !open || strings.Contains(err.Error(), "page_size") || !errors.Is(err, context.DeadlineExceeded) {

@@ -133,7 +133,7 @@ func openState(folder string) (*state, error) {
 		return nil, err
 	}
 	s.db.SetMaxOpenConns(1)
-	if _, err := s.db.Exec(schema); err != nil {
+	if _, err := s.db.ExecContext(context.Background(), schema); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.db.Close())
 	}
 	return s, nil

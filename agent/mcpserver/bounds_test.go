@@ -64,7 +64,7 @@ func TestResultsAreBounded(t *testing.T) {
 		}
 		_, _ = rw.Write(body)
 	}
-	w.front.Store(&lie)
+	w.Front.Store(&lie)
 	addRoom(t, alice, true)
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	results := 0
@@ -113,7 +113,7 @@ func TestResponseThatIsNoJSON(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	}
-	w.front.Store(&lie)
+	w.Front.Store(&lie)
 	s := alice.session(t, Options{})
 	text := s.fails("bad_response", "parley_inbox", nil)
 	contains(t, text, "not as the contract says", "counts as paid", "is a new call")

@@ -15,7 +15,7 @@ func (w *world) sendHostile(text string) {
 	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		testkit.HostileServer(next, func() string { return text }).ServeHTTP(rw, r)
 	}
-	w.front.Store(&lie)
+	w.Front.Store(&lie)
 }
 
 // TestHostileHeld: nothing that a stranger wrote is in a result, and the client is told how to get it.

@@ -105,7 +105,7 @@ func TestHostileRefusals(t *testing.T) {
 			rw.WriteHeader(http.StatusForbidden)
 			_, _ = rw.Write(body) // the client may have gone
 		}
-		w.front.Store(&lie)
+		w.Front.Store(&lie)
 		for tool, arguments := range calls {
 			if i > 0 && tool != "parley_inbox" {
 				continue // one text in every tool, and every text in one

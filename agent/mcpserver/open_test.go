@@ -26,7 +26,7 @@ func TestOpen(t *testing.T) {
 		next.ServeHTTP(nowhere{http.Header{}}, r)
 		testkit.HangUp(rw)
 	}
-	w.front.Store(&lose)
+	w.Front.Store(&lose)
 	s := alice.session(t, Options{patience: 2 * time.Second})
 	before, started := w.Revenue(), time.Now()
 	contains(t, s.fails("open", "parley_send", map[string]any{"to": "bob", "text": "once"}), "finishing in the background",
@@ -34,7 +34,7 @@ func TestOpen(t *testing.T) {
 	if took := time.Since(started); took > 5*time.Second {
 		t.Errorf("the answer took %s", took)
 	}
-	w.front.Store(nil)
+	w.Front.Store(nil)
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		open, err := alice.Ledger().Open()
 		if err != nil || time.Now().After(deadline) {
@@ -65,11 +65,11 @@ func TestFinishedAtStart(t *testing.T) {
 		next.ServeHTTP(nowhere{http.Header{}}, r)
 		testkit.HangUp(rw)
 	}
-	w.front.Store(&lose)
+	w.Front.Store(&lose)
 	first, stop := alice.connectWithStop(t, Options{patience: time.Second}, nil, "")
 	first.fails("open", "parley_inbox", nil)
 	stop()
-	w.front.Store(nil)
+	w.Front.Store(nil)
 	alice.session(t, Options{})
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		open, err := alice.Ledger().Open()

@@ -143,7 +143,7 @@ func TestResources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.wallet().session(t, Options{})
-	for uri, part := range map[string]string{operationsResource: "**sendPrivateMessage** (0.005", skillResource: w.url} {
+	for uri, part := range map[string]string{operationsResource: "**sendPrivateMessage** (0.005", skillResource: w.URL} {
 		resource, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 		if err != nil {
 			t.Fatal(err)

@@ -4,71 +4,27 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/payment"
-	"github.com/parley-chat/parley/server"
-	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
 // world is a server that takes play money.
-type world struct {
-	*testkit.World
-	url string
-	// front, if set, sees each request of an agent first.
-	front atomic.Pointer[func(w http.ResponseWriter, r *http.Request, next http.Handler)]
-}
+type world struct{ *agenttest.World }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{World: testkit.NewWorld(t, storetest.URL(t))}
-	stored, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
-	if err != nil {
-		t.Fatal(err)
-	}
-	facilitator := httptest.NewServer(w.Facilitator)
-	front := httptest.NewUnstartedServer(nil)
-	config := server.Config{
-		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
-		ResponseKeys: []payment.ResponseKey{{1}},
-	}
-	chain := &x402.Chain{URL: facilitator.URL + "/rpc"}
-	parley, err := server.New(config, stored, &x402.Facilitator{BaseURL: facilitator.URL}, chain, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := parley.Handler()
-	front.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if before := w.front.Load(); before != nil {
-			(*before)(rw, r, handler)
-			return
-		}
-		handler.ServeHTTP(rw, r)
-	})
-	front.Start()
-	w.url = front.URL
-	t.Cleanup(func() {
-		front.Close()
-		facilitator.Close()
-		stored.Close()
-	})
-	return w
+	return &world{agenttest.New(t)}
 }
 
 // owner is an agent with its wallet, as the human who owns it sees it.
@@ -86,25 +42,8 @@ func (w *world) walletWith(amount uint64) *owner {
 	w.T.Helper()
 	key := w.Wallet(amount)
 	o := &owner{w: w, folder: w.T.TempDir(), walletKey: fmt.Sprintf("%x", evm.FromECDSA(key))}
-	secrets, err := agent.OpenSecrets(agent.PlaceFile, o.folder, nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	o.Agent, err = agent.Open(agent.Settings{
-		Folder: o.folder, Signer: x402.NewKeySigner(key), Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney},
-		Transport: &http.Transport{},
-	})
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	w.T.Cleanup(o.Close)
-	terms, err := o.Terms(w.T.Context(), w.url, "")
-	if err == nil {
-		err = o.Agree(terms, false)
-	}
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	o.Agent = w.Open(o.folder, x402.NewKeySigner(key), nil)
+	w.Agree(o.Agent)
 	return o
 }
 

@@ -232,9 +232,9 @@ func (o order) withPayment(headers ...string) []string {
 	return append(append([]string{name, o.header}, o.headers...), headers...)
 }
 
-// send sends the order; the error is a lost connection. Headers come on top.
-func (s *server) send(ctx context.Context, o order, headers ...string) (testkit.Reply, error) {
-	return s.try(ctx, o.method, o.path, o.body, o.withPayment(headers...)...)
+// send sends the order; the error is a lost connection.
+func (s *server) send(ctx context.Context, o order) (testkit.Reply, error) {
+	return s.try(ctx, o.method, o.path, o.body, o.withPayment()...)
 }
 
 // pay is send that must get a reply.
