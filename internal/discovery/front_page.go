@@ -72,20 +72,15 @@ func newFrontPage(document *openapi3.T, config Config, operations []Operation, s
 	if err != nil {
 		return Document{}, fmt.Errorf("write the front page: %w", err)
 	}
+	style := sha256.Sum256([]byte(frontPageCSS))
 	front := newDocument("/", "application/json", asJSON.Bytes())
 	front.add("text/plain; charset=utf-8", page.text(), nil)
 	front.add("text/html; charset=utf-8", asHTML.Bytes(), map[string]string{
-		"Content-Security-Policy": "default-src 'none'; style-src '" + styleHash(frontPageCSS) +
+		"Content-Security-Policy": "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(style[:]) +
 			"'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		"Referrer-Policy": "no-referrer",
 	})
 	return front, nil
-}
-
-// styleHash names a style sheet in a Content-Security-Policy.
-func styleHash(style string) string {
-	sum := sha256.Sum256([]byte(style))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
 func paymentsOf(operations []Operation, schemes []string) payments {

@@ -115,20 +115,17 @@ func (o Operation) fields() string {
 
 // fieldsOf lists the fields of an object: the required ones first, then by name.
 func fieldsOf(schema *openapi3.Schema) string {
-	required := func(name string) bool { return slices.Contains(schema.Required, name) }
-	names := slices.Sorted(maps.Keys(schema.Properties))
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case required(a) == required(b):
+	optional := func(name string) int {
+		if slices.Contains(schema.Required, name) {
 			return 0
-		case required(a):
-			return -1
 		}
 		return 1
-	})
+	}
+	names := slices.Sorted(maps.Keys(schema.Properties))
+	slices.SortStableFunc(names, func(a, b string) int { return optional(a) - optional(b) })
 	described := make([]string, len(names))
 	for i, name := range names {
-		described[i] = field(name, schema.Properties[name], required(name))
+		described[i] = field(name, schema.Properties[name], optional(name) == 0)
 	}
 	return strings.Join(described, ", ")
 }

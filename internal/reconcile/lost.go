@@ -89,41 +89,33 @@ func (c *comparison) loseChannels(ctx context.Context, domain x402.BatchDomain) 
 func (r *Report) Enter(ctx context.Context, database *store.Store, chain *x402.Chain) (entered int, err error) {
 	terms := store.PaymentTerms{Network: r.Network, Asset: r.Asset, PayTo: r.Payee}
 	times := map[uint64]time.Time{}
-	at := func(block uint64) (time.Time, error) {
+	enter := func(block uint64, restore func(mined time.Time) (bool, error)) error {
 		if times[block].IsZero() {
 			var err error
 			if times[block], err = chain.TimeOf(ctx, block); err != nil {
-				return time.Time{}, err
+				return err
 			}
 		}
-		return times[block], nil
-	}
-	for _, lost := range r.LostPayments {
-		mined, err := at(lost.Block)
-		if err != nil {
-			return entered, err
-		}
-		ok, err := database.RestorePayment(ctx, store.RestoredPayment{
-			PaymentTerms: terms, Payer: lost.Payer, Nonce: lost.Nonce, Transaction: lost.Transaction, Amount: lost.Amount, At: mined,
-		})
-		if err != nil {
-			return entered, err
-		}
+		ok, err := restore(times[block])
 		if ok {
 			entered++
+		}
+		return err
+	}
+	for _, lost := range r.LostPayments {
+		if err := enter(lost.Block, func(mined time.Time) (bool, error) {
+			return database.RestorePayment(ctx, store.RestoredPayment{
+				PaymentTerms: terms, Payer: lost.Payer, Nonce: lost.Nonce, Transaction: lost.Transaction, Amount: lost.Amount, At: mined,
+			})
+		}); err != nil {
+			return entered, err
 		}
 	}
 	for _, lost := range r.LostPayouts {
-		mined, err := at(lost.Block)
-		if err != nil {
+		if err := enter(lost.Block, func(mined time.Time) (bool, error) {
+			return database.RecoverPayout(ctx, terms, lost.Transaction, lost.Amount, mined)
+		}); err != nil {
 			return entered, err
-		}
-		ok, err := database.RecoverPayout(ctx, terms, lost.Transaction, lost.Amount, mined)
-		if err != nil {
-			return entered, err
-		}
-		if ok {
-			entered++
 		}
 	}
 	for _, lost := range r.LostChannels {
