@@ -184,7 +184,7 @@ try {
   });
   ok("the image migrates and serves: as user 65532, with a read-only root, without capabilities");
   const [version, seconds] = [machine.sh("cat /etc/debian_version"), Math.round((Date.now() - begun) / 1000)];
-  console.log(`TABLE|Debian ${suite}|${version}|docs/install.md with systemd, PostgreSQL and Caddy; upgrade, removal|${seconds}`);
+  console.log(`TABLE|Debian ${suite}|${version}|docs/install.md with systemd, PostgreSQL and Caddy; upgrade, removal (${seconds} s)|0`);
 } catch (error) {
   if (machine.leader) console.log(machine.try("journalctl --no-pager --lines 60 --unit parley --unit caddy --output cat").stdout);
   throw error;
