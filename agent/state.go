@@ -45,18 +45,18 @@ CREATE INDEX IF NOT EXISTS payments_approval ON payments (approval) WHERE approv
 -- A call, by its payment identifier.
 CREATE TABLE IF NOT EXISTS calls (
 	id         TEXT PRIMARY KEY,
-	at         INTEGER NOT NULL,               -- of its last reservation, or of the one that was charged
-	operation     TEXT NOT NULL,
-	peer          TEXT NOT NULL,
-	request       TEXT NOT NULL,               -- the hash of the request
-	approval      TEXT NOT NULL,
-	signed        TEXT,                        -- the payment (JSON), from before it is sent until the outcome is known
-	credit        TEXT,                        -- the payment (JSON) of a call that was charged and rejected: it pays a corrected call
-	status        INTEGER,                     -- of the last outcome; NULL until there is one
-	charged       INTEGER NOT NULL DEFAULT 0,  -- at the last outcome, as the server says
-	cost          INTEGER NOT NULL DEFAULT 0,  -- the most that the server ever said it charged
-	again         INTEGER NOT NULL DEFAULT 0,  -- it was refused: the same call made again keeps the identifier
-	settlement    TEXT NOT NULL DEFAULT ''     -- the hash of its transaction on the blockchain
+	at         INTEGER NOT NULL,             -- of its last reservation, or of the one that was charged
+	operation  TEXT NOT NULL,
+	peer       TEXT NOT NULL,
+	request    TEXT NOT NULL,                -- the hash of the request
+	approval   TEXT NOT NULL,
+	signed     TEXT,                         -- the payment (JSON), from before it is sent until the outcome is known
+	credit     TEXT,                         -- the payment (JSON) of a call that was charged and rejected: it pays a corrected call
+	status     INTEGER,                      -- of the last outcome; NULL until there is one
+	charged    INTEGER NOT NULL DEFAULT 0,   -- at the last outcome, as the server says
+	cost       INTEGER NOT NULL DEFAULT 0,   -- the most that the server ever said it charged
+	again      INTEGER NOT NULL DEFAULT 0,   -- it was refused: the same call made again keeps the identifier
+	settlement TEXT NOT NULL DEFAULT ''      -- the hash of its transaction on the blockchain
 );
 CREATE INDEX IF NOT EXISTS calls_request ON calls (request);
 CREATE INDEX IF NOT EXISTS calls_open ON calls (at) WHERE signed IS NOT NULL OR credit IS NOT NULL;

@@ -28,9 +28,7 @@ func TestBusyChannel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, withChannels)
-			alice, bob := w.agent("alice"), w.agent("bob")
-			payer := w.channelPayer(alice.Wallet)
-			alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+			alice, bob, payer := w.openChannel()
 			id := payer.signer(sendPath).ID
 			voucher, deposit := payer.sign(sendPath, 10_000, 0), payer.sign(sendPath, 10_000, 50_000)
 			topUp := payer.sign(sendPath, 10_000, 40_000)
@@ -67,9 +65,7 @@ func TestBusyChannel(t *testing.T) {
 func TestWithdrawalDuringADeposit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	alice, bob, payer := w.openChannel()
 	signer := payer.signer(sendPath)
 	deposit := payer.sign(sendPath, 10_000, 50_000)
 	var withdrawn atomic.Bool
@@ -90,9 +86,7 @@ func TestWithdrawalDuringADeposit(t *testing.T) {
 func TestCancelledDeposit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	alice, bob, payer := w.openChannel()
 	var nonce string
 	deposit := payer.sign(sendPath, 10_000, 50_000, func(p *x402.BatchPayment) {
 		nonce, _ = x402.DepositNonce(p.Payload.Voucher.ChannelID, p.Payload.Deposit.Authorization.ERC3009.Salt)

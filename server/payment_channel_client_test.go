@@ -192,9 +192,7 @@ func TestVoucherWithIdentifier(t *testing.T) {
 func TestWithdrawal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	alice, bob, payer := w.openChannel()
 	age := func(hours int) {
 		w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours)
 	}

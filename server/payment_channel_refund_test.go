@@ -29,9 +29,7 @@ func (p *channelPayer) refund(path string, charged, amount uint64, headers ...st
 func TestRefund(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+	alice, bob, payer := w.openChannel()
 	id := payer.signer(sendPath).ID
 	before := w.Ledger.Balance(testkit.Address(alice.Wallet))
 	if reason, state, _ := correctionOf(t, payer.refund("/agent/me", 0, 0)); reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "5000" {
@@ -78,9 +76,7 @@ func TestLostRefund(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, withChannels)
-			alice, bob := w.agent("alice"), w.agent("bob")
-			payer := w.channelPayer(alice.Wallet)
-			alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
+			alice, bob, payer := w.openChannel()
 			id := payer.signer(sendPath).ID
 			mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 				if r.URL.Path == "/settle" && arrives {
@@ -172,9 +168,7 @@ func TestCheapRefunds(t *testing.T) {
 func TestRefundEndedElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one").Require(t, "open", http.StatusOK)
+	_, _, payer := w.openChannel()
 	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" { // another server has resumed the refund and records its end now
 			w.Exec(`UPDATE payment_channels SET state = 'open', refund_amount = 0, lease_until = NULL, refund_nonce = 1, balance = 5000,
@@ -194,9 +188,7 @@ func TestRefundEndedElsewhere(t *testing.T) {
 func TestRefundCause(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one").Require(t, "open", http.StatusOK)
+	_, _, payer := w.openChannel()
 	defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/settle" {
 			return false // the chain responds, but does not show the refund yet

@@ -44,6 +44,15 @@ func (w *world) channelPayer(key *ecdsa.PrivateKey) *channelPayer {
 	return &channelPayer{w: w, key: key, salt: zeroSalt}
 }
 
+// openChannel registers alice and bob. A payment channel of alice's wallet has 50,000, and has paid one message to bob.
+func (w *world) openChannel() (alice, bob *agent, payer *channelPayer) {
+	w.T.Helper()
+	alice, bob = w.agent("alice"), w.agent("bob")
+	payer = w.channelPayer(alice.Wallet)
+	alice.sendWith(payer.sign(sendPath, 5000, suggestedDeposit), bob, "one").Require(w.T, "open", http.StatusOK)
+	return alice, bob, payer
+}
+
 // offerOf returns the entry of a 402 for payment channels.
 func offerOf(t testing.TB, required *x402.PaymentRequired) x402.PaymentRequirements {
 	t.Helper()

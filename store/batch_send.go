@@ -141,6 +141,7 @@ var (
 	}
 	sendChargedFields = slices.Concat(messageFields, voucherFields(func(m paidMessage) *VoucherCharge { return m.Charge }))
 
+	// The item has the payment too, the first value of a delivery: the statement joins both by it.
 	closeFields = fieldsOfDelivery(func(m paidMessage) *Delivery { return m.Delivery })
 	sendFields  = slices.Concat(messageFields, closeFields[:1])
 )

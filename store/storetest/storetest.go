@@ -128,8 +128,8 @@ func start(ctx context.Context) error {
 	return err
 }
 
-// raiseParallel lets more tests run at the same time than there are processors, unless the command line says how many: most of the time they wait,
-// for PostgreSQL, for a time-out, or for each other.
+// raiseParallel lets more tests run at the same time than there are processors, unless the command line says how many: most of the time
+// they wait, for PostgreSQL, for a time-out, or for each other.
 func raiseParallel() {
 	flag.Parse()
 	given := false
@@ -143,10 +143,8 @@ func raiseParallel() {
 // database. Any user may enter it, since PostgreSQL runs as another one if the tests run as root.
 func Folder(pattern string) (string, error) {
 	parent := ""
-	if memory := (syscall.Statfs_t{}); runtime.GOOS == "linux" && syscall.Statfs("/dev/shm", &memory) == nil {
-		if free := memory.Bavail * uint64(memory.Bsize); free >= 4<<30 {
-			parent = "/dev/shm"
-		}
+	if memory := (syscall.Statfs_t{}); syscall.Statfs(inMemory, &memory) == nil && memory.Bavail*uint64(memory.Bsize) >= 4<<30 {
+		parent = inMemory
 	}
 	folder, err := os.MkdirTemp(parent, pattern)
 	if err != nil {
@@ -155,17 +153,21 @@ func Folder(pattern string) (string, error) {
 	return folder, os.Chmod(folder, 0o755)
 }
 
-const folderPrefix = "parley-test-"
+const (
+	folderPrefix = "parley-test-"
+	inMemory     = "/dev/shm" // of Linux; other systems have no such folder
+)
 
 // sweep removes the folders of test processes that were killed before they could clean up (go test kills its fuzz
 // workers). Their PostgreSQL has already ended.
 func sweep() {
-	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*-*")) // fails only for a malformed pattern
-	inMemory, _ := filepath.Glob("/dev/shm/" + folderPrefix + "*-*")
-	for _, folder := range append(folders, inMemory...) {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
-		if pid, err := strconv.Atoi(owner); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(folder) // fails for folders of other users
+	for _, parent := range []string{os.TempDir(), inMemory} {
+		folders, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*-*")) // fails only for a malformed pattern
+		for _, folder := range folders {
+			owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
+			if pid, err := strconv.Atoi(owner); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+				_ = os.RemoveAll(folder) // fails for folders of other users
+			}
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/parley-chat/parley/internal/lockfile"
 )
 
 // agentConfig is config.json in the folder of an agent. It has no secrets.
@@ -53,19 +55,11 @@ func loadConfig(home string) (config agentConfig, err error) {
 	return config, nil
 }
 
-// saveConfig replaces config.json, readable by its owner only.
+// saveConfig replaces config.json, readable by its owner only. Only `parley init` calls it, one process at a time.
 func saveConfig(home string, config agentConfig) error {
 	content, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(home, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(content, '\n'))
-	if err := errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return os.Rename(file.Name(), filepath.Join(home, configFile))
+	return lockfile.Replace(filepath.Join(home, configFile), append(content, '\n'))
 }

@@ -80,7 +80,7 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 	return f
 }
 
-// Explain returns the failure for an error of an agent's command.
+// explain returns the failure for an error of an agent's command.
 func explain(ctx context.Context, err error, asJSON bool) *failure {
 	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {

@@ -14,11 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/internal/lockfile"
 )
 
 // initCommand makes everything that an agent needs. Each step is kept, so an interrupted run goes on where it was.
@@ -57,11 +56,11 @@ func (c *initCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	lock := flock.New(filepath.Join(home, ".init.lock"), flock.SetPermissions(0o600))
-	if _, err := lock.TryLockContext(ctx, 100*time.Millisecond); err != nil {
+	lock, err := lockfile.Wait(ctx, filepath.Join(home, ".init.lock"))
+	if err != nil {
 		return fmt.Errorf("wait for another parley init: %w", err)
 	}
-	defer lock.Close() //nolint:errcheck // the system releases the lock
+	defer lock.Release()
 	if err := s.load(); err != nil {
 		return err
 	}
