@@ -166,7 +166,7 @@ func (e *Engine) stored(ctx context.Context, a *Attempt, row *store.Payment) ([]
 	case row.Now.Sub(row.UpdatedAt) > store.ResponseLifetime:
 		return nil, nil
 	}
-	e.Log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key-file, with "+
+	e.Log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key, with "+
 		"former keys for an hour",
 		"payment_id", row.ID.String())
 	return nil, OutcomeUnknown(err)

@@ -53,8 +53,9 @@ func startPebble(t *testing.T, tlsAddress, httpAddress string) *pebble {
 	writePEM(t, filepath.Join(folder, "ca.pem"), "CERTIFICATE", ca.certificate.Raw)
 	listen, management := testkit.FreeAddress(t), testkit.FreeAddress(t)
 	config, err := json.Marshal(map[string]any{"pebble": map[string]any{
-		"listenAddress": listen, "managementListenAddress": management, "certificate": filepath.Join(folder, "cert.pem"), "privateKey": filepath.Join(folder, "key.pem"),
-		"tlsPort": port(t, tlsAddress), "httpPort": port(t, httpAddress), "retryAfter": map[string]int{"authz": 1, "order": 1},
+		"listenAddress": listen, "managementListenAddress": management, "certificate": filepath.Join(folder, "cert.pem"),
+		"privateKey": filepath.Join(folder, "key.pem"),
+		"tlsPort":    port(t, tlsAddress), "httpPort": port(t, httpAddress), "retryAfter": map[string]int{"authz": 1, "order": 1},
 	}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, "config.json"), config, 0o600)
@@ -63,7 +64,8 @@ func startPebble(t *testing.T, tlsAddress, httpAddress string) *pebble {
 		t.Fatal(err)
 	}
 	var logs testkit.Buffer
-	cmd := exec.CommandContext(context.Background(), "../../bin/pebble", "-config", filepath.Join(folder, "config.json"), "-dnsserver", nameServer(t))
+	cmd := exec.CommandContext(context.Background(), "../../bin/pebble", "-config", filepath.Join(folder, "config.json"), "-dnsserver",
+		nameServer(t))
 	cmd.Env = append(os.Environ(), "PEBBLE_VA_NOSLEEP=1")
 	cmd.Stdout, cmd.Stderr = &logs, &logs
 	if err := cmd.Start(); err != nil {
@@ -139,8 +141,8 @@ func TestACME(t *testing.T) {
 		t.Run(challenge, func(t *testing.T) {
 			t.Parallel()
 			address, redirects, nowhere := testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
-			settings := []string{"--listen", address, "--base-url", "https://" + domain, "--tls-domain", domain, "--tls-email", "operator@parley.test",
-				"--tls-directory", filepath.Join(folder(t), "certificates")}
+			settings := []string{"--listen", address, "--base-url", "https://" + domain, "--tls-domain", domain, "--tls-directory",
+				filepath.Join(folder(t), "certificates")}
 			var ca *pebble
 			if challenge == "HTTP-01" {
 				ca = startPebble(t, nowhere, redirects)
@@ -148,9 +150,9 @@ func TestACME(t *testing.T) {
 			} else {
 				ca = startPebble(t, address, nowhere)
 			}
-			settings = append(settings, "--tls-acme-url", ca.directory, "--tls-acme-ca-file", ca.caFile)
+			settings = append(settings, "--tls-acme-url", ca.directory)
 			database := storetest.URL(t)
-			server, admin := serveWith(t, database, settings...)
+			server, admin := serveIn(t, []string{"SSL_CERT_FILE=" + ca.caFile}, database, settings...)
 			if !testkit.Eventually(time.Minute, func() bool { return ca.serial(address) != "" }) {
 				t.Fatalf("the server gets no certificate:\n%s", server.logs)
 			}
@@ -161,7 +163,7 @@ func TestACME(t *testing.T) {
 				t.Errorf("the metric does not show 90 days: %v", err)
 			}
 			server.stop(t)
-			server, _ = serveWith(t, database, settings...)
+			server, _ = serveIn(t, []string{"SSL_CERT_FILE=" + ca.caFile}, database, settings...)
 			if got := ca.serial(address); got != serial {
 				t.Errorf("after a restart the certificate is %q, want %s\n%s", got, serial, server.logs)
 			}

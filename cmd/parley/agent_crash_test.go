@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -25,8 +26,13 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = writer.Write(make([]byte, 4<<20)) }() // fills the pipe: nobody reads
-	time.Sleep(100 * time.Millisecond)
+	// Nobody reads: the write ends when the pipe is full.
+	if err := writer.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("fill the pipe: %v", err)
+	}
 	send := alice.command("send", "bob", "once")
 	send.Stdout = writer
 	if err := send.Start(); err != nil {

@@ -36,8 +36,8 @@ func newHaystack(text string) haystack {
 	return haystack{text, strings.ToLower(text), strings.NewReplacer("-", "+", "_", "/").Replace(text)}
 }
 
-// has reports whether the text contains a secret in any form: as it is, in other case, without 0x, as JSON with escapes, as hex digits, as a
-// number, or within base64, of its letters and of its bytes.
+// has reports whether the text contains a secret in any form: as it is, in other case, without 0x, as JSON with escapes, as hex digits, as
+// a number, or within base64, of its letters and of its bytes.
 func (h haystack) has(secret string) bool {
 	plain := strings.ToLower(strings.TrimPrefix(secret, "0x"))
 	anyCase := []string{plain, hex.EncodeToString([]byte(plain)), hex.EncodeToString([]byte(strings.TrimPrefix(secret, "0x"))), escaped(plain)}
@@ -93,8 +93,9 @@ func TestLeaks(t *testing.T) {
 	for name, text := range map[string]string{
 		"itself": key, "upper case": strings.ToUpper(key), "without 0x": key[2:], "JSON": string(object), "escapes": escaped(key[2:]),
 		"hex": hex.EncodeToString([]byte(key)), "number": new(big.Int).SetBytes(raw).String(),
-		"base64 of JSON": base64.StdEncoding.EncodeToString(object), "base64 URL of bytes": base64.URLEncoding.EncodeToString(append([]byte("x"), raw...)),
-		"base64 of more": base64.StdEncoding.EncodeToString([]byte("ab" + key + "c")),
+		"base64 of JSON":      base64.StdEncoding.EncodeToString(object),
+		"base64 URL of bytes": base64.URLEncoding.EncodeToString(append([]byte("x"), raw...)),
+		"base64 of more":      base64.StdEncoding.EncodeToString([]byte("ab" + key + "c")),
 	} {
 		if !newHaystack("before " + text + " after").has(key) {
 			t.Errorf("%s is not found", name)

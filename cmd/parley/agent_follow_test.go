@@ -38,7 +38,8 @@ func TestFollowWakes(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	woken := filepath.Join(t.TempDir(), "woken")
-	follow := bob.command("inbox", "--follow", "--exec", `cat >"$WOKEN"; echo "$PARLEY_MESSAGES from $PARLEY_FROM" >>"$WOKEN"`, "--forward-to", hook.URL)
+	follow := bob.command("inbox", "--follow", "--exec", `cat >"$WOKEN"; echo "$PARLEY_MESSAGES from $PARLEY_FROM" >>"$WOKEN"`, "--forward-to",
+		hook.URL)
 	follow.Env = append(follow.Env, "WOKEN="+woken)
 	var out, errs testkit.Buffer
 	follow.Stdout, follow.Stderr = &out, &errs

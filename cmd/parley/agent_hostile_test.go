@@ -58,7 +58,11 @@ var faces = [][]string{
 	{"channel", "info", testkit.HostileChannel}, {"contacts"}, {"wallet", "report", "--by", "peer"},
 	{"call", "listUnreadMessages"}, {"call", "getGroupChat", `{"chat_id": "` + testkit.HostileRoom + `"}`},
 	{"call", "listGroupMessages", `{"chat_id": "` + testkit.HostileRoom + `"}`},
-	{"send", testkit.HostileRoom, "hi"}, {"group", "leave", testkit.HostileRoom, "--successor", "nobody"}, {"contacts", "hold", testkit.HostileRoom},
+	{
+		"send",
+		testkit.HostileRoom,
+		"hi",
+	}, {"group", "leave", testkit.HostileRoom, "--successor", "nobody"}, {"contacts", "hold", testkit.HostileRoom},
 }
 
 // checkSeen fails if a text drives a terminal, or hides something.
@@ -167,8 +171,7 @@ func TestHostileFollowed(t *testing.T) {
 		_ = follow.Process.Signal(os.Interrupt)
 		_ = follow.Wait()
 	})
-	for from, text := range map[string]func() string{
-		"the URL":     func() string { return <-received },
+	for from, text := range map[string]func() string{"the URL": func() string { return <-received },
 		"the command": func() string { return readOnceThere(t, woken+".done") },
 	} {
 		got := text()

@@ -62,7 +62,8 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 	if found, err := filepath.Glob(filepath.Join(alice.home, "[a-z]*")); err != nil || len(found) > 0 {
 		t.Errorf("init left %v, %v", found, err)
 	}
-	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url", play.facilitator(t)+"/rpc")
+	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url",
+		play.facilitator(t)+"/rpc")
 	if poor["code"] != "no_money" || !strings.Contains(poor["error"].(string), "send USDC") {
 		t.Errorf("an empty wallet: %v", poor)
 	}
@@ -116,7 +117,8 @@ func TestPlayKeysStayPlayKeys(t *testing.T) {
 	if got := alice.fails(agent.ExitLimit, "init", "--server", other, "--secrets", "file"); got["code"] != "terms_changed" {
 		t.Errorf("other terms without a person: %v", got)
 	}
-	if got := alice.fails(agent.ExitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string), "has agreed to the terms of") {
+	if got := alice.fails(agent.ExitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string),
+		"has agreed to the terms of") {
 		t.Errorf("a command for another server: %v", got)
 	}
 }
@@ -180,8 +182,10 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("to a stranger: %v", got)
 	}
 	me := bob.run("profile")
-	alice.fails(agent.ExitLimit, "call", "sendPrivateMessage", mustJSON(t, map[string]any{"recipient_agent_id": me["agent_id"], "content": "hi"}))
-	for _, args := range [][]string{{"group", "create", "team", "--member", "bob"}, {"group", "join", "chat_" + strings.Repeat("0", 26), "--message", "hi"}} {
+	alice.fails(agent.ExitLimit, "call", "sendPrivateMessage",
+		mustJSON(t, map[string]any{"recipient_agent_id": me["agent_id"], "content": "hi"}))
+	for _, args := range [][]string{{"group", "create", "team", "--member", "bob"},
+		{"group", "join", "chat_" + strings.Repeat("0", 26), "--message", "hi"}} {
 		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "stranger" {
 			t.Errorf("parley %s: %v", args, got)
 		}
@@ -195,7 +199,8 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("a group chat with a stranger: %v", got)
 	}
 	create := []string{"group", "create", "team", "--member", "alice", "--anyone"}
-	if screen, err := bob.atTerminal("y\n", nil, strings.Fields(fmt.Sprint(bob.fails(agent.ExitLimit, create...)["next"]))[1:]...); err != nil {
+	if screen, err := bob.atTerminal("y\n", nil, strings.Fields(fmt.Sprint(bob.fails(agent.ExitLimit,
+		create...)["next"]))[1:]...); err != nil {
 		t.Fatal(err, screen)
 	}
 	team := bob.run(create...)

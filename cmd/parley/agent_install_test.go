@@ -17,8 +17,7 @@ func TestInstall(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "http://127.0.0.1:1")
 	for runtime, test := range map[string]struct{ before, keeps string }{
-		"claude":   {`{"mcpServers":{"other":{"command":"x"}},"a":[1,2]}`, `"other"`},
-		"cursor":   {``, `"mcpServers"`},
+		"claude": {`{"mcpServers":{"other":{"command":"x"}},"a":[1,2]}`, `"other"`}, "cursor": {``, `"mcpServers"`},
 		"openclaw": {`{"gateway":{"port":18789},"mcp":{"sessionIdleTtlMs":5}}`, `18789`},
 		"codex":    {"model = \"x\"\n\n[mcp_servers.other]\ncommand = \"y\"\n", "[mcp_servers.other]\ncommand = \"y\""},
 	} {
@@ -38,7 +37,8 @@ func TestInstall(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := string(content)
-		if !strings.Contains(text, test.keeps) || strings.Count(text, `"--tools"`) != 1 || !strings.Contains(text, `"core"`) || !strings.Contains(text, "PARLEY_HOME") {
+		if !strings.Contains(text, test.keeps) || strings.Count(text, `"--tools"`) != 1 || !strings.Contains(text, `"core"`) ||
+			!strings.Contains(text, "PARLEY_HOME") {
 			t.Errorf("%s: the configuration is\n%s", runtime, text)
 		}
 		if runtime != "codex" && !json.Valid(content) {

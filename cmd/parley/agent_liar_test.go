@@ -63,7 +63,8 @@ func TestBadResponse(t *testing.T) {
 	alice.run("init", "--username", "alice", "--yes")
 	page := "<html>sign in to the network</html>"
 	lie.Store(&page)
-	if got := alice.fails(agent.ExitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true || strings.Contains(mustJSON(t, got), "html") {
+	if got := alice.fails(agent.ExitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true ||
+		strings.Contains(mustJSON(t, got), "html") {
 		t.Errorf("the error is %v", got)
 	}
 	lie.Store(nil)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,8 +47,9 @@ func (u *user) atTerminal(typed string, env []string, args ...string) (screen st
 	cmd := u.command(args...)
 	cmd.Env = append(withoutRuntimes(cmd.Env), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = command, command, command
-	shown := &testkit.Buffer{}
+	shown, read := &testkit.Buffer{}, make(chan struct{})
 	go func() {
+		defer close(read)
 		text := make([]byte, 4096)
 		for {
 			n, err := person.Read(text)
@@ -63,7 +63,8 @@ func (u *user) atTerminal(typed string, env []string, args ...string) (screen st
 		u.t.Fatal(err)
 	}
 	err = cmd.Run()
-	time.Sleep(100 * time.Millisecond) // until the last output is read
+	_ = command.Close() // ends the reader after the last output
+	<-read
 	_, _ = u.all.Write([]byte(shown.String()))
 	return shown.String(), err
 }
@@ -88,7 +89,8 @@ func TestPerson(t *testing.T) {
 	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
 	approve := strings.Fields(next)[1:]
 	for _, variable := range console.AgentEnvironment {
-		if screen, err := alice.atTerminal("y\n", []string{variable + "=1"}, approve...); err == nil || !strings.Contains(screen, "person_needed") {
+		if screen, err := alice.atTerminal("y\n", []string{variable + "=1"}, approve...); err == nil ||
+			!strings.Contains(screen, "person_needed") {
 			t.Errorf("with %s an approval was given:\n%s", variable, screen)
 		}
 	}
@@ -107,7 +109,8 @@ func TestPerson(t *testing.T) {
 	if screen, err := alice.atTerminal("y\n", nil, "channel", "create", "weather"); err != nil || !strings.Contains(screen, "paid 0.50 USD") {
 		t.Errorf("a person is not asked when a call is above the limit: %v\n%s", err, screen)
 	}
-	if screen, err := alice.atTerminal("", nil, "wallet", "limits", "--per-day", "2"); err != nil || !strings.Contains(screen, "per day  2.00 USD") {
+	if screen, err := alice.atTerminal("", nil, "wallet", "limits", "--per-day", "2"); err != nil ||
+		!strings.Contains(screen, "per day  2.00 USD") {
 		t.Errorf("a person cannot raise limits: %v\n%s", err, screen)
 	}
 	key := filepath.Join(t.TempDir(), "key")
@@ -121,7 +124,8 @@ func TestPerson(t *testing.T) {
 	if _, err := alice.atTerminal("", nil, "wallet", "unfreeze"); err != nil {
 		t.Error(err)
 	}
-	if screen, err := alice.atTerminal("", nil, "inbox"); err != nil || !strings.Contains(screen, "no messages") || strings.Contains(screen, "{") {
+	if screen, err := alice.atTerminal("", nil, "inbox"); err != nil || !strings.Contains(screen, "no messages") ||
+		strings.Contains(screen, "{") {
 		t.Errorf("a person gets no table: %v\n%s", err, screen)
 	}
 	alice.secretsAreHidden()

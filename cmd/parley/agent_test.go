@@ -78,7 +78,8 @@ func TestExitCodes(t *testing.T) {
 		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"},
 		{"call", "getOwnAgent", "nonsense"}, {"status", "--jq", "{"},
 		{"react", "msg_1"},
-		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"}, {"call", "sendPrivateMessage", `{"content": 5}`},
+		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"},
+		{"call", "sendPrivateMessage", `{"content": 5}`},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false {
 			t.Errorf("parley %v: %v", args, got)
@@ -96,9 +97,11 @@ func TestExitCodes(t *testing.T) {
 		t.Fatalf("above the limit: %v", group)
 	}
 	for _, args := range [][]string{
-		strings.Fields(next)[1:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"}, {"wallet", "export", "key"},
+		strings.Fields(next)[1:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"},
+		{"wallet", "export", "key"},
 	} {
-		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "person_needed" || !strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
+		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "person_needed" ||
+			!strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
 			t.Errorf("parley %v without a terminal: %v", args, got)
 		}
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// secretWitness is a server behind a proxy that sees every secret that an agent sends or gets: API keys, TANs and payments. At each request it
-// also notes the command lines of all processes.
+// secretWitness is a server behind a proxy that sees every secret that an agent sends or gets: API keys, TANs and payments. At each request
+// it also notes the command lines of all processes.
 type secretWitness struct {
 	*httptest.Server
 	t *testing.T

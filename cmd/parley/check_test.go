@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
@@ -35,27 +34,25 @@ func (f findings) count(state string) (n int) {
 // checked runs parley check and returns its findings.
 func checked(t *testing.T, args ...string) (findings, error) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	err := run(t.Context(), append([]string{"check", "--json"}, args...), console.Console{Out: &out, Err: &errs})
+	ran := invoke(t, append([]string{"check", "--json"}, args...)...)
 	var result struct{ Findings findings }
-	if decoded := json.Unmarshal(out.Bytes(), &result); decoded != nil {
-		t.Fatalf("check %v: %v, %v\n%s", args, decoded, err, &out)
+	if decoded := json.Unmarshal([]byte(ran.out), &result); decoded != nil {
+		t.Fatalf("check %v: %v, %v\n%s", args, decoded, ran.err, ran.out)
 	}
-	return result.Findings, err
+	return result.Findings, ran.err
 }
 
 // TestCheckIsGreen: with a complete installation parley check finds nothing, before the server runs only that it does not.
 func TestCheckIsGreen(t *testing.T) {
 	t.Parallel()
 	migrating, serving := withRoles(t)
-	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console.Console{Out: io.Discard, Err: io.Discard}); err != nil {
-		t.Fatal(err)
-	}
-	key, responses := writeFile(t, strings.Repeat("1", 64)), writeFile(t, strings.Repeat("2", 64))
+	invoke(t, "migrate", "--database-url", migrating).good(t)
+	key, responses := "file:"+writeFile(t, strings.Repeat("1", 64)), "file:"+writeFile(t, strings.Repeat("2", 64))
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
-	settings := []string{"--database-url-file", writeFile(t, serving), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-		"--authorizer-key-file", key, "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", testkit.FreeAddress(t),
-		"--response-key-file", responses}
+	settings := []string{"--database-url", "file:" + writeFile(t, serving), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
+		"--authorizer-key", key, "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t),
+		"--admin-listen", testkit.FreeAddress(t),
+		"--response-key", responses}
 	found, err := checked(t, settings...)
 	if err != nil || found.count("warning") != 1 || !strings.Contains(found.text(), "is not served yet") {
 		t.Errorf("before the start: %v\n%s", err, found.text())
@@ -65,10 +62,8 @@ func TestCheckIsGreen(t *testing.T) {
 	if err != nil || found.count("ok") != len(found) || len(found) < 16 {
 		t.Errorf("while the server runs: %v\n%s", err, found.text())
 	}
-	var out, errs bytes.Buffer
-	err = run(t.Context(), append([]string{"check"}, settings...), console.Console{Out: &out, Err: &errs})
-	if err != nil || !strings.Contains(out.String(), " ok, 0 warnings, 0 failed\n") {
-		t.Errorf("the table: %v\n%s", err, &out)
+	if out := invoke(t, append([]string{"check"}, settings...)...).good(t); !strings.Contains(out, " ok, 0 warnings, 0 failed\n") {
+		t.Errorf("the table:\n%s", out)
 	}
 	// With other settings the same server is noticed.
 	found, err = checked(t, append(settings, "--payee", devnet.Accounts()[5].Address)...)
@@ -108,7 +103,8 @@ func goodWorld(t *testing.T) (settings []string, network string) {
 	t.Helper()
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	return []string{"--database-url", storetest.URL(t), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-		"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--response-key-file", testResponseKey}, play.URL
+			"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--response-key", testResponseKey},
+		play.URL
 }
 
 // TestCheckDatabase: each fault of a database is told with a remedy.
@@ -121,8 +117,7 @@ func TestCheckDatabase(t *testing.T) {
 	for statements, want := range map[string]string{
 		"DROP SCHEMA public CASCADE; CREATE SCHEMA public": "failed schema: older than this program",
 		"UPDATE schema_compat SET oldest = 999999":         "failed schema: too new for this program",
-		"DROP EXTENSION btree_gin CASCADE":                 "failed extensions: btree_gin missing",
-	} {
+		"DROP EXTENSION btree_gin CASCADE":                 "failed extensions: btree_gin missing"} {
 		url := storetest.URL(t)
 		if err := execute(url, statements); err != nil {
 			t.Fatal(err)
@@ -137,7 +132,8 @@ func TestCheckDatabase(t *testing.T) {
 	}
 	wantFinding(t, settings, "failed role: "+roleOf(serving)+" may not read and write later", "--database-url", serving)
 	for options, want := range map[string]string{
-		"ENCODING 'LATIN1' LOCALE 'C'": "failed encoding: LATIN1", "ENCODING 'UTF8' LOCALE 'C'": "failed encoding: UTF8, but LC_CTYPE is not for UTF-8",
+		"ENCODING 'LATIN1' LOCALE 'C'": "failed encoding: LATIN1",
+		"ENCODING 'UTF8' LOCALE 'C'":   "failed encoding: UTF8, but LC_CTYPE is not for UTF-8",
 	} {
 		wantFinding(t, settings, want, "--database-url", emptyDatabase(t, options))
 	}
@@ -147,23 +143,22 @@ func TestCheckDatabase(t *testing.T) {
 func TestCheckChain(t *testing.T) {
 	t.Parallel()
 	settings, network := goodWorld(t)
-	key := writeFile(t, strings.Repeat("1", 64))
-	const contract = "0x4020000000000000000000000000000000000001"
-	asset := []string{"--asset", contract, "--asset-name", "USDC", "--asset-version", "2"}
+	key := strings.Repeat("1", 64)
 	wantFinding(t, settings, "failed facilitator: it does not tell what it supports", "--facilitator-url", "http://127.0.0.1:1")
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:84532"}]}`)
 	}))
 	t.Cleanup(other.Close)
 	wantFinding(t, settings, "warning facilitator: it does not settle batch-settlement on eip155:84532",
-		"--facilitator-url", other.URL, "--authorizer-key-file", key)
+		"--facilitator-url", other.URL, "--authorizer-key", key)
 	closed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(closed.Close)
 	wantFinding(t, settings, "failed facilitator: it asks for another authentication", "--facilitator-url", closed.URL)
 	wantFinding(t, settings, "failed facilitator: it does not settle exact on eip155:8453", "--network", x402.NetworkBase)
 	wantFinding(t, settings, "failed endpoint: it does not respond", "--rpc-url", "http://127.0.0.1:1")
 	wantFinding(t, settings, "failed endpoint: it serves chain 84532, and --network is eip155:8453", "--network", x402.NetworkBase)
-	wantFinding(t, settings, "failed token: "+devnet.Accounts()[0].Address+" is not a contract", append(asset, "--asset", devnet.Accounts()[0].Address)...)
+	wantFinding(t, settings, "failed token: "+devnet.Accounts()[0].Address+" is not a contract", "--network",
+		x402.NetworkBaseSepolia+"/"+devnet.Accounts()[0].Address+"/USDC/2")
 	wantFinding(t, settings, "failed payee: it is the contract of the token", "--payee", "0x036CbD53842c5426634e7929541eC2318f3dCF7e")
 	for method, test := range map[string]struct {
 		result string
@@ -212,10 +207,9 @@ func TestCheckAddresses(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil { //nolint:gosec // the test's fault
 		t.Fatal(err)
 	}
-	wantFinding(t, settings, "warning authorizer: "+key+" can be read by every user", "--authorizer-key-file", key)
-	wantFinding(t, settings, "warning response key: "+key+" can be read by every user", "--response-key-file", key)
-	wantFinding(t, settings, "failed settings: --response-key-file (PARLEY_RESPONSE_KEY_FILE) is missing", "--response-key-file", "")
-	wantFinding(t, settings, "failed settings: --authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /nowhere", "--authorizer-key-file", "/nowhere")
+	wantFinding(t, settings, "warning secrets: "+key+" can be read by every user", "--authorizer-key", "file:"+key)
+	wantFinding(t, settings, "failed settings: --response-key (PARLEY_RESPONSE_KEY) is missing", "--response-key", "")
+	wantFinding(t, settings, "failed settings: --authorizer-key (PARLEY_AUTHORIZER_KEY) is file:/nowhere", "--authorizer-key", "file:/nowhere")
 	config := writeFile(t, "database-url: "+settings[1])
 	if err := os.Chmod(config, 0o644); err != nil { //nolint:gosec // the test's fault
 		t.Fatal(err)
@@ -236,7 +230,8 @@ func TestCheckAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = taken.Close() })
-	wantFinding(t, settings, "warning --listen: "+taken.Addr().String()+" is in use", "--listen", taken.Addr().String(), "--base-url", "http://127.0.0.1:1")
+	wantFinding(t, settings, "warning --listen: "+taken.Addr().String()+" is in use", "--listen", taken.Addr().String(), "--base-url",
+		"http://127.0.0.1:1")
 	wantFinding(t, settings, "failed --admin-listen: ", "--admin-listen", "192.0.2.1:8404")
 }
 
@@ -249,11 +244,9 @@ func TestCheckPays(t *testing.T) {
 	server := start(t, nil, append([]string{"serve"}, settings...)...)
 	before := server.balance(t, devnet.Payee)
 	found, err := checked(t, append(settings, wallet)...)
-	for _, want := range []string{
-		"ok payment: " + devnet.Accounts()[3].Address + " paid 0.010000 USD for a call at " + server.URL,
+	for _, want := range []string{"ok payment: " + devnet.Accounts()[3].Address + " paid 0.010000 USD for a call at " + server.URL,
 		"ok ledger: the payment is delivered, with transaction 0x",
-		"ok blockchain: the transaction carries the payment of 0.010000 USD to " + devnet.Payee,
-	} {
+		"ok blockchain: the transaction carries the payment of 0.010000 USD to " + devnet.Payee} {
 		if err != nil || !strings.Contains(found.text(), want) {
 			t.Errorf("it does not find %q: %v\n%s", want, err, found.text())
 		}
@@ -264,7 +257,8 @@ func TestCheckPays(t *testing.T) {
 	wantFinding(t, settings, "failed payment: the file of the key cannot be read", "--pay-key-file=/nowhere")
 	wantFinding(t, settings, "failed payment: the file holds no private key", "--pay-key-file="+writeFile(t, "hunter2"))
 	poor := strings.Repeat("01", 32)
-	wantFinding(t, settings, "failed payment: the wallet 0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1 has 0.000000 USD", "--pay-key-file="+writeFile(t, poor))
+	wantFinding(t, settings, "failed payment: the wallet 0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1 has 0.000000 USD",
+		"--pay-key-file="+writeFile(t, poor))
 	wantFinding(t, settings, "failed ledger: the payment is not in this database", "--database-url="+storetest.URL(t), wallet)
 	wantFinding(t, settings, "failed blockchain: transaction 0x", "--rpc-url="+blind(t, network), wallet)
 }

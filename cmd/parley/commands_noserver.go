@@ -2,7 +2,11 @@
 
 package main
 
-import "github.com/alecthomas/kong"
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/parley-chat/parley/cmd/parley/agent"
+)
 
 // serverCommands are left out of this build.
 type serverCommands struct{}
@@ -13,3 +17,7 @@ type serverSettings struct{}
 func (*serverSettings) Options() []kong.Option { return nil }
 
 func (*serverSettings) Check(*kong.Context) error { return nil }
+
+var groups = []kong.Group{{Key: agent.Group, Title: "Commands for agents:"}}
+
+var help = agent.Help

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"github.com/alecthomas/kong"
+
+	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/development"
 	"github.com/parley-chat/parley/cmd/parley/operator"
 	"github.com/parley-chat/parley/cmd/parley/settings"
@@ -16,3 +19,19 @@ type serverCommands struct {
 
 // serverSettings finds the settings of a server.
 type serverSettings = settings.Settings
+
+// groups are those of commands and of settings in the help.
+var groups = append([]kong.Group{{Key: agent.Group, Title: "Commands for agents:"}, {Key: operator.Group, Title: "Commands for operators:"},
+	{Key: development.Group, Title: "Commands for developers:"}}, operator.Groups...)
+
+var help = merged(agent.Help, operator.Help)
+
+func merged(maps ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, one := range maps {
+		for name, text := range one {
+			all[name] = text
+		}
+	}
+	return all
+}

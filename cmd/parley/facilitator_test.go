@@ -50,14 +50,13 @@ func TestFacilitatorCredentials(t *testing.T) {
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	private := ed25519.NewKeyFromSeed([]byte("thirty-two bytes of a test's key"))
 	secret := base64.StdEncoding.EncodeToString(private)
-	authorizer := writeFile(t, devnet.Accounts()[5].PrivateKey)
-	file := writeFile(t, secret+"\n")
+	file := writeFile(t, "the-id:"+secret+"\n")
 	for name, test := range map[string]struct {
 		settings []string
 		allowed  func(*http.Request) bool
 	}{
-		"token": {[]string{"--facilitator-token=hunter2"}, func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer hunter2" }},
-		"API key": {[]string{"--facilitator-key-id=the-id", "--facilitator-key-secret-file=" + file}, func(r *http.Request) bool {
+		"token": {[]string{"--facilitator-key=hunter2"}, func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer hunter2" }},
+		"API key": {[]string{"--facilitator-key=file:" + file}, func(r *http.Request) bool {
 			claims := jwt.MapClaims{}
 			_, err := jwt.ParseWithClaims(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), claims,
 				func(*jwt.Token) (any, error) { return private.Public(), nil }, jwt.WithSubject("the-id"))
@@ -68,9 +67,11 @@ func TestFacilitatorCredentials(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			front, served := guarded(t, play.URL, test.allowed)
-			server := start(t, []string{"PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
+			server := start(
+				t,
+				[]string{"PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
 				append([]string{"serve", "--facilitator-url", front, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t),
-					"--authorizer-key-file", authorizer}, test.settings...)...)
+					"--authorizer-key", devnet.Accounts()[5].PrivateKey}, test.settings...)...)
 			server.register(t, 2, "carol")
 			for _, call := range []string{"GET /supported", "POST /settle"} {
 				if _, ok := served.Load(call); !ok {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"net"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
@@ -46,17 +44,18 @@ func TestSupervised(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := start(t, []string{
-		"NOTIFY_SOCKET=" + path, "PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia,
+		"NOTIFY_SOCKET=" + path, "PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" +
+			x402.NetworkBaseSepolia,
 	}, "serve", "--facilitator-url", play.URL, "--rpc-url", play.URL+"/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", admin,
 		"--drain-time", "2s")
 	notified(t, socket, "READY=1")
 
 	check := func(listen string) string {
-		out := &testkit.Buffer{}
-		if err := run(context.Background(), []string{"healthcheck", "--admin-listen", listen}, console.Console{Out: out, Err: out}); err != nil {
-			return err.Error()
+		ran := invoke(t, "healthcheck", "--admin-listen", listen)
+		if ran.err != nil {
+			return ran.err.Error()
 		}
-		return out.String()
+		return ran.out
 	}
 	if got := check(admin); !strings.HasPrefix(got, `{"ready":true`) {
 		t.Errorf("healthcheck of a server that is ready: %s", got)

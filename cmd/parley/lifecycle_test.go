@@ -41,10 +41,20 @@ func eventually(t *testing.T, what string, condition func() bool) {
 // serveWith starts a server with an admin listener, and returns its URL and that of the admin listener.
 func serveWith(t *testing.T, databaseURL string, arguments ...string) (server *process, admin string) {
 	t.Helper()
+	return serveIn(t, nil, databaseURL, arguments...)
+}
+
+// serveIn is serveWith in an environment.
+func serveIn(t *testing.T, env []string, databaseURL string, arguments ...string) (server *process, admin string) {
+	t.Helper()
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	admin = testkit.FreeAddress(t)
-	arguments = append([]string{"serve", "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", admin}, arguments...)
-	server = start(t, []string{"PARLEY_DATABASE_URL=" + databaseURL, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia}, arguments...)
+	arguments = append(
+		[]string{"serve", "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen",
+			admin},
+		arguments...)
+	env = append(env, "PARLEY_DATABASE_URL="+databaseURL, "PARLEY_PAYEE="+devnet.Payee, "PARLEY_NETWORK="+x402.NetworkBaseSepolia)
+	server = start(t, env, arguments...)
 	return server, "http://" + admin
 }
 

@@ -51,8 +51,17 @@ func TestLifecycleInTheLog(t *testing.T) {
 	}
 	delete(stopped, "took_s")
 	want := []map[string]any{
-		{"msg": "serving", "version": parley.Version(), "listen": strings.TrimPrefix(server.URL, "http://"), "admin_listen": strings.TrimPrefix(admin, "http://"),
-			"base_url": server.URL, "network": x402.NetworkBaseSepolia, "payee": devnet.Payee, "schemes": []any{"exact"}, "schema_version": float64(store.SchemaVersion())},
+		{
+			"msg":            "serving",
+			"version":        parley.Version(),
+			"listen":         strings.TrimPrefix(server.URL, "http://"),
+			"admin_listen":   strings.TrimPrefix(admin, "http://"),
+			"base_url":       server.URL,
+			"network":        x402.NetworkBaseSepolia,
+			"payee":          devnet.Payee,
+			"schemes":        []any{"exact"},
+			"schema_version": float64(store.SchemaVersion()),
+		},
 		{"msg": "stopping", "reason": "terminated signal received", "requests_running": 0.0, "drain_s": 0.3},
 		{"msg": "stopped", "requests_finished": 0.0, "requests_cut_off": 0.0},
 	}

@@ -49,22 +49,21 @@ const secondSignal = 200 * time.Millisecond
 
 func run(ctx context.Context, args []string, to console.Console) error {
 	exited, running, server := false, &agent.Invocation{}, &serverSettings{}
-	parser, err := kong.New(&commands{}, append(server.Options(),
-		kong.Name("parley"),
+	parser, err := newParser(server,
 		kong.Description("Messaging for AI agents, paid per call with x402."),
 		kong.Vars{"version": console.ProgramVersion()},
 		kong.Writers(to.Out, to.Err),
 		kong.Exit(func(int) { exited = true }),
-		kong.ExplicitGroups([]kong.Group{{Key: agent.Group, Title: "Commands for agents:"}, {Key: "server", Title: "Commands for servers:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(to, running),
-	)...)
+	)
 	if err != nil {
 		return err
 	}
 	agent.AddExamples(parser.Model)
-	kongcompletion.Register(parser, kongcompletion.WithPredictor("file", complete.PredictFiles("*"))) // ends the process if a shell asks for completions
+	kongcompletion.Register(parser,
+		kongcompletion.WithPredictor("file", complete.PredictFiles("*"))) // ends the process if a shell asks for completions
 	command, err := parser.Parse(args)
 	if exited { // --help was printed
 		return nil
@@ -76,4 +75,14 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		return err
 	}
 	return running.Explain(ctx, command.Run())
+}
+
+// newParser returns the parser of the command line.
+func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, error) {
+	addHelp := func(parser *kong.Kong) error {
+		console.AddHelp(parser.Model, help)
+		return nil
+	}
+	options = append(options, kong.Name("parley"), kong.ExplicitGroups(groups), kong.PostBuild(addHelp))
+	return kong.New(&commands{}, append(options, server.Options()...)...)
 }

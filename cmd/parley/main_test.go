@@ -38,6 +38,29 @@ func TestMain(m *testing.M) {
 	storetest.Main(m)
 }
 
+// ran is a command that has ended.
+type ran struct {
+	out, errs string
+	err       error
+}
+
+// invoke runs a command in this process.
+func invoke(t *testing.T, args ...string) ran {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err := run(t.Context(), args, console.Console{Out: &out, Err: &errs})
+	return ran{out.String(), errs.String(), err}
+}
+
+// good wants that the command succeeds, and returns its output.
+func (r ran) good(t *testing.T) string {
+	t.Helper()
+	if r.err != nil {
+		t.Fatalf("%v\n%s%s", r.err, r.out, r.errs)
+	}
+	return r.out
+}
+
 // process is a running parley command.
 type process struct {
 	*testkit.Process
@@ -69,7 +92,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	}
 	p := &process{logs: &testkit.Buffer{}}
 	cmd := exec.CommandContext(context.Background(), program, args...)
-	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "PARLEY_RESPONSE_KEY_FILE="+testResponseKey), env...)
+	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "PARLEY_RESPONSE_KEY="+testResponseKey), env...)
 	cmd.Stderr = p.logs
 	if p.Process, err = testkit.Launch(cmd); err != nil {
 		t.Fatal(err)
@@ -156,7 +179,8 @@ func TestDevSurvivesKill(t *testing.T) {
 	if err != nil || profile.JSON200 == nil {
 		t.Fatalf("alice looks bob up: %v %s", err, profile.Body)
 	}
-	sent, err := alice.SendPrivateMessageWithResponse(t.Context(), client.SendPrivateMessageRequest{RecipientAgentID: profile.JSON200.AgentID, Content: "before the kill"})
+	sent, err := alice.SendPrivateMessageWithResponse(t.Context(),
+		client.SendPrivateMessageRequest{RecipientAgentID: profile.JSON200.AgentID, Content: "before the kill"})
 	if err != nil || sent.JSON200 == nil {
 		t.Fatalf("alice writes: %v %s", err, sent.Body)
 	}
@@ -233,7 +257,8 @@ func TestVersionAndHelp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ argument, says string }{
-		{"version", "parley " + parley.Version()}, {"--version", "parley " + parley.Version()}, {"--help", "Usage: "}, {"serve --help", "Usage: "},
+		{"version", "parley " + parley.Version()}, {"--version", "parley " + parley.Version()}, {"--help", "Usage: "},
+		{"serve --help", "Usage: "},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, strings.Fields(test.argument)...)
 		cmd.Env = append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1")
@@ -246,35 +271,32 @@ func TestVersionAndHelp(t *testing.T) {
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	var out, errs bytes.Buffer
-	if err := run(t.Context(), []string{"migrate"}, console.Console{Out: &out, Err: &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
+	if err := invoke(t, "migrate").err; err == nil || !strings.Contains(err.Error(), "--database-url") {
 		t.Errorf("migrate without a database says %q", err)
 	}
 	url := storetest.URL(t)
 	for _, test := range []struct{ option, says string }{
 		{"--status", "sql\npending migrations: 0\n"}, {"--dry-run", "pending migrations: 0\n"}, {"--database-url=" + url, "migrations run: 0\n"},
 	} {
-		out.Reset()
-		if err := run(t.Context(), []string{"migrate", "--database-url", url, test.option}, console.Console{Out: &out, Err: &errs}); err != nil || !strings.HasSuffix(out.String(), test.says) {
-			t.Errorf("migrate %s: %v, %q, want an end with %q", test.option, err, out.String(), test.says)
+		if out := invoke(t, "migrate", "--database-url", url, test.option).good(t); !strings.HasSuffix(out, test.says) {
+			t.Errorf("migrate %s: %q, want an end with %q", test.option, out, test.says)
 		}
 	}
 }
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	var out, errs bytes.Buffer
-	if err := run(t.Context(), []string{"demo"}, console.Console{Out: &out, Err: &errs}); err != nil {
-		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
-	}
+	out := invoke(t, "demo").good(t)
 	// What the wallets paid and what the payee holds, both the sum of the specification's prices.
-	if strings.Count(out.String(), " 3.781000 ") != 2 {
-		t.Errorf("the demo's sum is not there:\n%s", out.String())
+	if strings.Count(out, " 3.781000 ") != 2 {
+		t.Errorf("the demo's sum is not there:\n%s", out)
 	}
 	// One deposit per agent, and the calls that were charged.
-	for _, row := range []string{`payment channels \(batch-settlement\) +\d+ +0\.\d+ +deposits: 3, claims: \d+`, `one transfer per call \(exact\) +49 +0\.118580 `} {
-		if !regexp.MustCompile(row).MatchString(out.String()) {
-			t.Errorf("the settlement's cost is not there: %s\n%s", row, out.String())
+	for _, row := range []string{
+		`payment channels \(batch-settlement\) +\d+ +0\.\d+ +deposits: 3, claims: \d+`, `one transfer per call \(exact\) +49 +0\.118580 `,
+	} {
+		if !regexp.MustCompile(row).MatchString(out) {
+			t.Errorf("the settlement's cost is not there: %s\n%s", row, out)
 		}
 	}
 }
@@ -286,8 +308,7 @@ func TestPortInUseIsToldFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	var out, errs bytes.Buffer
-	err = run(t.Context(), []string{"dev", "--listen", taken.Addr().String(), "--data", folder(t)}, console.Console{Out: &out, Err: &errs})
+	err = invoke(t, "dev", "--listen", taken.Addr().String(), "--data", folder(t)).err
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("dev on a port in use: %v", err)
 	}

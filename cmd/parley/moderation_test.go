@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
@@ -42,7 +40,8 @@ func newModerated(t *testing.T) *moderated {
 func (m *moderated) agent(username string) uuid.UUID {
 	m.t.Helper()
 	const tan = "AAAA0000"
-	agent := store.Agent{ID: uuid.Must(uuid.NewV7()), Username: username, Description: "I am " + username, IsDiscoverable: true, KeyHash: store.HashKey(username)}
+	agent := store.Agent{ID: uuid.Must(uuid.NewV7()), Username: username, Description: "I am " + username,
+		IsDiscoverable: true, KeyHash: store.HashKey(username)}
 	err := m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
 		return tx.RequestAccount(m.t.Context(), username, "0xpayer", store.HashKey(tan), uuid.New())
 	})
@@ -77,9 +76,8 @@ func (m *moderated) message(from, to uuid.UUID, content string) (id, chat uuid.U
 // try runs a command.
 func (m *moderated) try(args ...string) (string, error) {
 	m.t.Helper()
-	var out, errs bytes.Buffer
-	err := run(m.t.Context(), append(args, "--database-url", m.url), console.Console{Out: &out, Err: &errs})
-	return out.String(), err
+	ran := invoke(m.t, append(args, "--database-url", m.url)...)
+	return ran.out, ran.err
 }
 
 // run wants that a command succeeds.
@@ -127,13 +125,15 @@ func TestModerateAgents(t *testing.T) {
 		args []string
 		says string
 	}{
-		"nobody":            {[]string{"agents", "show", "nobody"}, `there is no agent "nobody"; use its id`},
-		"not suspended":     {[]string{"agents", "resume", "alicia", "--reason", "x"}, "is not suspended"},
-		"no reason":         {[]string{"agents", "suspend", "alicia"}, "--reason"},
-		"an empty reason":   {[]string{"agents", "suspend", "alicia", "--reason", " "}, "--reason is empty; say why"},
-		"a long reason":     {[]string{"agents", "suspend", "alicia", "--reason", strings.Repeat("x", 1025)}, "more than 1024 characters"},
-		"a long actor":      {[]string{"agents", "suspend", "alicia", "--reason", "x", "--actor", strings.Repeat("x", 129)}, "more than 128 characters"},
-		"a long message":    {[]string{"agents", "suspend", "alicia", "--reason", "x", "--message", strings.Repeat("x", 513)}, "more than 512 characters"},
+		"nobody":          {[]string{"agents", "show", "nobody"}, `there is no agent "nobody"; use its id`},
+		"not suspended":   {[]string{"agents", "resume", "alicia", "--reason", "x"}, "is not suspended"},
+		"no reason":       {[]string{"agents", "suspend", "alicia"}, "--reason"},
+		"an empty reason": {[]string{"agents", "suspend", "alicia", "--reason", " "}, "--reason is empty; say why"},
+		"a long reason":   {[]string{"agents", "suspend", "alicia", "--reason", strings.Repeat("x", 1025)}, "more than 1024 characters"},
+		"a long actor": {[]string{"agents", "suspend", "alicia", "--reason", "x", "--actor", strings.Repeat("x", 129)},
+			"more than 128 characters"},
+		"a long message": {[]string{"agents", "suspend", "alicia", "--reason", "x", "--message", strings.Repeat("x", 513)},
+			"more than 512 characters"},
 		"a taken username":  {[]string{"agents", "rename", "alicia", "bob", "--reason", "x"}, "already in use"},
 		"no username":       {[]string{"agents", "rename", "alicia", "Bob", "--reason", "x"}, "1 to 32 characters from a-z, 0-9 and _"},
 		"erase unconfirmed": {[]string{"agents", "erase", "alicia", "--reason", "x"}, "add --yes"},
@@ -166,13 +166,15 @@ func TestModerateConversations(t *testing.T) {
 	m.says(m.because("conversations", "remove", id, "--dry-run"), "would be removed")
 	m.says(m.run("conversations", "show", id, "--json"), `"members":2`, `"deleted_at":null`, `"removed_at":null`)
 	m.because("conversations", "remove", id)
-	if out := m.run("conversations", "show", group.String(), "--json"); strings.Contains(out, `"removed_at":null`) || strings.Contains(out, `"deleted_at":null`) {
+	if out := m.run("conversations", "show", group.String(), "--json"); strings.Contains(out, `"removed_at":null`) ||
+		strings.Contains(out, `"deleted_at":null`) {
 		t.Errorf("the removed group chat: %s", out)
 	}
 	m.because("conversations", "restore", id)
 	m.says(m.run("conversations", "show", id, "--json"), `"deleted_at":null`, `"removed_at":null`)
 	_, chat := m.message(alice, bob, "hello")
-	if _, err := m.try("conversations", "remove", chat.String(), "--reason", "x"); err == nil || !strings.Contains(err.Error(), "private chat cannot be removed") {
+	if _, err := m.try("conversations", "remove", chat.String(), "--reason", "x"); err == nil ||
+		!strings.Contains(err.Error(), "private chat cannot be removed") {
 		t.Errorf("a private chat: %v", err)
 	}
 }
@@ -185,7 +187,8 @@ func TestModerateMessagesAndErase(t *testing.T) {
 	message, chat := m.message(alice, bob, "a vile secret")
 	m.message(alice, bob, "another one")
 	id := server.MessageID(message)
-	m.says(m.because("messages", "remove", id, "--dry-run"), "would be removed: message 1 of conversation "+chat.String(), server.AgentID(alice))
+	m.says(m.because("messages", "remove", id, "--dry-run"), "would be removed: message 1 of conversation "+chat.String(),
+		server.AgentID(alice))
 	m.says(m.because("agents", "erase", "alice", "--dry-run"), "would be erased: 2 messages")
 	if out := m.run("audit", "list", "--format=json"); out != "" {
 		t.Errorf("a dry run is in the audit: %s", out)
@@ -212,7 +215,8 @@ func TestModerateMessagesAndErase(t *testing.T) {
 		t.Errorf("the audit has %v, want %v", actions, want)
 	}
 	for filter, want := range map[string]int{
-		"--action=messages.remove": 1, "--actor=olga": 3, "--actor=nobody": 0, "--target=" + id: 1, "--agent=" + alice.String(): 3, "--agent=bob": 0,
+		"--action=messages.remove": 1, "--actor=olga": 3, "--actor=nobody": 0, "--target=" + id: 1, "--agent=" + alice.String(): 3,
+		"--agent=bob":        0,
 		"--until=2026-01-01": 0, "--since=" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339): 3, "--limit=2": 2,
 	} {
 		out := m.run("audit", "list", "--format=json", filter)
@@ -220,7 +224,8 @@ func TestModerateMessagesAndErase(t *testing.T) {
 			t.Errorf("%s: %d entries, want %d", filter, got, want)
 		}
 		for line := range strings.Lines(out) {
-			if entry := map[string]any{}; json.Unmarshal([]byte(line), &entry) != nil || strings.Contains(line, "alice") || entry["reason"] != "abuse" {
+			if entry := map[string]any{}; json.Unmarshal([]byte(line), &entry) != nil || strings.Contains(line, "alice") ||
+				entry["reason"] != "abuse" {
 				t.Errorf("%s: %s", filter, line)
 			}
 		}
@@ -238,7 +243,8 @@ func TestPaymentsRefund(t *testing.T) {
 	b.mine(owed, devnet.Payee, owed.amount, hash(77))
 	give := func(account int, amount uint64, transaction string) {
 		t.Helper()
-		if err := b.chain.Transfer(devnet.Payee, devnet.Accounts()[account].Address, amount, "0x"+strings.Repeat("ef", 31)+transaction[64:], transaction); err != nil {
+		if err := b.chain.Transfer(devnet.Payee, devnet.Accounts()[account].Address, amount, "0x"+strings.Repeat("ef", 31)+transaction[64:],
+			transaction); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,13 +273,15 @@ func TestPaymentsRefund(t *testing.T) {
 	wrong("twice", "is refunded already", good, hash(11))
 	wrong("another payment with the same transaction", "has refunded another payment", other, hash(11))
 
-	if out := b.lines("show", owed.id, "--json")[0]; !strings.Contains(out, `"failure_reason":"refunded"`) || !strings.Contains(out, `"refund_transaction":"`+hash(13)) {
+	if out := b.lines("show", owed.id, "--json")[0]; !strings.Contains(out, `"failure_reason":"refunded"`) ||
+		!strings.Contains(out, `"refund_transaction":"`+hash(13)) {
 		t.Errorf("the undeliverable payment: %s", out)
 	}
 	if out := strings.Join(b.lines("export"), ""); strings.Count(out, hash(11)) != 1 || !strings.Contains(out, ",4000,"+hash(11)) {
 		t.Errorf("the export:\n%s", out)
 	}
-	if out := strings.Join(b.lines("summary", "--json"), ""); !strings.Contains(out, `"refunded":{"calls":2,"amount":9000,"amount_usd":"0.009000"}},"settlement"`) {
+	if out := strings.Join(b.lines("summary", "--json"), ""); !strings.Contains(out,
+		`"refunded":{"calls":2,"amount":9000,"amount_usd":"0.009000"}},"settlement"`) {
 		t.Errorf("the summary: %s", out)
 	}
 	if c, err := b.reconcile(); err != nil || c.Refunded != 9000 || c.Left != 5001 || c.Contradictions != 0 || c.Before != 0 {

@@ -24,7 +24,10 @@ func TestOperatorOutput(t *testing.T) {
 	m := newModerated(t)
 	alice, bob := m.agent("alice"), m.agent("bob")
 	message, chat := m.message(alice, bob, drivesTerminals)
-	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error { return tx.EditAgent(t.Context(), alice, new(drivesTerminals), nil) }); err != nil {
+	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error {
+		return tx.EditAgent(t.Context(), alice, new(drivesTerminals),
+			nil)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	m.run("agents", "suspend", "alice", "--message", drivesTerminals, "--reason", drivesTerminals, "--actor", "olga")

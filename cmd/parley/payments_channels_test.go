@@ -43,18 +43,28 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 		b.t.Fatal(err)
 	}
 	payer := strings.ToLower(signer.Config.Payer)
-	_, err = b.connection.Exec(b.t.Context(), `INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
-		charged, signed_max, signature, balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, unclaimed_since, used_at, created_at)
+	_, err = b.connection.Exec(
+		b.t.Context(),
+		`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
+		charged, signed_max, signature, balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, unclaimed_since, used_at,
+			created_at)
 		VALUES ($1, $2, $2, $3, $4, $5, $6, 86400, $7, $8, $8, $9, 100000, 0, 0, 0, now(), 'open', now(), now(), now())`,
-		signer.ID, payer, devnet.NetworkID, b.asset, strings.ToLower(devnet.Payee), strings.ToLower(signer.Config.ReceiverAuthorizer), signer.Config.Salt,
-		int64(5000*calls), newest.Payload.Voucher.Signature)
+		signer.ID,
+		payer,
+		devnet.NetworkID,
+		b.asset,
+		strings.ToLower(devnet.Payee),
+		strings.ToLower(signer.Config.ReceiverAuthorizer),
+		signer.Config.Salt,
+		int64(5000*calls),
+		newest.Payload.Voucher.Signature,
+	)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for n := range calls {
 		b.enter(store.PaymentDelivered, account, map[string]string{
-			"scheme": "'batch-settlement'", "payment_channel_id": quote(signer.ID), "cumulative_amount": strconv.FormatUint(5000*(n+1), 10),
-		})
+			"scheme": "'batch-settlement'", "payment_channel_id": quote(signer.ID), "cumulative_amount": strconv.FormatUint(5000*(n+1), 10)})
 	}
 	return signer
 }
@@ -63,10 +73,12 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 func (b *books) act(args ...string) (string, error) {
 	b.t.Helper()
 	file := filepath.Join(b.t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(devnet.Accounts()[7].PrivateKey+"\n"+devnet.Accounts()[channelAuthorizer].PrivateKey+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(devnet.Accounts()[7].PrivateKey+"\n"+devnet.Accounts()[channelAuthorizer].PrivateKey+"\n"),
+		0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	return b.run(append(args, "--rpc-url", b.rpcURL, "--facilitator-url", strings.TrimSuffix(b.rpcURL, "/rpc"), "--authorizer-key-file", file)...)
+	return b.run(
+		append(args, "--rpc-url", b.rpcURL, "--facilitator-url", strings.TrimSuffix(b.rpcURL, "/rpc"), "--authorizer-key", "file:"+file)...)
 }
 
 // TestPaymentsChannels: list, show, claim, settle, and the comparison with the chain before and after.
@@ -75,20 +87,17 @@ func TestPaymentsChannels(t *testing.T) {
 	b := newBooks(t)
 	one := b.channel(0, 3)
 	b.channel(1, 2)
-	if lines := b.lines("channels"); len(lines) != 3 || !strings.Contains(lines[0], "UNCLAIMED") || !strings.Contains(strings.Join(lines, ""), "0.015000") {
+	if lines := b.lines("channels"); len(lines) != 3 || !strings.Contains(lines[0], "UNCLAIMED") ||
+		!strings.Contains(strings.Join(lines, ""), "0.015000") {
 		t.Errorf("payment channels:\n%s", strings.Join(lines, ""))
 	}
 	for name, test := range map[string]struct {
 		args []string
 		want int
-	}{
-		"a payer":     {[]string{"--payer=" + devnet.Accounts()[1].Address}, 1},
-		"a limit":     {[]string{"--limit=1"}, 1},
-		"states":      {[]string{"--state=open,refunding"}, 2},
-		"another one": {[]string{"--state=refunding"}, 0},
-		"unclaimed":   {[]string{"--unclaimed"}, 2},
-		"withdrawing": {[]string{"--withdrawing"}, 0},
-		"too late":    {[]string{"--since=2126-01-01"}, 0},
+	}{"a payer": {[]string{"--payer=" + devnet.Accounts()[1].Address}, 1}, "a limit": {[]string{"--limit=1"}, 1},
+		"states": {[]string{"--state=open,refunding"}, 2}, "another one": {[]string{"--state=refunding"}, 0},
+		"unclaimed": {[]string{"--unclaimed"}, 2}, "withdrawing": {[]string{"--withdrawing"}, 0},
+		"too late": {[]string{"--since=2126-01-01"}, 0},
 	} {
 		if lines := b.lines(append([]string{"channels", "--format=json"}, test.args...)...); len(lines) != test.want {
 			t.Errorf("%s: %d lines, want %d", name, len(lines), test.want)
@@ -101,7 +110,8 @@ func TestPaymentsChannels(t *testing.T) {
 	if text := strings.Join(b.lines("channel", "0x"+strings.ToUpper(one.ID[2:])), ""); strings.Count(text, "delivered") != 3 {
 		t.Errorf("the payment channel, want its three payments:\n%s", text)
 	}
-	for _, args := range [][]string{{"channels", "--state=delivered"}, {"channel", "x"}, {"channel", hash(1)}, {"claim", "--all"}, {"settle"}, {"refresh"}} {
+	for _, args := range [][]string{{"channels", "--state=delivered"}, {"channel", "x"}, {"channel", hash(1)}, {"claim", "--all"}, {"settle"},
+		{"refresh"}} {
 		if out, err := b.run(args...); err == nil {
 			t.Errorf("payments %v succeeds, want an error:\n%s", args, out)
 		}
@@ -118,10 +128,12 @@ func TestPaymentsClaim(t *testing.T) {
 	if failed != nil || c.Channels == nil || c.Channels.Charged != 25_000 || c.Channels.ChainClaimed != 0 || c.PaidOut != 0 {
 		t.Errorf("before the claim: %v, %+v", failed, c.Channels)
 	}
-	if out, err := b.act("claim", "--channel", two.ID); err != nil || !strings.Contains(out, "claimed from 1 of 1") || !strings.Contains(out, "paid out 10000 ") {
+	if out, err := b.act("claim", "--channel", two.ID); err != nil || !strings.Contains(out, "claimed from 1 of 1") ||
+		!strings.Contains(out, "paid out 10000 ") {
 		t.Errorf("claim from one: %v\n%s", err, out)
 	}
-	if out, err := b.act("claim", "--all"); err != nil || !strings.Contains(out, "claimed from 1 of 1") || b.chain.Channel(one.ID).TotalClaimed != 15_000 {
+	if out, err := b.act("claim", "--all"); err != nil || !strings.Contains(out, "claimed from 1 of 1") ||
+		b.chain.Channel(one.ID).TotalClaimed != 15_000 {
 		t.Errorf("claim from all: %v\n%s", err, out)
 	}
 	if out, err := b.act("claim", "--all"); err != nil || !strings.Contains(out, "claimed from 0 of 0") {
@@ -135,12 +147,14 @@ func TestPaymentsClaim(t *testing.T) {
 	if failed != nil || c.Channels.Claimed != 25_000 || c.Channels.ChainSettled != 25_000 || c.PaidOut != 25_000 || c.Channels.Unknown != 0 {
 		t.Errorf("after the claim: %v, %+v, paid out %d", failed, c.Channels, c.PaidOut)
 	}
-	if text := strings.Join(b.lines("channel", one.ID), ""); strings.Count(text, "delivered") != 3 || !strings.Contains(text, "claim, payment channels: 1") {
+	if text := strings.Join(b.lines("channel", one.ID), ""); strings.Count(text, "delivered") != 3 ||
+		!strings.Contains(text, "claim, payment channels: 1") {
 		t.Errorf("the payment channel, want its three payments and its claim:\n%s", text)
 	}
 	text := strings.Join(strings.Fields(strings.Join(b.lines("summary", "--gas", "--rpc-url", b.rpcURL), "")), " ")
 	for _, want := range []string{
-		"vouchers of payment channels 5 0.025000", "claims 2 0.025000", "payouts 2 0.025000", "cost of all transactions 4 0.009600", "4 transactions not reported",
+		"vouchers of payment channels 5 0.025000", "claims 2 0.025000", "payouts 2 0.025000", "cost of all transactions 4 0.009600",
+		"4 transactions not reported",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the summary lacks %q:\n%s", want, text)
@@ -164,8 +178,7 @@ func TestReconcileChannels(t *testing.T) {
 		`DELETE FROM payment_channels WHERE id = '` + stranger.ID + `'`,
 		`UPDATE payment_channels SET claimed = 5000 WHERE id = '` + open.ID + `'`,
 		`DELETE FROM payment_channel_transactions WHERE kind = 'settle' AND paid = 15000`,
-		`UPDATE payment_channel_transactions SET paid = 11000 WHERE kind = 'settle'`,
-	} {
+		`UPDATE payment_channel_transactions SET paid = 11000 WHERE kind = 'settle'`} {
 		if _, err := b.connection.Exec(t.Context(), change); err != nil {
 			t.Fatal(err)
 		}
@@ -192,12 +205,14 @@ func TestReconcileChannels(t *testing.T) {
 		"behind  was deposited, withdrawn or refunded since the ledger read the balance",
 	)
 	if failed == nil || c.Contradictions != 5 || c.Channels.Unknown != 0 || len(c.LostChannels) != 1 || c.LostChannels[0].Claimed != 15_000 {
-		t.Errorf("%v: %d contradictions, %d unknown, %+v, want 5, none, one lost payment channel", failed, c.Contradictions, c.Channels.Unknown, c.LostChannels)
+		t.Errorf("%v: %d contradictions, %d unknown, %+v, want 5, none, one lost payment channel", failed, c.Contradictions, c.Channels.Unknown,
+			c.LostChannels)
 	}
 	if out, err := b.act("refresh"); err != nil || !strings.Contains(out, "read the state of 3 payment channels") {
 		t.Errorf("refresh: %v\n%s", err, out)
 	}
-	if out := strings.Join(b.lines("channels", "--format=json", "--payer="+devnet.Accounts()[0].Address), ""); !strings.Contains(out, `"charged":10000,"claimed":10000`) {
+	if out := strings.Join(b.lines("channels", "--format=json", "--payer="+devnet.Accounts()[0].Address), ""); !strings.Contains(out,
+		`"charged":10000,"claimed":10000`) {
 		t.Errorf("the restored channel after refresh: %s", out)
 	}
 }

@@ -78,10 +78,13 @@ func TestReconcileAgrees(t *testing.T) {
 
 	c, failed := b.reconcile()
 	wantFindings(t, c)
-	if failed != nil || c.Balance != 45000 || c.Ledger != 45000 || c.Payments != 9 || !c.BeforeKnown || c.Payee != strings.ToLower(devnet.Payee) {
+	if failed != nil || c.Balance != 45000 || c.Ledger != 45000 || c.Payments != 9 || !c.BeforeKnown ||
+		c.Payee != strings.ToLower(devnet.Payee) {
 		t.Errorf("books that agree: %v, %+v", failed, c)
 	}
-	if out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), ""); !strings.Contains(out, "balance on the chain         0.045000 USD\n") || !strings.Contains(out, "nothing to report") {
+	if out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), ""); !strings.Contains(out,
+		"balance on the chain         0.045000 USD\n") ||
+		!strings.Contains(out, "nothing to report") {
 		t.Errorf("books that agree, as a table:\n%s", out)
 	}
 }
@@ -123,7 +126,9 @@ func TestReconcileExplains(t *testing.T) {
 		"notice "+cancelled.id+" can never be settled: its authorization was cancelled",
 		"notice "+diverted.id+" can never be settled: its authorization has paid 0.005000 to "+strings.ToLower(devnet.Accounts()[9].Address),
 	)
-	if failed != nil || c.Balance != 5000+123+5000-4000+5000 || c.Ledger != 10000 || c.Missing != 5000 || c.Other != 5123 || c.Left != 4000 || c.Open != 5000 || c.Before != 0 {
+	if failed != nil || c.Balance != 5000+123+5000-4000+5000 || c.Ledger != 10000 || c.Missing != 5000 || c.Other != 5123 || c.Left != 4000 ||
+		c.Open != 5000 ||
+		c.Before != 0 {
 		t.Errorf("books that can be explained: %v, %+v", failed, c)
 	}
 	out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), "")
@@ -235,7 +240,8 @@ func TestReconcileTerms(t *testing.T) {
 	b.enter(store.PaymentDelivered, 0, map[string]string{"network": "'eip155:8453'"})
 	wantError("several networks, assets or payees; choose one: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
 	wantError("serves chain 84532, but the payments are on eip155:8453", "--rpc-url", b.rpcURL, "--network=eip155:8453")
-	if c, failed := b.reconcile("--network", devnet.NetworkID, "--payee", devnet.Payee, "--asset", strings.ToUpper(b.asset)); failed != nil || c.Payments != 1 {
+	if c, failed := b.reconcile("--network", devnet.NetworkID, "--payee", devnet.Payee, "--asset", strings.ToUpper(b.asset)); failed != nil ||
+		c.Payments != 1 {
 		t.Errorf("with all terms: %v, %+v", failed, c)
 	}
 }
@@ -293,7 +299,8 @@ func TestReconcileWithoutArchive(t *testing.T) {
 func TestReconcileAServer(t *testing.T) {
 	t.Parallel()
 	b := &books{t: t, url: storetest.URL(t)}
-	server := start(t, nil, "dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t), "--database-url", b.url)
+	server := start(t, nil, "dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t), "--database-url",
+		b.url)
 	b.rpcURL = server.facilitator(t) + "/rpc"
 	server.register(t, 3, "dave")
 	server.register(t, 4, "erin")
@@ -302,7 +309,8 @@ func TestReconcileAServer(t *testing.T) {
 	if failed != nil || c.Payments != 4 || c.Balance != 2_000_000 || c.Ledger != 2_000_000 {
 		t.Errorf("the books of a server: %v, %+v", failed, c)
 	}
-	if lines := b.lines("list", "--operation=createAccount", "--payer="+devnet.Accounts()[3].Address); len(lines) != 2 || !strings.Contains(lines[1], "0.990000") {
+	if lines := b.lines("list", "--operation=createAccount", "--payer="+devnet.Accounts()[3].Address); len(lines) != 2 ||
+		!strings.Contains(lines[1], "0.990000") {
 		t.Errorf("dave's account in the list:\n%s", strings.Join(lines, ""))
 	}
 	server.stop(t)

@@ -110,11 +110,13 @@ func TestRecoverPayments(t *testing.T) {
 	if b.strict() == nil {
 		t.Error("the strict comparison agrees before anything is entered")
 	}
-	if out, err := b.run("recover", "--dry-run", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) || !strings.Contains(out, gone.nonce) ||
+	if out, err := b.run("recover", "--dry-run", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) ||
+		!strings.Contains(out, gone.nonce) ||
 		strings.Contains(out, "entered") {
 		t.Errorf("dry run: %v\n%s", err, out)
 	}
-	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) || !strings.HasSuffix(out, "entered 4\n") {
+	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) ||
+		!strings.HasSuffix(out, "entered 4\n") {
 		t.Errorf("recover: %v\n%s", err, out)
 	}
 	if b.strict() == nil {
@@ -127,7 +129,8 @@ func TestRecoverPayments(t *testing.T) {
 	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.HasSuffix(out, "entered 0\n") {
 		t.Errorf("once more: %v\n%s", err, out)
 	}
-	if lines := b.lines("open"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, failed.id) }) || len(lines) != 3 {
+	if lines := b.lines("list", "--state=open"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, failed.id) }) ||
+		len(lines) != 3 {
 		t.Errorf("open payments, want the two restored ones:\n%s", strings.Join(lines, ""))
 	}
 	if lines := b.lines("list", "--operation=restored", "--state=undeliverable"); len(lines) != 3 {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -21,7 +20,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -81,10 +79,12 @@ func (b *books) enter(state string, account int, change map[string]string) entry
 	e := entry{uuid.Must(uuid.NewV7()).String(), account, fmt.Sprintf("0x%064x", b.count), 5000}
 	columns := map[string]string{
 		"id": quote(e.id), "x402_version": "2", "scheme": "'exact'", "network": quote(devnet.NetworkID), "asset": quote(b.asset),
-		"payer": quote(strings.ToLower(devnet.Accounts()[account].Address)), "nonce": quote(e.nonce), "pay_to": quote(strings.ToLower(devnet.Payee)),
+		"payer": quote(
+			strings.ToLower(devnet.Accounts()[account].Address)), "nonce": quote(e.nonce), "pay_to": quote(strings.ToLower(devnet.Payee)),
 		"amount": "5000", "valid_before": "now() + interval '1 hour'", "operation": "'sendPrivateMessage'", "fingerprint": "sha256('x')",
 		"signature_hash": "sha256('x')", "state": quote(state), "attempts": "1", "lease_until": "now()",
-		"created_at": fmt.Sprintf("now() - interval '2 minutes' + %d * interval '1 second'", b.count), "updated_at": "now() - interval '1 minute'",
+		"created_at": fmt.Sprintf("now() - interval '2 minutes' + %d * interval '1 second'",
+			b.count), "updated_at": "now() - interval '1 minute'",
 	}
 	switch state {
 	case store.PaymentSettling, store.PaymentUnknown:
@@ -98,7 +98,8 @@ func (b *books) enter(state string, account int, change map[string]string) entry
 	for _, name := range names {
 		values = append(values, columns[name])
 	}
-	if _, err := b.connection.Exec(b.t.Context(), "INSERT INTO payments ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(values, ", ")+")"); err != nil {
+	if _, err := b.connection.Exec(b.t.Context(), "INSERT INTO payments ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(values,
+		", ")+")"); err != nil {
 		b.t.Fatal(err)
 	}
 	return e
@@ -128,12 +129,11 @@ func hash(n int) string { return fmt.Sprintf("0x%064x", 0xf00000+n) }
 // run runs parley payments on the ledger.
 func (b *books) run(args ...string) (string, error) {
 	b.t.Helper()
-	var out, errs bytes.Buffer
-	err := run(b.t.Context(), append([]string{"payments"}, append(args, "--database-url", b.url)...), console.Console{Out: &out, Err: &errs})
-	if strings.Contains(out.String()+errs.String(), "secret") {
-		b.t.Errorf("payments %v tells a secret:\n%s%s", args, out.String(), errs.String())
+	ran := invoke(b.t, append([]string{"payments"}, append(args, "--database-url", b.url)...)...)
+	if strings.Contains(ran.out+ran.errs, "secret") {
+		b.t.Errorf("payments %v tells a secret:\n%s%s", args, ran.out, ran.errs)
 	}
-	return out.String(), err
+	return ran.out, ran.err
 }
 
 // lines wants no error.
@@ -153,45 +153,45 @@ func TestPaymentsLists(t *testing.T) {
 		b.enter(store.PaymentDelivered, 0, nil)
 	}
 	failed := b.enter(store.PaymentFailed, 1, map[string]string{"failure_reason": quote("no\x1b[2J money")})
-	unknown := b.enter(store.PaymentUnknown, 2, map[string]string{"created_at": "'2026-05-01 10:00:00Z'", "attempts": "7", "failure_reason": "'who knows'"})
+	unknown := b.enter(store.PaymentUnknown, 2,
+		map[string]string{"created_at": "'2026-05-01 10:00:00Z'", "attempts": "7", "failure_reason": "'who knows'"})
 
-	if lines := b.lines("list"); len(lines) != 51 || !strings.Contains(lines[1], failed.id) || !strings.Contains(lines[1], " failed ") || !strings.Contains(lines[1], "0.005000") {
+	if lines := b.lines("list"); len(lines) != 51 || !strings.Contains(lines[1], failed.id) || !strings.Contains(lines[1], " failed ") ||
+		!strings.Contains(lines[1], "0.005000") {
 		t.Errorf("the list has %d lines, want 51, the failed one first:\n%s", len(lines), strings.Join(lines, ""))
 	}
 	for name, test := range map[string]struct {
 		args []string
 		want int
-	}{
-		"a limit":      {[]string{"--limit=3"}, 3},
-		"all":          {[]string{"--limit=0"}, 62},
-		"a state":      {[]string{"--state=failed"}, 1},
-		"two states":   {[]string{"--state=failed,unknown"}, 2},
-		"a payer":      {[]string{"--payer=" + devnet.Accounts()[1].Address}, 1},
-		"an operation": {[]string{"--operation=createAccount"}, 0},
-		"an agent":     {[]string{"--agent=" + failed.id}, 0},
-		"a day":        {[]string{"--since=2026-05-01", "--until=2026-05-02"}, 1},
-		"an hour":      {[]string{"--since=2026-05-01T12:00:00+02:00", "--until=2026-05-01T10:00:01Z"}, 1},
-		"too late":     {[]string{"--since=2026-05-01T10:00:01Z", "--until=2026-05-02"}, 0},
+	}{"a limit": {[]string{"--limit=3"}, 3}, "all": {[]string{"--limit=0"}, 62}, "a state": {[]string{"--state=failed"}, 1},
+		"two states": {[]string{"--state=failed,unknown"}, 2}, "a payer": {[]string{"--payer=" + devnet.Accounts()[1].Address}, 1},
+		"an operation": {[]string{"--operation=createAccount"}, 0}, "an agent": {[]string{"--agent=" + failed.id}, 0},
+		"a day":    {[]string{"--since=2026-05-01", "--until=2026-05-02"}, 1},
+		"an hour":  {[]string{"--since=2026-05-01T12:00:00+02:00", "--until=2026-05-01T10:00:01Z"}, 1},
+		"too late": {[]string{"--since=2026-05-01T10:00:01Z", "--until=2026-05-02"}, 0},
 	} {
 		if lines := b.lines(append([]string{"list", "--json"}, test.args...)...); len(lines) != test.want {
 			t.Errorf("%s: %d lines, want %d", name, len(lines), test.want)
 		}
 	}
-	for _, args := range [][]string{{"list", "--state=paid"}, {"list", "--since=yesterday"}, {"list", "--agent=alice"}, {"show", "x"}, {"show", uuid.NewString()}} {
+	for _, args := range [][]string{{"list", "--state=paid"}, {"list", "--since=yesterday"}, {"list", "--agent=alice"}, {"show", "x"},
+		{"show", uuid.NewString()}} {
 		if out, err := b.run(args...); err == nil {
 			t.Errorf("payments %v succeeds, want an error:\n%s", args, out)
 		}
 	}
 
 	lines := b.lines("show", failed.id)
-	if text := strings.Join(lines, ""); len(lines) != 26 || strings.Contains(text, "\x1b") || !strings.Contains(text, "amount_usd          0.005000\n") {
+	if text := strings.Join(lines, ""); len(lines) != 26 || strings.Contains(text, "\x1b") ||
+		!strings.Contains(text, "amount_usd          0.005000\n") {
 		t.Errorf("the failed payment, want %d lines without control characters:\n%q", 26, text)
 	}
 	var shown map[string]any
 	if err := json.Unmarshal([]byte(b.lines("show", "--json", unknown.id)[0]), &shown); err != nil || len(shown) != 26 {
 		t.Errorf("the unknown payment as JSON: %v, %d members, want %d", err, len(shown), 26)
 	}
-	want := map[string]any{"id": unknown.id, "state": "unknown", "amount": 5000.0, "amount_usd": "0.005000", "created_at": "2026-05-01T10:00:00Z", "agent_id": nil, "attempts": 7.0}
+	want := map[string]any{"id": unknown.id, "state": "unknown", "amount": 5000.0, "amount_usd": "0.005000",
+		"created_at": "2026-05-01T10:00:00Z", "agent_id": nil, "attempts": 7.0}
 	for name, value := range want {
 		if shown[name] != value {
 			t.Errorf("%s is %v, want %v", name, shown[name], value)
@@ -201,12 +201,10 @@ func TestPaymentsLists(t *testing.T) {
 	b.enter(store.PaymentSettling, 3, nil)
 	b.enter(store.PaymentSettling, 3, nil)
 	b.enter(store.PaymentUndeliverable, 3, map[string]string{"failure_reason": "'pin_limit'"})
-	open := b.lines("open")
-	if len(open) != 5 || !strings.Contains(open[1], unknown.id) || !strings.Contains(open[1], " 7 ") || !strings.Contains(open[1], "who knows") || !strings.Contains(open[4], "pin_limit") {
-		t.Errorf("open payments, want four, the oldest first, with attempts and reason:\n%s", strings.Join(open, ""))
-	}
-	if open := b.lines("open", "--json"); len(open) != 4 || !strings.Contains(open[3], `"age_s":`) {
-		t.Errorf("open payments as JSON, want four with their age:\n%s", strings.Join(open, ""))
+	open := b.lines("list", "--state=open")
+	if len(open) != 5 || !strings.Contains(open[1], "pin_limit") || !strings.Contains(open[4], unknown.id) || !strings.Contains(open[4], " 7 ") ||
+		!strings.Contains(open[4], "who knows") {
+		t.Errorf("open payments, want four, the newest first, with attempts and reason:\n%s", strings.Join(open, ""))
 	}
 }
 
@@ -247,7 +245,8 @@ func TestPaymentsExport(t *testing.T) {
 	if diff := cmp.Diff([]string{"'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "harmless", "a, \"b\"\nc"}, reasons); diff != "" {
 		t.Errorf("reasons in the CSV (-want +got):\n%s", diff)
 	}
-	if rows := b.lines("export", "--state=failed", "--format=json"); len(rows) != len(formulas) || !strings.Contains(rows[0], `"failure_reason":"=1+1"`) {
+	if rows := b.lines("export", "--state=failed", "--format=json"); len(rows) != len(formulas) ||
+		!strings.Contains(rows[0], `"failure_reason":"=1+1"`) {
 		t.Errorf("the export as JSON, want %d lines:\n%s", len(formulas), strings.Join(rows, ""))
 	}
 }
@@ -302,12 +301,16 @@ func TestPaymentsResolve(t *testing.T) {
 	b := newBooks(t)
 	over := map[string]string{"valid_before": "now() - interval '1 minute'"}
 	busy := b.enter(store.PaymentUnknown, 0, map[string]string{"valid_before": over["valid_before"], "owner": "7"})
-	settled, failed, young, delivered := b.enter(store.PaymentUnknown, 0, nil), b.enter(store.PaymentUnknown, 0, over), b.enter(store.PaymentUnknown, 0, nil), b.enter(store.PaymentDelivered, 0, over)
+	settled, failed, young, delivered := b.enter(store.PaymentUnknown, 0, nil), b.enter(store.PaymentUnknown, 0,
+		over), b.enter(store.PaymentUnknown, 0, nil), b.enter(
+		store.PaymentDelivered,
+		0,
+		over,
+	)
 	for name, test := range map[string]struct {
 		args []string
 		says string
-	}{
-		"no outcome":           {[]string{settled.id}, "--settled"},
+	}{"no outcome": {[]string{settled.id}, "--settled"},
 		"two outcomes":         {[]string{settled.id, "--not-settled", "--settled=" + hash(1)}, "can't be used together"},
 		"half a hash":          {[]string{settled.id, "--settled=0xabc"}, "64 hex digits"},
 		"nothing":              {[]string{uuid.NewString(), "--not-settled"}, "no payment"},
@@ -322,25 +325,29 @@ func TestPaymentsResolve(t *testing.T) {
 	}
 	b.lines("resolve", settled.id, "--settled=0x"+strings.ToUpper(hash(0xab)[2:]))
 	b.lines("resolve", failed.id, "--not-settled")
-	if out := b.lines("show", "--json", settled.id)[0]; !strings.Contains(out, `"state":"unknown"`) || !strings.Contains(out, `"transaction":"`+hash(0xab)+`"`) {
+	if out := b.lines("show", "--json", settled.id)[0]; !strings.Contains(out, `"state":"unknown"`) ||
+		!strings.Contains(out, `"transaction":"`+hash(0xab)+`"`) {
 		t.Errorf("resolved as settled: %s", out)
 	}
-	if out := b.lines("show", "--json", failed.id)[0]; !strings.Contains(out, `"state":"failed"`) || !strings.Contains(out, `"failure_reason":"not_settled"`) {
+	if out := b.lines("show", "--json", failed.id)[0]; !strings.Contains(out, `"state":"failed"`) ||
+		!strings.Contains(out, `"failure_reason":"not_settled"`) {
 		t.Errorf("resolved as not settled: %s", out)
 	}
 	if _, err := b.connection.Exec(t.Context(), "UPDATE payments SET valid_before = now() WHERE id = $1", settled.id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.run("resolve", settled.id, "--not-settled"); err == nil || !strings.Contains(err.Error(), "known to be settled in "+hash(0xab)) {
+	if _, err := b.run("resolve", settled.id, "--not-settled"); err == nil ||
+		!strings.Contains(err.Error(), "known to be settled in "+hash(0xab)) {
 		t.Errorf("resolve a settled one as not settled: %v", err)
 	}
 }
 
 func TestPaymentsNeedADatabase(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"}, {"open"}, {"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)}, {"refund", uuid.NewString(), "--transaction=" + hash(1), "--reason=x", "--rpc-url=http://127.0.0.1:1"}} {
-		var out, errs bytes.Buffer
-		if err := run(t.Context(), append([]string{"payments"}, args...), console.Console{Out: &out, Err: &errs}); err == nil || !strings.Contains(err.Error(), "--database-url") {
+	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"},
+		{"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)},
+		{"refund", uuid.NewString(), "--transaction=" + hash(1), "--reason=x", "--rpc-url=http://127.0.0.1:1"}} {
+		if err := invoke(t, append([]string{"payments"}, args...)...).err; err == nil || !strings.Contains(err.Error(), "--database-url") {
 			t.Errorf("payments %v without a database says %v", args, err)
 		}
 	}

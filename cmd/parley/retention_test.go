@@ -3,14 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -19,9 +17,8 @@ func TestRetentionCommand(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
 	parley := func(args ...string) (string, error) {
-		var out bytes.Buffer
-		err := run(t.Context(), append(args, "--database-url", url), console.Console{Out: &out, Err: &bytes.Buffer{}})
-		return out.String(), err
+		ran := invoke(t, append(args, "--database-url", url)...)
+		return ran.out, ran.err
 	}
 	if _, err := parley("seed", "--agents=10", "--conversations=20", "--messages=1000", "--subscribers=10"); err != nil {
 		t.Fatal(err)
@@ -48,7 +45,8 @@ func TestRetentionCommand(t *testing.T) {
 		{[]string{"--retention-messages=1h"}, "--retention-messages (PARLEY_RETENTION_MESSAGES) is 1h; " +
 			"use 24h or longer, or 0s to keep everything for ever"},
 	} {
-		if _, err := parley(append([]string{"retention", "run"}, example.args...)...); err == nil || !strings.Contains(err.Error(), example.says) {
+		if _, err := parley(append([]string{"retention", "run"}, example.args...)...); err == nil ||
+			!strings.Contains(err.Error(), example.says) {
 			t.Errorf("retention run %v: %v, want %q", example.args, err, example.says)
 		}
 	}
@@ -71,7 +69,8 @@ func TestRetentionCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown, err := parley("storage", "--accounts=1")
-	if err != nil || !strings.HasPrefix(shown, "table ") || !strings.Contains(shown, "\nmessages ") || !strings.Contains(shown, " "+largest+" ") {
+	if err != nil || !strings.HasPrefix(shown, "table ") || !strings.Contains(shown, "\nmessages ") ||
+		!strings.Contains(shown, " "+largest+" ") {
 		t.Errorf("storage, of which %s has most (%v):\n%s", largest, err, shown)
 	}
 }

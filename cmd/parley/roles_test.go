@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"net/url"
 	"os"
 	"regexp"
@@ -15,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/development"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -73,9 +71,7 @@ func withRolesOn(t *testing.T, superuser, before string) (migrating, serving str
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	migrating, serving := withRoles(t)
-	if err := run(t.Context(), []string{"migrate", "--database-url", migrating}, console.Console{Out: io.Discard, Err: io.Discard}); err != nil {
-		t.Fatal(err)
-	}
+	invoke(t, "migrate", "--database-url", migrating).good(t)
 	for _, statement := range []string{
 		"CREATE TABLE mine (id integer)", "ALTER TABLE agents ADD COLUMN mine text", "DROP TABLE agents", "TRUNCATE blocks",
 	} {
@@ -83,10 +79,10 @@ func TestRoles(t *testing.T) {
 	}
 	auditIsAppendOnly(t, serving)
 	// The systemd unit migrates at each start, also with this role.
-	if err := run(t.Context(), []string{"migrate", "--database-url", serving}, console.Console{Out: io.Discard, Err: io.Discard}); err != nil {
+	if err := invoke(t, "migrate", "--database-url", serving).err; err != nil {
 		t.Errorf("nothing is to migrate; the role that serves: %v", err)
 	}
-	server, admin := serveWith(t, serving, "--authorizer-key-file", writeFile(t, strings.Repeat("1", 64)))
+	server, admin := serveWith(t, serving, "--authorizer-key", strings.Repeat("1", 64))
 	calls, err := development.Travel(t.Context(), server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +131,8 @@ func TestRolesOfAnExistingDatabase(t *testing.T) {
 	t.Parallel()
 	migrating, serving := withRolesOn(t, storetest.URL(t), "")
 	// A migration changes a table, which only its owner can.
-	if err := execute(migrating, "ALTER TABLE agents ADD COLUMN later text; UPDATE schema_compat SET oldest = oldest; CREATE TABLE later (id bigint)"); err != nil {
+	const change = "ALTER TABLE agents ADD COLUMN later text; UPDATE schema_compat SET oldest = oldest; CREATE TABLE later (id bigint)"
+	if err := execute(migrating, change); err != nil {
 		t.Errorf("the role that migrates: %v", err)
 	}
 	auditIsAppendOnly(t, serving)

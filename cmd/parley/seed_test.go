@@ -3,26 +3,24 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
 func TestSeed(t *testing.T) {
 	t.Parallel()
-	var out, errs bytes.Buffer
-	to := console.Console{Out: &out, Err: &errs}
-	if err := run(t.Context(), []string{"seed"}, to); err == nil || !strings.Contains(err.Error(), "--database-url") {
-		t.Errorf("seed without a database says %q", err)
-	}
 	args := []string{"seed", "--database-url", storetest.URL(t), "--agents=10", "--conversations=20", "--messages=100", "--subscribers=10"}
-	if err := run(t.Context(), args, to); err != nil || !strings.Contains(out.String(), "made 10 agents, 14 private chats, 6 group chats, 1 channel") {
-		t.Errorf("seed: %v, %s", err, out.String())
+	if out := invoke(t, args...).good(t); !strings.Contains(out, "made 10 agents, 14 private chats, 6 group chats, 1 channel") {
+		t.Errorf("seed: %s", out)
 	}
-	if err := run(t.Context(), args, to); err == nil || !strings.Contains(err.Error(), "already has agents") {
-		t.Errorf("seed a second time says %q", err)
+	for _, test := range []struct {
+		args []string
+		says string
+	}{{[]string{"seed"}, "--database-url"}, {args, "already has agents"}} {
+		if err := invoke(t, test.args...).err; err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v says %v, want %q", test.args, err, test.says)
+		}
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/store/storetest"
@@ -27,11 +25,10 @@ import (
 // goodSettings are enough for serve.
 var goodSettings = []string{
 	"--database-url=postgres://parley:hunter2@127.0.0.1:1/parley", "--payee=" + devnet.Payee, "--facilitator-url=https://facilitator.example",
-	"--rpc-url=https://rpc.example/hunter2", "--response-key-file=" + testResponseKey,
-}
+	"--rpc-url=https://rpc.example/hunter2", "--response-key=" + testResponseKey}
 
-// testResponseKey is the file with the key of stored responses of all tests.
-const testResponseKey = "testdata/response-key"
+// testResponseKey is the key of stored responses of all tests.
+const testResponseKey = "file:testdata/response-key"
 
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
@@ -45,29 +42,29 @@ func writeFile(t *testing.T, content string) string {
 // printed runs serve --print-config.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
-	var out, errs bytes.Buffer
-	if err := run(t.Context(), append([]string{"serve", "--print-config"}, args...), console.Console{Out: &out, Err: &errs}); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return invoke(t, append([]string{"serve", "--print-config"}, args...)...).good(t)
 }
 
 // TestSettingsPrecedence: a flag overrides the environment, which overrides the file, which overrides the default.
 func TestSettingsPrecedence(t *testing.T) {
-	file := writeFile(t, "drain-time: 3s\nlimit: {address-rate: 3, account: {rate: 3}, wallet-rate: 3}\ntrusted-proxies: [10.0.0.0/8, 'fd00::1']\n"+
-		"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096\nlegacy-x402: true\nskill:\n  summary: |\n    two\n    lines\nasset:\n")
+	file := writeFile(
+		t,
+		"drain-time: 3s\nlimit: {address-rate: 3, caller: {rate: 3}, connections: 3}\ntrusted-proxies: [10.0.0.0/8, 'fd00::1']\n"+
+			"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096\ntls-directory: |\n  two\n  lines\nadmin-listen:\n",
+	)
 	t.Setenv("PARLEY_CONFIG", file)
 	t.Setenv("PARLEY_LIMIT_ADDRESS_RATE", "2")
-	t.Setenv("PARLEY_LIMIT_ACCOUNT_RATE", "2")
-	t.Setenv("PARLEY_LIMIT_WALLET_RATE", "") // as compose.yaml sets it for a variable that is not set
+	t.Setenv("PARLEY_LIMIT_CALLER_RATE", "2")
+	t.Setenv("PARLEY_LIMIT_CONNECTIONS", "") // as compose.yaml sets it for a variable that is not set
 	t.Setenv("PARLEY_LISTEN", "")
-	text := printed(t, append(slices.Clone(goodSettings[2:]), "--limit-account-rate=1", goodSettings[0])...)
+	text := printed(t, append(slices.Clone(goodSettings[2:]), "--limit-caller-rate=1", goodSettings[0])...)
 	for _, line := range []string{
-		"limit-account-rate: 1  # flag --limit-account-rate", "limit-address-rate: 2  # PARLEY_LIMIT_ADDRESS_RATE", "limit-wallet-rate: 3  # " + file,
-		"drain-time: 3s  # " + file, "limit-wrong-tans: 5  # default", `listen: 127.0.0.1:8402  # default`,
+		"limit-caller-rate: 1  # flag --limit-caller-rate", "limit-address-rate: 2  # PARLEY_LIMIT_ADDRESS_RATE", "limit-connections: 3  # " +
+			file,
+		"drain-time: 3s  # " + file, "log-level: info  # default", `listen: 127.0.0.1:8402  # default`,
 		"trusted-proxies: [10.0.0.0/8, 'fd00::1']  # " + file,
-		"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096  # " + file, "legacy-x402: true  # " + file, `skill-summary: "two\nlines\n"  # ` + file,
-		"# asset:  # not set", "# database-url: (hidden)  # flag --database-url", "channel-claim-age: 24h  # default",
+		"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096  # " + file, `tls-directory: "two\nlines\n"  # ` + file,
+		"# admin-listen:  # not set", "# database-url: (hidden)  # flag --database-url", "channel-claim-age: 24h  # default",
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("the line %q is missing", line)
@@ -81,15 +78,10 @@ func TestSettingsPrecedence(t *testing.T) {
 // TestPrintedSettings: what --print-config prints is a configuration file with the same settings, except for the hidden secrets.
 func TestPrintedSettings(t *testing.T) {
 	t.Parallel()
-	args := []string{"--trusted-proxies=10.0.0.0/8,fd00::1", "--skill-summary=a: b # c", "--channel-idle-refund=1h30m"}
+	args := []string{"--trusted-proxies=10.0.0.0/8,fd00::1", "--tls-directory=a: b # c", "--channel-idle-refund=1h30m"}
 	text := printed(t, append(args, goodSettings...)...)
 	if strings.Contains(text, "hunter2") {
 		t.Errorf("a secret is printed:\n%s", text)
-	}
-	var out, errs bytes.Buffer
-	wrong := []string{"serve", "--print-config", "--trace-endpoint=http://user:hunter2@127.0.0.1:4318"}
-	if err := run(t.Context(), append(wrong, goodSettings...), console.Console{Out: &out, Err: &errs}); err == nil || strings.Contains(err.Error()+out.String(), "hunter2") {
-		t.Errorf("an endpoint with a password: %v\n%s", err, &out)
 	}
 	values := func(text string) (all map[string]any) {
 		if err := yaml.Unmarshal([]byte(text), &all); err != nil {
@@ -103,43 +95,35 @@ func TestPrintedSettings(t *testing.T) {
 	}
 }
 
-// TestSecretFiles: a secret can be in a file of its own. Of secret and file, the one from the stronger source counts.
+// TestSecretFiles: a secret can be in a file of its own. Only the path of the file is shown.
 func TestSecretFiles(t *testing.T) {
 	secret, config := writeFile(t, storetest.URL(t)+"\n"), writeFile(t, "database-url: postgres://127.0.0.1:1/hunter2\n")
-	migrateWith := func(args ...string) error {
-		var out, errs bytes.Buffer
-		return run(t.Context(), append([]string{"migrate", "--status"}, args...), console.Console{Out: &out, Err: &errs})
-	}
-	for _, args := range [][]string{
-		{"--database-url-file", secret}, {"--database-url-file", secret, "--config", config}, {"--config", writeFile(t, "database-url-file: "+secret)},
-	} {
-		if err := migrateWith(args...); err != nil {
+	for _, args := range [][]string{{"--database-url=file:" + secret, "--config", config},
+		{"--config", writeFile(t, "database-url: file:"+secret)}} {
+		if err := invoke(t, append([]string{"migrate", "--status"}, args...)...).err; err != nil {
 			t.Errorf("migrate %v: %v", args, err)
 		}
 	}
-	t.Setenv("PARLEY_DATABASE_URL_FILE", secret)
-	t.Setenv("PARLEY_DATABASE_URL", "")
-	if err := migrateWith("--config", config); err != nil {
-		t.Errorf("PARLEY_DATABASE_URL_FILE does not override the file: %v", err)
+	t.Setenv("PARLEY_DATABASE_URL", "file:"+secret)
+	if err := invoke(t, "migrate", "--status", "--config", config).err; err != nil {
+		t.Errorf("PARLEY_DATABASE_URL does not override the file: %v", err)
 	}
-	if err := migrateWith("--database-url=postgres://127.0.0.1:1/none?connect_timeout=1"); err == nil {
-		t.Error("PARLEY_DATABASE_URL_FILE overrides --database-url")
+	if err := invoke(t, "migrate", "--status", "--database-url=postgres://127.0.0.1:1/none?connect_timeout=1").err; err == nil {
+		t.Error("PARLEY_DATABASE_URL overrides --database-url")
 	}
-	t.Setenv("PARLEY_DATABASE_URL", "postgres://127.0.0.1:1/hunter2")
-	want := "--database-url (PARLEY_DATABASE_URL) and --database-url-file (PARLEY_DATABASE_URL_FILE) are both given; use one of them"
-	if err := migrateWith(); err == nil || err.Error() != want {
-		t.Errorf("both variables: %v, want %s", err, want)
+	if text := printed(t, goodSettings[1:]...); !strings.Contains(text, "\ndatabase-url: file:"+secret+"  # PARLEY_DATABASE_URL\n") {
+		t.Errorf("the printed settings do not name the file:\n%s", text)
 	}
 }
 
 // TestSettingNames: the variable of a setting follows from its flag, also for settings that are added later.
 func TestSettingNames(t *testing.T) {
 	t.Parallel()
-	parsed := &settings.Settings{}
-	if _, err := kong.New(&commands{}, append(parsed.Options(), kong.Vars{"version": ""})...); err != nil {
+	parser, err := kong.New(&commands{}, append((&settings.Settings{}).Options(), kong.Vars{"version": ""})...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, leaf := range parsed.Parser.Model.Leaves(false) {
+	for _, leaf := range parser.Model.Leaves(false) {
 		if !slices.ContainsFunc(leaf.Flags, settings.IsSettingsFile) {
 			continue
 		}
@@ -147,13 +131,7 @@ func TestSettingNames(t *testing.T) {
 			if len(flag.Envs) > 0 && (len(flag.Envs) > 1 || flag.Envs[0] != settings.Variable(flag.Name)) {
 				t.Errorf("%s: the setting --%s has the variables %v, want %s", leaf.FullPath(), flag.Name, flag.Envs, settings.Variable(flag.Name))
 			}
-			if secret := slices.Contains(parsed.Names, flag.Name+"-file"); secret != (parsed.Secrets[flag] != nil) {
-				t.Errorf("%s: --%s is a secret: %t; another command says otherwise", leaf.FullPath(), flag.Name, !secret)
-			}
 		}
-	}
-	if len(parsed.Names) < 35 || !slices.Contains(parsed.Names, "rpc-url-file") {
-		t.Errorf("the settings are %v", parsed.Names)
 	}
 }
 
@@ -183,7 +161,8 @@ func TestKnownVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Kubernetes sets the last ones in each container of the namespace.
-	further := []string{"PARLEY_SERVICE_PORT_HTTP=1", "PARLEY_ADMIN_SERVICE_HOST=10.0.0.1", "PARLEY_PORT=tcp://10.0.0.1:80", "PARLEY_PORT_80_TCP_ADDR=::1"}
+	further := []string{"PARLEY_SERVICE_PORT_HTTP=1", "PARLEY_ADMIN_SERVICE_HOST=10.0.0.1", "PARLEY_PORT=tcp://10.0.0.1:80",
+		"PARLEY_PORT_80_TCP_ADDR=::1"}
 	if wrong := parsed.UnknownVariables(append(slices.Collect(maps.Keys(found)), further...)); wrong != nil {
 		t.Error(wrong)
 	}
@@ -203,9 +182,8 @@ func TestCompletion(t *testing.T) {
 	}
 	folder := filepath.Dir(writeFile(t, ""))
 	for line, want := range map[string]string{
-		"parley serve --print": "--print-config", "parley serve --database-url-": "--database-url-file", "parley migrate --conf": "--config",
-		"parley serve --rpc-url-file " + folder + "/": "settings.yaml",
-	} {
+		"parley serve --print": "--print-config", "parley serve --database-": "--database-url", "parley migrate --conf": "--config",
+		"parley serve --config " + folder + "/": "settings.yaml"} {
 		cmd := exec.CommandContext(t.Context(), program)
 		cmd.Env = append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "COMP_LINE="+line)
 		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 )
 
@@ -29,83 +28,81 @@ var wrongValues = []wrongSetting{
 	{"--database-url=", "--database-url (PARLEY_DATABASE_URL) is missing; use the form postgres://user:password@host:5432/database"},
 	{"--database-url=mysql://hunter2@db",
 		"--database-url (PARLEY_DATABASE_URL) is (hidden); use the form postgres://user:password@host:5432/database"},
-	{"--database-url= --database-url-file=/nowhere", "--database-url-file (PARLEY_DATABASE_URL_FILE) is /nowhere; " +
-		"use a file that can be read, not one with: no such file or directory"},
-	{"--database-url= --database-url-file=/dev/null", "--database-url-file (PARLEY_DATABASE_URL_FILE) is /dev/null; use a file that is not empty"},
 	{"--facilitator-url=facilitator.example", "--facilitator-url (PARLEY_FACILITATOR_URL) is facilitator.example; " +
 		"use the URL of the x402 facilitator, starting with https:// or http://"},
-	{"--facilitator-url=http://user:hunter2@facilitator.example --facilitator-token=hunter2",
+	{"--facilitator-url=http://user:hunter2@facilitator.example --facilitator-key=hunter2",
 		"--facilitator-url (PARLEY_FACILITATOR_URL) is (hidden); use the URL of the x402 facilitator, without a user and a password"},
-	{"--trace-endpoint=https://user:hunter2@collector.example",
-		"--trace-endpoint (PARLEY_TRACE_ENDPOINT) is (hidden); use the URL of an OTLP collector, without a user and a password"},
-	{"--trace-endpoint=https://user:hunter2%@collector.example", // not a URL
-		"--trace-endpoint (PARLEY_TRACE_ENDPOINT) is (hidden); use the URL of an OTLP collector, without a user and a password"},
 	{"--base-url=https://user:hunter2@parley.example",
 		"--base-url (PARLEY_BASE_URL) is (hidden); use the public URL of the server, such as https://parley.example"},
-	{"--facilitator-url=http://facilitator.example --facilitator-token=hunter2", "--facilitator-url (PARLEY_FACILITATOR_URL) is " +
+	{"--facilitator-url=http://facilitator.example --facilitator-key=hunter2", "--facilitator-url (PARLEY_FACILITATOR_URL) is " +
 		"http://facilitator.example; use https, because the server authenticates to the facilitator"},
-	{"--facilitator-token=hunter2 --facilitator-key-id=k", "--facilitator-token (PARLEY_FACILITATOR_TOKEN) is (hidden); " +
-		"use either a token or an API key (--facilitator-key-id)"},
-	{"--facilitator-key-secret=hunter2", "--facilitator-key-id (PARLEY_FACILITATOR_KEY_ID) is missing; use the ID that belongs to the secret of the API key"},
-	{"--facilitator-key-id=k", "--facilitator-key-secret (PARLEY_FACILITATOR_KEY_SECRET) is missing; use the secret of the API key k"},
-	{"--facilitator-key-id=k --facilitator-key-secret=hunter2", "--facilitator-key-secret (PARLEY_FACILITATOR_KEY_SECRET) is (hidden); " +
-		"use base64 of 64 bytes (Ed25519), or an EC private key for P-256 in PEM"},
-	{"--rpc-url=ws://hunter2", "--rpc-url (PARLEY_RPC_URL) is (hidden); use a JSON-RPC endpoint of the blockchain, starting with https:// or http://"},
-	{"--rpc-url-file=/dev/null", "--rpc-url (PARLEY_RPC_URL) and --rpc-url-file (PARLEY_RPC_URL_FILE) are both given; use one of them"},
+	{
+		"--database-url=file:/nowhere",
+		"--database-url (PARLEY_DATABASE_URL) is file:/nowhere; use a file that can be read, not one with: no such file or directory",
+	},
+	{"--database-url=file:/dev/null", "--database-url (PARLEY_DATABASE_URL) is file:/dev/null; use a file that is not empty"},
+	{"--facilitator-key=hunter2:hunter2", "--facilitator-key (PARLEY_FACILITATOR_KEY) is (hidden); " +
+		"use ID:SECRET, the secret as base64 of 64 bytes (Ed25519), or as an EC private key for P-256 in PEM"},
+	{
+		"--facilitator-key=hunter2é",
+		"--facilitator-key (PARLEY_FACILITATOR_KEY) is (hidden); use a token without spaces and control characters, or ID:SECRET",
+	},
+	{"--network=eip155:1", "--network (PARLEY_NETWORK) is eip155:1; " +
+		"use it with the token's contract, EIP-712 name and version, such as eip155:1/0x…/USDC/2"},
+	{"--limit-connections=1.5", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is 1.5; use a whole number"},
+	{
+		"--rpc-url=ws://hunter2",
+		"--rpc-url (PARLEY_RPC_URL) is (hidden); use a JSON-RPC endpoint of the blockchain, starting with https:// or http://",
+	},
 	{"--network=base", "--network (PARLEY_NETWORK) is base; use the chain's CAIP-2 id, such as eip155:8453"},
-	{"--asset=0x1111111111111111111111111111111111111111 --asset-version=1",
-		"--asset-name (PARLEY_ASSET_NAME) is missing; use the EIP-712 name of the token 0x1111111111111111111111111111111111111111"},
-	{"--asset=0x1111111111111111111111111111111111111111 --asset-name=T",
-		"--asset-version (PARLEY_ASSET_VERSION) is missing; use the EIP-712 version of the token 0x1111111111111111111111111111111111111111"},
-	{"--network=eip155:1 --asset-name=T --asset-version=1",
-		"--asset (PARLEY_ASSET) is missing; use the token's contract on eip155:1: 0x and 40 hex digits"},
-	{"--listen=garbage", "--listen (PARLEY_LISTEN) is garbage; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine"},
+	{
+		"--listen=garbage",
+		"--listen (PARLEY_LISTEN) is garbage; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine",
+	},
 	{"--listen=127.0.0.1:99999",
 		"--listen (PARLEY_LISTEN) is 127.0.0.1:99999; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine"},
 	{"--admin-listen=8404",
 		"--admin-listen (PARLEY_ADMIN_LISTEN) is 8404; use host and port such as 127.0.0.1:8402, or :8402 for all addresses of the machine"},
 	{"--listen=0.0.0.0:80", "--base-url (PARLEY_BASE_URL) is missing; use the public URL of the server, such as https://parley.example"},
-	{"--base-url=parley.example", "--base-url (PARLEY_BASE_URL) is parley.example; use the public URL of the server, such as https://parley.example"},
+	{
+		"--base-url=parley.example",
+		"--base-url (PARLEY_BASE_URL) is parley.example; use the public URL of the server, such as https://parley.example",
+	},
 	{"--drain-time=5", "--drain-time (PARLEY_DRAIN_TIME) is 5; use a duration such as 30s, 10m or 24h"},
 	{"--drain-time=-1s", "--drain-time (PARLEY_DRAIN_TIME) is -1s; use 0s or longer"},
 	{"--trusted-proxies=10.0.0.0/8,proxy",
 		"--trusted-proxies (PARLEY_TRUSTED_PROXIES) is proxy; use addresses or networks such as 10.0.0.0/8, separated by commas"},
 	{"--limit-address-rate=-1", "--limit-address-rate (PARLEY_LIMIT_ADDRESS_RATE) is -1; use a number above 0"},
 	{"--limit-address-rate=many", "--limit-address-rate (PARLEY_LIMIT_ADDRESS_RATE) is many; use a number"},
-	{"--limit-wallet-burst=0", "--limit-wallet-burst (PARLEY_LIMIT_WALLET_BURST) is 0; use a number above 0"},
-	{"--limit-wallet-burst=1.5", "--limit-wallet-burst (PARLEY_LIMIT_WALLET_BURST) is 1.5; use a whole number"},
 	{"--log-level=loud", "--log-level (PARLEY_LOG_LEVEL) is loud; use one of debug, info, warn, error"},
-	{"--trace-endpoint=collector:4318",
-		"--trace-endpoint (PARLEY_TRACE_ENDPOINT) is collector:4318; use the URL of an OTLP collector, starting with https:// or http://"},
-	{"--trace-sample=10", "--trace-sample (PARLEY_TRACE_SAMPLE) is 10; use a number from 0 to 1"},
-	{"--trace-headers=hunter2", "--trace-headers (PARLEY_TRACE_HEADERS) is (hidden); use name=value, separated by commas"},
-	{"--limit-wrong-tans=0", "--limit-wrong-tans (PARLEY_LIMIT_WRONG_TANS) is 0; use a number above 0"},
 	{"--limit-connections=-1", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is -1; use a number above 0"},
-	{"--retention-messages=23h", "--retention-messages (PARLEY_RETENTION_MESSAGES) is 23h; use 24h or longer, or 0s to keep everything for ever"},
+	{
+		"--retention-messages=23h",
+		"--retention-messages (PARLEY_RETENTION_MESSAGES) is 23h; use 24h or longer, or 0s to keep everything for ever",
+	},
 	{"--retention-deleted=-1h", "--retention-deleted (PARLEY_RETENTION_DELETED) is -1h; use 24h or longer, or 0s to keep everything for ever"},
-	{"--legacy-x402=maybe", "--legacy-x402 (PARLEY_LEGACY_X402) is maybe; use true or false"},
-	{"--authorizer-key-file=/nowhere",
-		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /nowhere; use a file that can be read, not one with: no such file or directory"},
-	{"--authorizer-key-file=/dev/null",
-		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is /dev/null; use a file with a private key of 64 hex digits on each line"},
-	{"--payee=0x90F79bf6EB2c4f870365E785982E1f101E93b906 --authorizer-key-file=PAYEES_OWN",
-		"--authorizer-key-file (PARLEY_AUTHORIZER_KEY_FILE) is PAYEES_OWN; use a file with other keys than the payee's"},
-	{"--authorizer-key-file=GOOD --channel-withdraw-delay=1m --channel-claim-age=1m",
+	{"--authorizer-key=file:/nowhere",
+		"--authorizer-key (PARLEY_AUTHORIZER_KEY) is file:/nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"--authorizer-key=hunter2", "--authorizer-key (PARLEY_AUTHORIZER_KEY) is (hidden); use a private key of 64 hex digits on each line"},
+	{"--payee=0x90F79bf6EB2c4f870365E785982E1f101E93b906 --authorizer-key=file:PAYEES_OWN",
+		"--authorizer-key (PARLEY_AUTHORIZER_KEY) is file:PAYEES_OWN; use other keys than the payee's"},
+	{"--authorizer-key=file:GOOD --channel-withdraw-delay=1m --channel-claim-age=1m",
 		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) is 1m; use whole seconds, from 15m to 720h"},
-	{"--authorizer-key-file=GOOD --channel-claim-age=25h",
+	{"--authorizer-key=file:GOOD --channel-claim-age=25h",
 		"--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) is 25h; use more than 0s and at most the withdraw delay, 24h"},
-	{"--authorizer-key-file=GOOD --channel-min-deposit=free",
+	{"--authorizer-key=file:GOOD --channel-min-deposit=free",
 		"--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) is free; use a sum in USD above 0, such as 1.00"},
-	{"--authorizer-key-file=GOOD --channel-max-unclaimed=0.5",
-		"--channel-max-unclaimed (PARLEY_CHANNEL_MAX_UNCLAIMED) is 0.5; use a sum in USD, at least that of --channel-claim-sum"},
-	{"--authorizer-key-file=GOOD --channel-idle-refund=-1h", "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) is -1h; use 0s or longer"},
-	{"--response-key-file=", "--response-key-file (PARLEY_RESPONSE_KEY_FILE) is missing; use a file with 64 hex digits: openssl rand -hex 32"},
-	{"--response-key-file=/nowhere",
-		"--response-key-file (PARLEY_RESPONSE_KEY_FILE) is /nowhere; use a file that can be read, not one with: no such file or directory"},
-	{"--response-key-file=HUNTER2", "--response-key-file (PARLEY_RESPONSE_KEY_FILE) is HUNTER2; use a file with a key of 64 hex digits on each line"},
-	{"--response-key-file=ZEROS", "--response-key-file (PARLEY_RESPONSE_KEY_FILE) is ZEROS; use a file with a key of 64 hex digits on each line"},
+	{"--authorizer-key=file:GOOD --channel-idle-refund=-1h", "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) is -1h; use 0s or longer"},
+	{"--response-key=", "--response-key (PARLEY_RESPONSE_KEY) is missing; use 64 hex digits: openssl rand -hex 32"},
+	{"--response-key=file:/nowhere",
+		"--response-key (PARLEY_RESPONSE_KEY) is file:/nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"--response-key=file:HUNTER2", "--response-key (PARLEY_RESPONSE_KEY) is file:HUNTER2; use a key of 64 hex digits on each line"},
+	{"--response-key=file:ZEROS", "--response-key (PARLEY_RESPONSE_KEY) is file:ZEROS; use a key of 64 hex digits on each line"},
 	{"--config=/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
-	{"--tls-key-file=/key.pem", "--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is missing; use the file with the certificate of --tls-key-file"},
+	{
+		"--tls-key-file=/key.pem",
+		"--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is missing; use the file with the certificate of --tls-key-file",
+	},
 	{"--tls-certificate-file=/nowhere --tls-key-file=/nowhere",
 		"--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is /nowhere; use a certificate and its key in PEM, " +
 			"not files with: read the certificate: no such file or directory"},
@@ -113,12 +110,18 @@ var wrongValues = []wrongSetting{
   --tls-domain (PARLEY_TLS_DOMAIN) is parley.example; use either it or --tls-certificate-file
   --tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is /dev/null; ` +
 		"use a certificate and its key in PEM, not files with: tls: failed to find any PEM data in certificate input"},
-	{"--tls-domain=*.example --tls-directory=/d", "--tls-domain (PARLEY_TLS_DOMAIN) is *.example; use domains such as parley.example, without scheme, port and *"},
+	{
+		"--tls-domain=*.example --tls-directory=/d",
+		"--tls-domain (PARLEY_TLS_DOMAIN) is *.example; use domains such as parley.example, without scheme, port and *",
+	},
 	{"--tls-domain=parley.example", "--tls-directory (PARLEY_TLS_DIRECTORY) is missing; " +
 		"use a folder that only the server can read, such as /var/lib/parley/certificates"},
 	{"--tls-domain=parley.example --tls-directory=/d --base-url=http://parley.example",
 		"--base-url (PARLEY_BASE_URL) is http://parley.example; use https://, because the server encrypts"},
-	{"--tls-http-listen=:80", "--tls-http-listen (PARLEY_TLS_HTTP_LISTEN) is :80; use it with --tls-domain or --tls-certificate-file, or not at all"},
+	{
+		"--tls-http-listen=:80",
+		"--tls-http-listen (PARLEY_TLS_HTTP_LISTEN) is :80; use it with --tls-domain or --tls-certificate-file, or not at all",
+	},
 	{"--payee=bob --limit-connections=0 --drain-time=x", `3 settings are wrong:
   --drain-time (PARLEY_DRAIN_TIME) is x; use a duration such as 30s, 10m or 24h
   --payee (PARLEY_PAYEE) is bob; use the address that receives the payments: 0x and 40 hex digits
@@ -138,18 +141,33 @@ var wrongFiles = []struct{ content, want string }{
 	{"drain-time: 5s\ndrain: {time: 6s}", "FILE:2: drain-time is given twice; remove one"},
 	{"drain-time: {a: 5s}", "FILE:1: drain-time is not a simple value; use a text, a number or a list"},
 	{"trusted-proxies: [[1]]", "FILE:1: trusted-proxies has an item that is not a simple value; use a text or a number"},
-	{"database-url: *hunter2", "--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: an unknown alias: a value that begins with * needs quotes"},
+	{
+		"database-url: *hunter2",
+		"--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: an unknown alias: a value that begins with * needs quotes",
+	},
 	{"drain-time: [5s]", "--drain-time (PARLEY_DRAIN_TIME) is a list in FILE; use one value"},
-	{"limit-wrong-tans: many", "--limit-wrong-tans (PARLEY_LIMIT_WRONG_TANS) is many; use a whole number"},
+	{"limit-connections: many", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is many; use a whole number"},
 	{"limit: {connections: 0}", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0"},
 }
 
 // wrongVariables are wrong environment variables.
 var wrongVariables = []struct{ name, value, want string }{
-	{"PARLEY_LIMIT_ADDRESS_RATES", "hunter2", "PARLEY_LIMIT_ADDRESS_RATES in the environment is not a setting; did you mean PARLEY_LIMIT_ADDRESS_RATE?"},
+	{
+		"PARLEY_LIMIT_ADDRESS_RATES",
+		"hunter2",
+		"PARLEY_LIMIT_ADDRESS_RATES in the environment is not a setting; did you mean PARLEY_LIMIT_ADDRESS_RATE?",
+	},
 	{"PARLEY_DRAIN_TIME", "5 seconds", "--drain-time (PARLEY_DRAIN_TIME) is 5 seconds; use a duration such as 30s, 10m or 24h"},
-	{"PARLEY_LEGACY_X402", "\n", `--legacy-x402 (PARLEY_LEGACY_X402) is "\n"; use true or false`},
-	{"PARLEY_CONFIG", "/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
+	{"PARLEY_LIMIT_CONNECTIONS", "\n", `--limit-connections (PARLEY_LIMIT_CONNECTIONS) is "\n"; use a whole number`},
+	{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://user:hunter2@collector.example",
+		"OTEL_EXPORTER_OTLP_ENDPOINT in the environment is no URL of an OTLP collector, or has a user and a password; " +
+			"use one such as http://127.0.0.1:4318"},
+	{"OTEL_TRACES_SAMPLER_ARG", "10", "OTEL_TRACES_SAMPLER_ARG in the environment is 10; use a number from 0 to 1"},
+	{
+		"PARLEY_CONFIG",
+		"/nowhere",
+		"--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory",
+	},
 }
 
 // refused runs serve with good settings and further ones, and wants a sentence.
@@ -160,8 +178,8 @@ func refused(t *testing.T, further []string, want string) {
 		name, _, _ := strings.Cut(arg, "=")
 		args = slices.DeleteFunc(args, func(good string) bool { return strings.HasPrefix(good, name+"=") })
 	}
-	var out, errs bytes.Buffer
-	err := run(t.Context(), slices.Concat([]string{"serve"}, args, further), console.Console{Out: &out, Err: &errs})
+	var errs bytes.Buffer
+	err := invoke(t, slices.Concat([]string{"serve"}, args, further)...).err
 	if err == nil || err.Error() != want {
 		t.Errorf("serve %s says\n%v\nwant\n%s", further, err, want)
 	} else if status := agent.Report(&errs, err); status != agent.ExitUsage || strings.Contains(errs.String(), "hunter2") {
@@ -172,7 +190,8 @@ func refused(t *testing.T, further []string, want string) {
 // TestWrongSettings: each wrong setting is one sentence with the setting, its value and a remedy. No secret is shown.
 func TestWrongSettings(t *testing.T) {
 	key := func(account int) string { return writeFile(t, devnet.Accounts()[account].PrivateKey) }
-	places := strings.NewReplacer("PAYEES_OWN", key(3), "GOOD", key(2), "HUNTER2", writeFile(t, strings.Repeat("5a", 32)+"\nhunter2"), "ZEROS", writeFile(t, strings.Repeat("0", 64)))
+	places := strings.NewReplacer("PAYEES_OWN", key(3), "GOOD", key(2), "HUNTER2", writeFile(t, strings.Repeat("5a", 32)+"\nhunter2"), "ZEROS",
+		writeFile(t, strings.Repeat("0", 64)))
 	for _, test := range wrongValues {
 		refused(t, strings.Fields(places.Replace(test.args)), places.Replace(test.want))
 	}

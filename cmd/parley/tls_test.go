@@ -148,7 +148,7 @@ func TestCertificateFiles(t *testing.T) {
 	address, redirects := testkit.FreeAddress(t), testkit.FreeAddress(t)
 	certificate := filepath.Join(base, "current", "cert.pem")
 	server, admin := serveWith(t, storetest.URL(t), "--listen", address, "--base-url", "https://"+address, "--tls-http-listen", redirects,
-		"--limit-address-rate", "1000000", "--limit-address-burst", "1000000", "--tls-certificate-file", certificate, "--tls-key-file", filepath.Join(base, "current", "key.pem"))
+		"--limit-address-rate", "1000000", "--tls-certificate-file", certificate, "--tls-key-file", filepath.Join(base, "current", "key.pem"))
 	if got := ca.serialOf(t, address); got != first {
 		t.Errorf("the certificate has the number %d, want %d", got, first)
 	}
@@ -206,7 +206,8 @@ func TestRedirectsAreBounded(t *testing.T) {
 	t.Parallel()
 	folder, address := t.TempDir(), testkit.FreeAddress(t)
 	newAuthority(t).write(t, folder)
-	settings := operator.Encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"), HTTPListen: address}
+	settings := operator.Encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"),
+		HTTPListen: address}
 	_, stop, err := settings.Start(t.Context(), nil, server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +227,8 @@ func TestRedirectsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _ = response.Body.Close(); response.StatusCode != http.StatusPermanentRedirect || response.Header.Get("Location") != "https://parley.example/skill" {
+		if _ = response.Body.Close(); response.StatusCode != http.StatusPermanentRedirect ||
+			response.Header.Get("Location") != "https://parley.example/skill" {
 			t.Fatalf("a newcomer gets %s %s, want a redirect", response.Status, response.Header)
 		}
 	}

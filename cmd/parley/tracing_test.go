@@ -10,8 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,22 +65,24 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
+// traced is the environment of a server that sends traces of all requests.
+func traced(collector string) []string {
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector, "OTEL_TRACES_SAMPLER_ARG=1"}
+}
+
 // TestTraces: a traced server sends the spans of middleware, payment, store, facilitator and blockchain. None has a secret or a
 // message, and a caller's traceparent is ignored. The log has the ids of the spans.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	const headerSecret = "the collector's key"
 	collector := newCollector(t)
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server, _ := serveWith(t, storetest.URL(t), "--trace-endpoint", collector.URL, "--trace-sample", "1", "--trace-headers", "X-Collector="+headerSecret,
-		"--authorizer-key-file", key, "--drain-time", "0s")
+	server, _ := serveIn(t, append(traced(collector.URL), "OTEL_EXPORTER_OTLP_HEADERS=X-Collector="+url.PathEscape(headerSecret)),
+		storetest.URL(t), "--authorizer-key", strings.Repeat("5a", 32), "--drain-time", "0s")
 	w := newSecretWitness(t, server)
 	w.add("the collector's key", headerSecret, nil)
 	w.add("the authorizer's key", strings.Repeat("5a", 32), nil)
-	alice, bob := newUser(t, w.URL, "PARLEY_WALLET_KEY="+devnet.Accounts()[6].PrivateKey), newUser(t, w.URL, "PARLEY_WALLET_KEY="+devnet.Accounts()[7].PrivateKey)
+	alice, bob := newUser(t, w.URL, "PARLEY_WALLET_KEY="+devnet.Accounts()[6].PrivateKey), newUser(t, w.URL,
+		"PARLEY_WALLET_KEY="+devnet.Accounts()[7].PrivateKey)
 	tracedJourney(t, w, alice, bob)
 	server.register(t, 5, "carol") // pays with scheme exact
 	strange, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/agent/me", nil)
@@ -127,7 +128,8 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"POST /chat/private/send", "GET /agent/me", "verify", "dry run", "settle", "deliver", "charge", "transaction", "statement SELECT", "statement WITH",
+		"POST /chat/private/send", "GET /agent/me", "verify", "dry run", "settle", "deliver", "charge", "transaction", "statement SELECT",
+		"statement WITH",
 		"wait for batch", "batch begins", "wait for connection", "facilitator settle", "rpc balance",
 	} {
 		if names[want] == 0 {
@@ -199,7 +201,7 @@ func TestCollectorAway(t *testing.T) {
 	t.Parallel()
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	defer collector.Close()
-	server, _ := serveWith(t, storetest.URL(t), "--trace-endpoint", collector.URL, "--trace-sample", "1", "--drain-time", "0s")
+	server, _ := serveIn(t, traced(collector.URL), storetest.URL(t), "--drain-time", "0s")
 	server.register(t, 2, "carol")
 	eventually(t, "the server warns", func() bool { return server.logLine(t, "traces are lost: the collector did not take them") != nil })
 	server.register(t, 3, "dave")

@@ -3,8 +3,6 @@ package certificates
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,10 +18,8 @@ import (
 // ACME gets certificates from an ACME server and renews them. Servers that share the folder share the certificates.
 type ACME struct {
 	Domains []string
-	Email   string // for messages of the ACME server; may be empty
 	Folder  string // for certificates, keys and the account
 	URL     string // of the ACME server; Let's Encrypt if it is empty
-	CAFile  string // PEM file with the certificates that the ACME server's own must chain to; the system's if it is empty
 
 	cache  *certmagic.Cache
 	magic  *certmagic.Config
@@ -32,7 +28,7 @@ type ACME struct {
 
 // Open prepares for a server that listens at an address. httpListen is where it answers challenges over HTTP; it may be empty.
 func (a *ACME) Open(listen, httpListen string, log *slog.Logger) error {
-	template := certmagic.ACMEIssuer{CA: a.URL, Email: a.Email, Agreed: true, Logger: zap.NewNop(), DisableHTTPChallenge: httpListen == ""}
+	template := certmagic.ACMEIssuer{CA: a.URL, Agreed: true, Logger: zap.NewNop(), DisableHTTPChallenge: httpListen == ""}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return err
@@ -53,11 +49,6 @@ func (a *ACME) Open(listen, httpListen string, log *slog.Logger) error {
 	if a.URL == "" {
 		template.CA = certmagic.LetsEncryptProductionCA
 	}
-	if a.CAFile != "" {
-		if template.TrustedRoots, err = readRoots(a.CAFile); err != nil {
-			return err
-		}
-	}
 	if err := os.MkdirAll(a.Folder, 0o700); err != nil {
 		return err
 	}
@@ -71,19 +62,6 @@ func (a *ACME) Open(listen, httpListen string, log *slog.Logger) error {
 	a.issuer = certmagic.NewACMEIssuer(a.magic, template)
 	a.magic.Issuers = []certmagic.Issuer{a.issuer}
 	return nil
-}
-
-// readRoots reads certificates from a PEM file.
-func readRoots(file string) (*x509.CertPool, error) {
-	content, err := os.ReadFile(file) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(content) {
-		return nil, errors.New(file + " has no certificates in PEM")
-	}
-	return roots, nil
 }
 
 // Start gets missing certificates in the background and renews them until ctx ends. The server must listen, because the ACME server

@@ -36,10 +36,9 @@ const (
 
 // Config is where traces are sent.
 type Config struct {
-	Endpoint string            // URL of the OTLP/HTTP collector; without a path, /v1/traces
-	Headers  map[string]string // of the requests to it
-	Ratio    float64           // of the traces that are sampled, from 0 to 1
-	Version  string            // of the program
+	Endpoint string  // URL of the OTLP/HTTP collector; without a path, /v1/traces
+	Ratio    float64 // of the traces that are sampled, from 0 to 1
+	Version  string  // of the program
 }
 
 // New returns a tracer, and a function that exports what waits and stops it. A collector that does not respond costs spans, and a
@@ -52,7 +51,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (t *Tracer, stop 
 	if endpoint.Path == "" || endpoint.Path == "/" {
 		endpoint.Path = "/v1/traces"
 	}
-	client, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithHeaders(config.Headers),
+	client, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint.String()),
 		otlptracehttp.WithTimeout(exportTime), otlptracehttp.WithCompression(otlptracehttp.GzipCompression),
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: exportTime,
 			MaxElapsedTime: retryTime}))

@@ -27,7 +27,7 @@ var channelAlertCases = map[string]alertCase{
 		w.ends(nothing)
 	}},
 	"ParleyUnclaimedHigh": {
-		flags: []string{"--channel-claim-sum", "0.02", "--channel-max-unclaimed", "0.02", "--channel-max-unclaimed-total", "0.02"},
+		flags: []string{"--channel-claim-sum", "0.02", "--channel-max-unclaimed", "0.02"},
 		run: func(w *alertWorld) {
 			w.proxy.breakWith(func(c *call) {
 				if batchKind(c.body) == "claim" {

@@ -106,7 +106,7 @@ var alertCases = map[string]alertCase{
 		w.proxy.mend()
 		w.ends(func() { w.s.pay(w.alice.says(w.bob, "fast")) })
 	}},
-	"ParleyRateLimited": {flags: []string{"--limit-address-rate", "1", "--limit-address-burst", "1"}, run: func(w *alertWorld) {
+	"ParleyRateLimited": {flags: []string{"--limit-address-rate", "0.1"}, run: func(w *alertWorld) {
 		w.fires(func() { w.polls(20) })
 		w.ends(nothing)
 	}},
@@ -230,12 +230,12 @@ func (w *alertWorld) connections(n int) (hold func()) {
 // keys replaces the file of the authorizer's keys.
 func (w *alertWorld) keys(lines ...string) {
 	w.T.Helper()
-	i := slices.Index(w.s.flags, "--authorizer-key-file")
+	i := slices.Index(w.s.flags, "--authorizer-key")
 	file := filepath.Join(w.T.TempDir(), "authorizer")
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 		w.T.Fatal(err)
 	}
-	w.s.flags[i+1] = file
+	w.s.flags[i+1] = "file:" + file
 	w.s.restart("")
 }
 

@@ -77,7 +77,7 @@ func (w *world) channelFlags() []string {
 	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
 		w.T.Fatal(err)
 	}
-	return []string{"--authorizer-key-file", file, "--channel-min-deposit", "0.000001"}
+	return []string{"--authorizer-key", "file:" + file, "--channel-min-deposit", "0.000001"}
 }
 
 // channelOffer returns what a server with a withdraw delay offers for a path.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,7 +87,9 @@ func (s *server) launch(crash string) error {
 		"--rpc-url", s.w.proxy.url + "/rpc", "--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--base-url", s.url,
 	}, s.flags...)
 	if s.program != olderProgram { // which has no such setting
-		args = append(args, "--response-key-file", s.w.responseKey)
+		args = append(args, "--response-key", "file:"+s.w.responseKey)
+	} else if i := slices.Index(args, "--authorizer-key"); i >= 0 { // whose name was another
+		args[i], args[i+1] = "--authorizer-key-file", strings.TrimPrefix(args[i+1], "file:")
 	}
 	cmd := exec.Command(path, args...)
 	// Nothing of the caller's settings reaches the server.

@@ -40,8 +40,7 @@ func newUpgradeWorld(t *testing.T, program string) *upgradeWorld {
 	w.Exec("DROP SCHEMA public CASCADE")
 	w.Exec("CREATE SCHEMA public")
 	w.migrate(program)
-	flags := append(w.channelFlags(), "--base-url", w.b.url, "--trusted-proxies", "127.0.0.1",
-		"--limit-address-rate", "100000", "--limit-address-burst", "100000")
+	flags := append(w.channelFlags(), "--base-url", w.b.url, "--trusted-proxies", "127.0.0.1", "--limit-address-rate", "100000")
 	for _, s := range []**server{&w.one, &w.two} {
 		*s = w.newServer(flags...)
 		(*s).admin = testkit.FreeAddress(t)

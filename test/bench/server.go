@@ -49,12 +49,12 @@ func (d *dataset) serveOn(ctx context.Context, processor int, settings ...string
 func (d *dataset) serving() []string {
 	return []string{"serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
 		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL + "/rpc",
-		"--response-key-file", filepath.Join(d.folder, authorizerFile), "--listen"}
+		"--response-key", "file:" + filepath.Join(d.folder, authorizerFile), "--listen"}
 }
 
 // withChannels lets a server offer payment channels, before single payments.
 func (b *bench) withChannels() string {
-	return "PARLEY_AUTHORIZER_KEY_FILE=" + filepath.Join(b.folder, authorizerFile)
+	return "PARLEY_AUTHORIZER_KEY=file:" + filepath.Join(b.folder, authorizerFile)
 }
 
 // reference is the argument of this program that makes it a reference server, and the kinds of reference servers are:
@@ -120,8 +120,8 @@ func environment() (variables []string) {
 			variables = append(variables, variable)
 		}
 	}
-	for _, limit := range []string{"ADDRESS", "ACCOUNT", "WALLET"} {
-		variables = append(variables, "PARLEY_LIMIT_"+limit+"_RATE=1000000", "PARLEY_LIMIT_"+limit+"_BURST=1000000")
+	for _, limit := range []string{"ADDRESS", "CALLER"} {
+		variables = append(variables, "PARLEY_LIMIT_"+limit+"_RATE=1000000")
 	}
 	return variables
 }

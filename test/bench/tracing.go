@@ -17,9 +17,9 @@ func (d *dataset) tracing(ctx context.Context) error {
 	defer collector.Close()
 	// All offer the same resource, so a payment is good for each.
 	var servers []*process
-	for _, settings := range [][]string{nil, {"PARLEY_TRACE_SAMPLE=0.1"}, {"PARLEY_TRACE_SAMPLE=1"}} {
+	for _, settings := range [][]string{nil, {"OTEL_TRACES_SAMPLER_ARG=0.1"}, {"OTEL_TRACES_SAMPLER_ARG=1"}} {
 		if settings != nil {
-			settings = append(settings, "PARLEY_TRACE_ENDPOINT="+collector.URL)
+			settings = append(settings, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
 		}
 		server, err := d.serve(ctx, append(settings, "PARLEY_BASE_URL=http://parley.test", d.withChannels())...)
 		if err != nil {

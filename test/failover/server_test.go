@@ -65,9 +65,9 @@ func (s *server) start(shift time.Duration) error {
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(program, append([]string{"serve", "--database-url", s.databaseURL, "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
 		"--facilitator-url", s.facilitator, "--rpc-url", s.facilitator + "/rpc", "--listen", s.listen, "--base-url", "http://" + s.listen}, s.keys...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_CLOCK_SHIFT=" + shift.String(), "PARLEY_LIMIT_WRONG_TANS=1000000"}
-	for _, whose := range []string{"ADDRESS", "ACCOUNT", "WALLET"} {
-		cmd.Env = append(cmd.Env, "PARLEY_LIMIT_"+whose+"_RATE=1000000", "PARLEY_LIMIT_"+whose+"_BURST=1000000")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_CLOCK_SHIFT=" + shift.String()}
+	for _, whose := range []string{"ADDRESS", "CALLER"} {
+		cmd.Env = append(cmd.Env, "PARLEY_LIMIT_"+whose+"_RATE=20000000")
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	s.mu.Lock()

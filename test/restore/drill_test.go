@@ -179,7 +179,7 @@ func newDrill(t *testing.T, way string) *drill {
 		"PGBACKREST_PG1_SOCKET_PATH="+folder+"/socket", "PGBACKREST_LOG_LEVEL_CONSOLE=info",
 		"PARLEY_DATABASE_URL="+d.world.DatabaseURL, "PARLEY_PAYEE="+devnet.Payee, "PARLEY_NETWORK="+devnet.NetworkID,
 		"PARLEY_FACILITATOR_URL="+network.URL, "PARLEY_RPC_URL="+network.URL+"/rpc", "PARLEY_LISTEN="+address, "PARLEY_ADMIN_LISTEN="+testkit.FreeAddress(t),
-		"PARLEY_AUTHORIZER_KEY_FILE="+folder+"/key", "PARLEY_RESPONSE_KEY_FILE="+folder+"/response-key", "PARLEY_DRAIN_TIME=0s",
+		"PARLEY_AUTHORIZER_KEY=file:"+folder+"/key", "PARLEY_RESPONSE_KEY=file:"+folder+"/response-key", "PARLEY_DRAIN_TIME=0s",
 	)
 	d.must(`mkdir socket repository dumps logs locks
 [ "$(id -u)" != 0 ] || chown postgres socket repository dumps logs locks .`)

@@ -15,7 +15,7 @@ type callCommand struct {
 	Pay       payFlags       `embed:""`
 	Whom      recipientFlags `embed:""`
 	Operation string         `arg:"" help:"An operation of the contract, such as sendPrivateMessage; parley prices lists all."`
-	JSON      string         `arg:"" optional:"" name:"json" help:"The arguments as one JSON object: fields of the body and parameters. - reads it from standard input."`
+	JSON      string         `arg:"" optional:"" name:"json"`
 }
 
 // Help is shown below the flags.

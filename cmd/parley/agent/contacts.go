@@ -60,8 +60,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
 		}
 		shown = append(shown, object{
-			"name": name, "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since,
-		})
+			"name": name, "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since})
 	}
 	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -134,7 +133,8 @@ func (c *contactsForget) Run(ctx context.Context, s *session) error {
 	if err := s.agent.ForgetContact(ctx, found.ID); err != nil {
 		return err
 	}
-	return s.print(ctx, object{"contact": found.String(), "id": found.ID, "done": "forgot"}, func(w io.Writer) { fmt.Fprintln(w, "forgot", found) })
+	return s.print(ctx, object{"contact": found.String(), "id": found.ID, "done": "forgot"},
+		func(w io.Writer) { fmt.Fprintln(w, "forgot", found) })
 }
 
 // about makes a call about an agent.

@@ -8,7 +8,8 @@ import (
 
 // examples are the examples of commands below group, channel, contacts, wallet, profile and key. Other commands have a Help method.
 var examples = map[string][]string{
-	"group create":   {"group create team --member bob --member carol", `group create "Go readers" --discoverable --description "News about Go"`},
+	"group create": {"group create team --member bob --member carol",
+		`group create "Go readers" --discoverable --description "News about Go"`},
 	"group edit":     {`group edit team --description "Releases"`, "group edit team --no-discoverable"},
 	"group add":      {"group add team dave"},
 	"group remove":   {"group remove team dave"},

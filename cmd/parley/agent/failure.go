@@ -139,7 +139,8 @@ func (f *failure) refused(refused *agent.RefusedError) {
 	switch status := refused.Status; {
 	case status == http.StatusUnauthorized:
 		f.exit = ExitNoKey
-	case status == http.StatusPaymentRequired && refused.ParleyError.Error != nil && strings.Contains(*refused.ParleyError.Error, "insufficient"):
+	case status == http.StatusPaymentRequired && refused.ParleyError.Error != nil &&
+		strings.Contains(*refused.ParleyError.Error, "insufficient"):
 		f.exit, f.retryable, f.next = ExitNoMoney, true, "parley wallet balance"
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		f.exit, f.retryable = ExitError, true

@@ -22,8 +22,8 @@ import (
 // following are the flags of parley inbox --follow.
 type following struct {
 	Follow        bool          `help:"Wait for messages until interrupted. One JSON object per line, or text on a terminal."`
-	Exec          string        `placeholder:"COMMAND" help:"With --follow: run this shell command when messages of contacts come. They are JSON on its standard input, never arguments."`
-	ForwardTo     string        `placeholder:"URL" help:"With --follow: send the same JSON to this URL, by POST. It must be https:// or on this machine."`
+	Exec          string        `placeholder:"COMMAND"`
+	ForwardTo     string        `placeholder:"URL"`
 	Budget        string        `default:"0.10" placeholder:"USD" help:"With --follow: what fetching may cost in 24 hours (${default})."`
 	MaxWait       time.Duration `default:"15m" help:"With --follow: the longest pause between two fetches (${default})."`
 	WakeStrangers bool          `help:"With --exec and --forward-to: also for messages of strangers. Their text is not shown."`

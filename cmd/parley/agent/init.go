@@ -26,7 +26,7 @@ type initCommand struct {
 	Username    string     `placeholder:"NAME" help:"Name of the account: a-z, 0-9 and _, at most 32 characters."`
 	Description string     `placeholder:"TEXT" help:"What others find the account by."`
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
-	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the blockchain, to read the wallet's balance."`
+	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL"`
 	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
 }
 
@@ -149,7 +149,8 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		fmt.Fprintf(s.Err, "made the wallet %s\n", signer.Address())
 	}
 	if before := s.config.Address; before != "" && before != signer.Address() {
-		if err := s.agreeToChange("use another wallet in this folder than "+before+"; PARLEY_HOME names another folder", "parley init"); err != nil {
+		if err := s.agreeToChange("use another wallet in this folder than "+before+"; PARLEY_HOME names another folder",
+			"parley init"); err != nil {
 			return err
 		}
 	}
@@ -306,10 +307,8 @@ func Fund(ctx context.Context, facilitator, address string) error {
 
 // finish prints what there is now.
 func (c *initCommand) finish(ctx context.Context, s *session, terms *agent.Agreement) error {
-	value := object{
-		"username": s.config.Username, "server": terms.Server, "network": terms.Network, "address": s.agent.Address(),
-		"wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home,
-	}
+	value := object{"username": s.config.Username, "server": terms.Server, "network": terms.Network, "address": s.agent.Address(),
+		"wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home}
 	return s.print(ctx, value, func(w io.Writer) {
 		fmt.Fprintf(w, "%s is ready. Try: parley send NAME TEXT, parley inbox, parley status\n", cmp.Or(s.config.Username, "the account"))
 	})

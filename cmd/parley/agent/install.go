@@ -41,10 +41,12 @@ type runtimeConfig struct {
 }
 
 var runtimes = map[string]runtimeConfig{
-	"claude":   {func(string) string { return ".mcp.json" }, []string{"mcpServers"}, "Claude Code asks once whether it may use the server; /mcp shows it"},
-	"cursor":   {func(home string) string { return filepath.Join(home, ".cursor", "mcp.json") }, []string{"mcpServers"}, "restart Cursor"},
-	"openclaw": {func(home string) string { return filepath.Join(home, ".openclaw", "openclaw.json") }, []string{"mcp", "servers"}, "openclaw mcp doctor parley --probe"},
-	"codex":    {codexFile, nil, "codex mcp list"},
+	"claude": {func(string) string { return ".mcp.json" }, []string{"mcpServers"},
+		"Claude Code asks once whether it may use the server; /mcp shows it"},
+	"cursor": {func(home string) string { return filepath.Join(home, ".cursor", "mcp.json") }, []string{"mcpServers"}, "restart Cursor"},
+	"openclaw": {func(home string) string { return filepath.Join(home, ".openclaw", "openclaw.json") }, []string{"mcp", "servers"},
+		"openclaw mcp doctor parley --probe"},
+	"codex": {codexFile, nil, "codex mcp list"},
 }
 
 func codexFile(home string) string {

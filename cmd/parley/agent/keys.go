@@ -24,8 +24,10 @@ var walletAddress = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 var errNoWallet = errors.New("there is no wallet yet; make one with: parley init")
 
 // errNoPlace means that no safe place for secrets was found.
-var errNoPlace = errors.New("this system has no keyring for the keys. Choose one: --secrets encrypted with a passphrase in PARLEY_PASSPHRASE_FILE, " +
-	"PARLEY_SIGNER with PARLEY_SIGNER_ADDRESS for an external signer and --secrets for the API key, or --secrets file for a plaintext file")
+var errNoPlace = errors.New(
+	"this system has no keyring for the keys. Choose one: --secrets encrypted with a passphrase in PARLEY_PASSPHRASE_FILE, " +
+		"PARLEY_SIGNER with PARLEY_SIGNER_ADDRESS for an external signer and --secrets for the API key, or --secrets file for a plaintext file",
+)
 
 // externalSigner returns the signer that the environment names, and where its key is, or nil.
 func (s *session) externalSigner() (x402.Signer, string, error) {

@@ -23,16 +23,16 @@ import (
 type agentFlags struct {
 	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is no terminal."`
 	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression."`
-	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" help:"Folder of the wallet's ledger, contacts and settings; by default parley in the user's folder for settings."`
-	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" help:"URL of the server; by default the one that parley init agreed with."`
-	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" help:"Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being named)."`
+	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER"`
+	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL"`
+	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE"`
 }
 
 // payFlags are the flags of commands that pay.
 type payFlags struct {
 	MaxUSD string `name:"max-usd" placeholder:"USD" help:"Do not make a call that costs more."`
 	DryRun bool   `help:"Show what would be done and what it costs. Spend nothing."`
-	Key    string `placeholder:"TEXT" help:"Makes the same call a different one. After a crash the same call with the same key is finished, not made again."`
+	Key    string `placeholder:"TEXT"`
 }
 
 // recipientFlags are the flags of commands that send something to others.
@@ -51,7 +51,7 @@ type Invocation struct{ session *session }
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, Console: to, rawErr: to.Err}
+	s := &session{flags: f, command: strings.TrimPrefix(command.Selected().FullPath(), command.Model.Name+" "), Console: to, rawErr: to.Err}
 	s.Err = revealing{to.Err}
 	running.session = s
 	command.Bind(s)
@@ -90,6 +90,7 @@ type session struct {
 	anyone   bool // recipients may be strangers
 	query    *gojq.Query
 
+	command    string // such as "group add"
 	home       string
 	config     agentConfig
 	secrets    agent.Secrets

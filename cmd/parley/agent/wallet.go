@@ -50,7 +50,8 @@ func (walletBalance) Run(ctx context.Context, s *session) error {
 	}
 	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": dollars(balance)}
 	return s.print(ctx, value, func(w io.Writer) {
-		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", dollars(balance), s.config.Network, s.agent.Address())
+		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", dollars(balance), s.config.Network,
+			s.agent.Address())
 	})
 }
 
@@ -97,8 +98,7 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 	}
 	value := object{
 		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay), "polls_usd": dollars(limits.Polls), "frozen": frozen,
-		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls),
-	}
+		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls)}
 	return s.print(ctx, value, func(w io.Writer) {
 		fmt.Fprintf(w, "per call %s USD\nper day  %s USD, left %s\npolls    %s USD, left %s\n",
 			dollars(limits.PerCall), dollars(limits.PerDay), dollars(left.PerDay), dollars(limits.Polls), dollars(left.Polls))
@@ -182,8 +182,7 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	calls := []object{}
 	for _, call := range open {
 		calls = append(calls, object{
-			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since,
-		})
+			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since})
 	}
 	credits, err := s.agent.Ledger().Credits()
 	if err != nil {
@@ -201,7 +200,8 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 			fmt.Fprintln(w, "nothing is open")
 		}
 		for _, credit := range paid {
-			fmt.Fprintf(w, "%s  a %s was charged (%s USD) and rejected; the next one is paid with it\n", credit["since"], credit["operation"], credit["price_usd"])
+			fmt.Fprintf(w, "%s  a %s was charged (%s USD) and rejected; the next one is paid with it\n", credit["since"], credit["operation"],
+				credit["price_usd"])
 		}
 	})
 }

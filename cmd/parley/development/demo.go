@@ -20,7 +20,8 @@ import (
 type demo struct{}
 
 // demoChannels make one deposit pay for all calls of an agent, and claim soon after the last call.
-var demoChannels = operator.Channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second, ClaimSum: "100.00", MaxUnclaimed: "100.00", MaxUnclaimedTotal: "1000.00"}
+var demoChannels = operator.Channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second,
+	ClaimSum: "100.00", MaxUnclaimed: "1000.00"}
 
 func (demo) Run(ctx context.Context, to console.Console) (err error) {
 	folder, err := os.MkdirTemp("", "parley-demo-")
@@ -34,8 +35,7 @@ func (demo) Run(ctx context.Context, to console.Console) (err error) {
 	}
 	world, err := startWorld(ctx, worldOptions{
 		listen: "127.0.0.1:0", facilitatorListen: "127.0.0.1:0", data: folder, volatile: true, channels: demoChannels,
-		progress: to.Err, log: slog.New(slog.DiscardHandler),
-	})
+		progress: to.Err, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,8 @@ func (demo) Run(ctx context.Context, to console.Console) (err error) {
 	return (&journey{world: world, table: tabwriter.NewWriter(to.Out, 0, 0, 2, ' ', 0)}).run(ctx, to.Out)
 }
 
-// Travel calls operations of all parts of the API of a server that is paid on the play-money network. It returns the number of charged calls.
+// Travel calls operations of all parts of the API of a server that is paid on the play-money network. It returns the number of charged
+// calls.
 func Travel(ctx context.Context, url string) (calls int, err error) {
 	j := &journey{world: &world{url: url}, table: tabwriter.NewWriter(io.Discard, 0, 0, 2, ' ', 0)}
 	err = j.travel(ctx)
@@ -109,7 +110,8 @@ func (j *journey) travel(ctx context.Context) error {
 		}
 	}
 	alice, bob, carol := cast[0], cast[1], cast[2]
-	for _, family := range []func(context.Context, *traveller, *traveller, *traveller) error{account, search, privateChat, groupChat, broadcast} {
+	for _, family := range []func(context.Context, *traveller, *traveller, *traveller) error{account, search, privateChat, groupChat,
+		broadcast} {
 		if err := family(ctx, alice, bob, carol); err != nil {
 			return err
 		}

@@ -53,7 +53,8 @@ func (t *traveller) register(ctx context.Context) error {
 	if err := expect(err, requested.JSON200 != nil, t.name+" requests an account"); err != nil {
 		return err
 	}
-	created, err := t.CreateAccountWithResponse(ctx, client.CreateAccountRequest{Username: t.name, TAN: requested.JSON200.TAN, Description: "An agent of the demo."})
+	created, err := t.CreateAccountWithResponse(ctx,
+		client.CreateAccountRequest{Username: t.name, TAN: requested.JSON200.TAN, Description: "An agent of the demo."})
 	if err := expect(err, created.JSON200 != nil, t.name+" creates an account"); err != nil {
 		return err
 	}
@@ -89,7 +90,8 @@ func (w *witness) RoundTrip(request *http.Request) (*http.Response, error) {
 	if paid > 0 {
 		w.journey.calls++
 	}
-	fmt.Fprintf(w.journey.table, "%s\t%s %s\t%d\t%s\t%s\n", w.name, request.Method, request.URL.Path, response.StatusCode, x402.FormatUSD(paid), summary(body))
+	fmt.Fprintf(w.journey.table, "%s\t%s %s\t%d\t%s\t%s\n", w.name, request.Method, request.URL.Path, response.StatusCode,
+		x402.FormatUSD(paid), summary(body))
 	return response, nil
 }
 

@@ -46,16 +46,19 @@ func search(ctx context.Context, alice, bob, _ *traveller) error {
 }
 
 func privateChat(ctx context.Context, alice, bob, _ *traveller) error {
-	sent, err := alice.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: bob.id, Content: "Will it rain in Lisbon tomorrow?"})
+	sent, err := alice.SendPrivateMessageWithResponse(ctx,
+		client.SendPrivateMessageRequest{RecipientAgentID: bob.id, Content: "Will it rain in Lisbon tomorrow?"})
 	if err := expect(err, sent.JSON200 != nil, "alice sends a message"); err != nil {
 		return err
 	}
 	chat := sent.JSON200.ChatID
 	unread, err := bob.ListUnreadMessagesWithResponse(ctx, nil)
-	if err := expect(err, unread.JSON200 != nil && unread.JSON200.TotalUnread == 1 && unread.JSON200.Messages[0].SourceID == chat, "bob polls and finds it"); err != nil {
+	if err := expect(err, unread.JSON200 != nil && unread.JSON200.TotalUnread == 1 && unread.JSON200.Messages[0].SourceID == chat,
+		"bob polls and finds it"); err != nil {
 		return err
 	}
-	replied, err := bob.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: alice.id, Content: "No: sun, 24 degrees."})
+	replied, err := bob.SendPrivateMessageWithResponse(ctx,
+		client.SendPrivateMessageRequest{RecipientAgentID: alice.id, Content: "No: sun, 24 degrees."})
 	if err := expect(err, replied.JSON200 != nil && replied.JSON200.ChatID == chat, "bob replies in the same chat"); err != nil {
 		return err
 	}
@@ -68,7 +71,8 @@ func privateChat(ctx context.Context, alice, bob, _ *traveller) error {
 		return err
 	}
 	matches, err := bob.SearchPrivateMessagesWithResponse(ctx, client.SearchPrivateMessagesRequest{ChatID: chat, Query: `sun|\d+ degrees`})
-	if err := expect(err, matches.JSON200 != nil && matches.JSON200.Count == 1 && matches.JSON200.Messages[0].ReactionCounts["☀️"] == 1, "bob searches and sees the reaction"); err != nil {
+	if err := expect(err, matches.JSON200 != nil && matches.JSON200.Count == 1 && matches.JSON200.Messages[0].ReactionCounts["☀️"] == 1,
+		"bob searches and sees the reaction"); err != nil {
 		return err
 	}
 	removed, err := alice.RemoveReactionWithResponse(ctx, client.RemoveReactionRequest{MessageID: replied.JSON200.MessageID})
@@ -80,7 +84,8 @@ func privateChat(ctx context.Context, alice, bob, _ *traveller) error {
 }
 
 func groupChat(ctx context.Context, alice, bob, carol *traveller) error {
-	created, err := alice.CreateGroupChatWithResponse(ctx, client.CreateGroupChatRequest{Name: "Trip to Lisbon", IsDiscoverable: new(true), InitialMemberIds: []string{bob.id}})
+	created, err := alice.CreateGroupChatWithResponse(ctx,
+		client.CreateGroupChatRequest{Name: "Trip to Lisbon", IsDiscoverable: new(true), InitialMemberIds: []string{bob.id}})
 	if err := expect(err, created.JSON200 != nil, "alice creates a group"); err != nil {
 		return err
 	}
@@ -122,7 +127,8 @@ func groupChat(ctx context.Context, alice, bob, carol *traveller) error {
 		return err
 	}
 	info, err := bob.GetGroupChatWithResponse(ctx, client.GroupChatRequest{ChatID: group})
-	if err := expect(err, info.JSON200 != nil && info.JSON200.AdminID == bob.id && info.JSON200.MemberCount == 2, "bob is the admin of two members"); err != nil {
+	if err := expect(err, info.JSON200 != nil && info.JSON200.AdminID == bob.id && info.JSON200.MemberCount == 2,
+		"bob is the admin of two members"); err != nil {
 		return err
 	}
 	deleted, err := bob.DeleteGroupChatWithResponse(ctx, client.GroupChatRequest{ChatID: group})
@@ -134,7 +140,8 @@ func groupChat(ctx context.Context, alice, bob, carol *traveller) error {
 }
 
 func broadcast(ctx context.Context, alice, bob, carol *traveller) error {
-	created, err := bob.CreateChannelWithResponse(ctx, client.CreateChannelRequest{Name: "Storm warnings", Description: new("For the Atlantic coast.")})
+	created, err := bob.CreateChannelWithResponse(ctx,
+		client.CreateChannelRequest{Name: "Storm warnings", Description: new("For the Atlantic coast.")})
 	if err := expect(err, created.JSON200 != nil, "bob creates a channel"); err != nil {
 		return err
 	}
@@ -149,12 +156,14 @@ func broadcast(ctx context.Context, alice, bob, carol *traveller) error {
 			return err
 		}
 	}
-	sent, err := bob.SendChannelMessageWithResponse(ctx, client.SendChannelMessageRequest{ChannelID: channel, Content: "11 Bft off Cabo da Roca."})
+	sent, err := bob.SendChannelMessageWithResponse(ctx,
+		client.SendChannelMessageRequest{ChannelID: channel, Content: "11 Bft off Cabo da Roca."})
 	if err := expect(err, sent.JSON200 != nil, "bob warns everybody"); err != nil {
 		return err
 	}
 	unread, err := carol.ListUnreadMessagesWithResponse(ctx, nil)
-	if err := expect(err, unread.JSON200 != nil && len(unread.JSON200.Messages) > 0 && unread.JSON200.Messages[len(unread.JSON200.Messages)-1].SourceID == channel, "carol polls and is warned"); err != nil {
+	if err := expect(err, unread.JSON200 != nil && len(unread.JSON200.Messages) > 0 &&
+		unread.JSON200.Messages[len(unread.JSON200.Messages)-1].SourceID == channel, "carol polls and is warned"); err != nil {
 		return err
 	}
 	read, err := alice.ListChannelMessagesWithResponse(ctx, client.ListChannelMessagesRequest{ChannelID: channel})
@@ -173,12 +182,14 @@ func broadcast(ctx context.Context, alice, bob, carol *traveller) error {
 	if err := expect(err, edited.JSON200 != nil, "bob bans carol"); err != nil {
 		return err
 	}
-	transferred, err := bob.TransferChannelWithResponse(ctx, client.TransferChannelRequest{ChannelID: channel, NewAdminAgentID: alice.id, Message: new("The coast is yours.")})
+	transferred, err := bob.TransferChannelWithResponse(ctx,
+		client.TransferChannelRequest{ChannelID: channel, NewAdminAgentID: alice.id, Message: new("The coast is yours.")})
 	if err := expect(err, transferred.JSON200 != nil, "bob hands the channel over"); err != nil {
 		return err
 	}
 	info, err := alice.GetChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-	if err := expect(err, info.JSON200 != nil && *info.JSON200.AdminID == alice.id && info.JSON200.SubscriberCount == 2, "alice is the admin"); err != nil {
+	if err := expect(err, info.JSON200 != nil && *info.JSON200.AdminID == alice.id && info.JSON200.SubscriberCount == 2,
+		"alice is the admin"); err != nil {
 		return err
 	}
 	deleted, err := alice.DeleteChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
@@ -186,5 +197,6 @@ func broadcast(ctx context.Context, alice, bob, carol *traveller) error {
 		return err
 	}
 	me, err := alice.GetOwnAgentWithResponse(ctx)
-	return expect(err, me.JSON200 != nil && me.JSON200.ChatCount == 2 && me.JSON200.SubscribedChannelCount == 0, "alice has two chats, one of them with carol who asked to join")
+	return expect(err, me.JSON200 != nil && me.JSON200.ChatCount == 2 && me.JSON200.SubscribedChannelCount == 0,
+		"alice has two chats, one of them with carol who asked to join")
 }

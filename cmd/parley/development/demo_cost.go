@@ -21,7 +21,8 @@ const (
 
 // printSettlementCost compares what settling the calls cost with what it would have cost with one transfer per call.
 func printSettlementCost(out io.Writer, made devnet.Transactions, calls int) error {
-	cost := made.Transfers*transferCost + made.Deposits*depositCost + made.Claims*claimCost + max(0, made.Claimed-made.Claims)*claimFurtherCost +
+	cost := made.Transfers*transferCost + made.Deposits*depositCost + made.Claims*claimCost + max(0,
+		made.Claimed-made.Claims)*claimFurtherCost +
 		made.Settlements*settleCost
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\nSETTLEMENT OF %d CALLS\tTRANSACTIONS\tCOST USD\t\n", calls)
@@ -29,7 +30,8 @@ func printSettlementCost(out io.Writer, made devnet.Transactions, calls int) err
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", scheme, transactions, x402.FormatUSD(uint64(cost)), parts) //nolint:gosec // not negative
 	}
 	row("payment channels (batch-settlement)", made.Transfers+made.Deposits+made.Claims+made.Settlements, cost, fmt.Sprintf(
-		"deposits: %d, claims: %d (payment channels: %d), payouts: %d, transfers: %d", made.Deposits, made.Claims, made.Claimed, made.Settlements, made.Transfers))
+		"deposits: %d, claims: %d (payment channels: %d), payouts: %d, transfers: %d", made.Deposits, made.Claims, made.Claimed, made.Settlements,
+		made.Transfers))
 	row("one transfer per call (exact)", calls, calls*transferCost, fmt.Sprintf("transfers: %d", calls))
 	fmt.Fprintln(table, "\nThe costs are gas on Base and a facilitator's fee of 0.001 USD per transaction: docs/money.md.")
 	return table.Flush()

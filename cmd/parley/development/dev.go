@@ -13,7 +13,7 @@ import (
 // dev runs Parley, PostgreSQL and the payment network in one foreground process.
 type dev struct {
 	Listen            string            `default:"127.0.0.1:8402" help:"Address on which the server listens."`
-	FacilitatorListen string            `default:"127.0.0.1:8403" help:"Address on which the play-money payment network listens (loopback only)."`
+	FacilitatorListen string            `default:"127.0.0.1:8403" help:"Address of the play-money payment network (loopback only)."`
 	Data              string            `default:".parley" help:"Folder of the database and the play-money ledger; both survive restarts."`
 	DatabaseURL       string            `env:"PARLEY_DEV_DATABASE_URL" placeholder:"URL" help:"Use this PostgreSQL instead of starting one."`
 	Limits            operator.Limits   `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
@@ -27,8 +27,7 @@ func (d *dev) Run(ctx context.Context, to console.Console) error {
 	}
 	world, err := startWorld(ctx, worldOptions{
 		listen: d.Listen, facilitatorListen: d.FacilitatorListen, data: d.Data, databaseURL: d.DatabaseURL, limits: limits, channels: d.Channels,
-		progress: to.Err, log: operator.NewLog(to.Err, slog.LevelInfo),
-	})
+		progress: to.Err, log: operator.NewLog(to.Err, slog.LevelInfo)})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/parley-chat/parley/cmd/parley/settings"
 )
 
 // Files in the data folder.
@@ -15,17 +17,19 @@ const (
 	responseKey   = "response-key"
 )
 
-// ownKey returns the file of a key in the data folder of dev. It creates a random key at the first start: the database belongs to it.
-func ownKey(data, name string) (string, error) {
+// ownKey reads a key from the data folder of dev. It creates a random key at the first start: the database belongs to it.
+func ownKey(data, name string) (key settings.Secret, err error) {
 	path := filepath.Join(data, name)
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return path, err
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		var made [32]byte
+		_, _ = rand.Read(made[:])
+		if err := os.WriteFile(path+".new", fmt.Appendf(nil, "%x\n", made), 0o600); err != nil {
+			return key, err
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return key, err
+		}
 	}
-	var key [32]byte
-	_, _ = rand.Read(key[:])
-	err := os.WriteFile(path+".new", fmt.Appendf(nil, "%x\n", key), 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	return path, err
+	err = key.UnmarshalText([]byte("file:" + path))
+	return key, err
 }

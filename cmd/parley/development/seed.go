@@ -29,7 +29,8 @@ func (s *seed) Run(ctx context.Context, to console.Console) error {
 		return err
 	}
 	began := time.Now()
-	made, err := database.Seed(ctx, store.Seeding{Agents: s.Agents, Conversations: s.Conversations, Messages: s.Messages, Subscribers: s.Subscribers},
+	made, err := database.Seed(ctx,
+		store.Seeding{Agents: s.Agents, Conversations: s.Conversations, Messages: s.Messages, Subscribers: s.Subscribers},
 		func(step string) { fmt.Fprintf(to.Err, "%6.1f s  %s\n", time.Since(began).Seconds(), step) })
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ type worldOptions struct {
 	databaseURL               string // if empty, start PostgreSQL in data
 	volatile                  bool   // the data is deleted at the end
 	limits                    server.Limits
-	channels                  operator.Channels // without a key file, the key is in data
+	channels                  operator.Channels // without a key, one in data
 	progress                  io.Writer
 	log                       *slog.Logger
 }
@@ -65,8 +65,8 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	stop := operator.ServeHTTP(ctx, facilitatorListener, devnet.NewFacilitator(w.ledger))
 	w.closers = append(w.closers, func() error { stop(); return nil })
 
-	if options.channels.AuthorizerKeyFile == "" {
-		if options.channels.AuthorizerKeyFile, err = ownKey(options.data, authorizerKey); err != nil {
+	if options.channels.AuthorizerKey.Value == "" {
+		if options.channels.AuthorizerKey, err = ownKey(options.data, authorizerKey); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,8 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	play, _ := x402.LookupNetwork(x402.NetworkBaseSepolia)
 	w.url, w.facilitatorURL = "http://"+listener.Addr().String(), "http://"+facilitatorListener.Addr().String()
 	config := server.Config{
-		BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: operator.Skill{}.Config(), Limits: options.limits, Channels: channels,
+		BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: operator.AgentSkill, Limits: options.limits,
+		Channels:     channels,
 		ResponseKeys: keys,
 	}
 	client, err := operator.Facilitator{URL: w.facilitatorURL}.Config(options.log)
@@ -99,7 +100,8 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	w.stopServer = cancel
 	ready := make(chan struct{})
 	go func() {
-		w.failed <- operator.ServeOn(serving, listener, nil, config, client, w.facilitatorURL+"/rpc", w.database, options.log, func() { close(ready) })
+		w.failed <- operator.ServeOn(serving, listener, nil, config, client, w.facilitatorURL+"/rpc", w.database, options.log,
+			func() { close(ready) })
 	}()
 	select {
 	case <-ready:
@@ -114,7 +116,8 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 func (w *world) openDatabase(ctx context.Context, options worldOptions) (err error) {
 	databaseURL := options.databaseURL
 	if databaseURL == "" {
-		postgres, err := embedded.Start(ctx, embedded.Options{Folder: filepath.Join(options.data, "postgres"), Volatile: options.volatile, Progress: options.progress})
+		postgres, err := embedded.Start(ctx,
+			embedded.Options{Folder: filepath.Join(options.data, "postgres"), Volatile: options.volatile, Progress: options.progress})
 		if err != nil {
 			return err
 		}

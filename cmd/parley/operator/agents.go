@@ -20,7 +20,7 @@ type agents struct {
 	Resume  agentsResume  `cmd:"" help:"End the suspension of an account."`
 	Rename  agentsRename  `cmd:"" help:"Give an account another username. Nobody else can register the former one."`
 	Export  agentsExport  `cmd:"" help:"Write everything about an account as lines of JSON."`
-	Erase   agentsErase   `cmd:"" help:"Erase an account for good: profile, content of messages, reactions, memberships. The ledger keeps its sums."`
+	Erase   agentsErase   `cmd:"" help:"Erase an account for good. The ledger keeps its sums."`
 }
 
 type agentName struct {
@@ -94,7 +94,7 @@ var agentColumns = []columnOf[shownAgent]{
 }
 
 func (a *agentsShow) Run(ctx context.Context, to console.Console) error {
-	return withAgent(ctx, a.Ledger, a.Agent, func(database *store.Store, agent *store.Agent) (err error) {
+	return a.Ledger.withAgent(ctx, a.Agent, func(database *store.Store, agent *store.Agent) (err error) {
 		shown := shownAgent{Agent: agent}
 		if shown.suspension, err = database.Suspension(ctx, agent.ID); err != nil {
 			return err
@@ -119,12 +119,8 @@ func (a *agentsSuspend) Run(ctx context.Context, to console.Console) error {
 	if utf8.RuneCountInString(a.Message) > maxSuspensionMessage {
 		return fmt.Errorf("--message has more than %d characters; shorten it", maxSuspensionMessage)
 	}
-	return a.onAgent(ctx, a.Agent, func(database *store.Store, by store.Operator, agent *store.Agent) error {
-		if err := database.SuspendAgent(ctx, by, agent.ID, a.Message); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(to.Out, "%s (%s) is suspended\n", agent.Username, server.AgentID(agent.ID))
-		return err
+	return a.onAgent(ctx, to, a.Agent, "suspended", func(database *store.Store, by store.Operator, agent *store.Agent) error {
+		return database.SuspendAgent(ctx, by, agent.ID, a.Message)
 	})
 }
 
@@ -134,12 +130,8 @@ type agentsResume struct {
 }
 
 func (a *agentsResume) Run(ctx context.Context, to console.Console) error {
-	return a.onAgent(ctx, a.Agent, func(database *store.Store, by store.Operator, agent *store.Agent) error {
-		if err := database.ResumeAgent(ctx, by, agent.ID); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(to.Out, "%s (%s) is resumed\n", agent.Username, server.AgentID(agent.ID))
-		return err
+	return a.onAgent(ctx, to, a.Agent, "resumed", func(database *store.Store, by store.Operator, agent *store.Agent) error {
+		return database.ResumeAgent(ctx, by, agent.ID)
 	})
 }
 
@@ -155,12 +147,8 @@ func (a *agentsRename) Run(ctx context.Context, to console.Console) error {
 	if !usernamePattern.MatchString(a.Username) {
 		return fmt.Errorf("%q is not a username; use 1 to 32 characters from a-z, 0-9 and _", a.Username)
 	}
-	return a.onAgent(ctx, a.Agent, func(database *store.Store, by store.Operator, agent *store.Agent) error {
-		if err := database.RenameAgent(ctx, by, agent.ID, a.Username); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(to.Out, "%s (%s) is now %s\n", agent.Username, server.AgentID(agent.ID), a.Username)
-		return err
+	return a.onAgent(ctx, to, a.Agent, "now "+a.Username, func(database *store.Store, by store.Operator, agent *store.Agent) error {
+		return database.RenameAgent(ctx, by, agent.ID, a.Username)
 	})
 }
 
@@ -170,7 +158,7 @@ type agentsExport struct {
 }
 
 func (a *agentsExport) Run(ctx context.Context, to console.Console) error {
-	return withAgent(ctx, a.Ledger, a.Agent, func(database *store.Store, agent *store.Agent) error {
+	return a.Ledger.withAgent(ctx, a.Agent, func(database *store.Store, agent *store.Agent) error {
 		return database.ExportAgent(ctx, agent.ID, func(record store.ExportedRecord) error {
 			return console.EncodeJSON(to.Out, struct {
 				Kind string          `json:"kind"`
@@ -188,7 +176,7 @@ type agentsErase struct {
 }
 
 func (a *agentsErase) Run(ctx context.Context, to console.Console) error {
-	return a.onAgent(ctx, a.Agent, func(database *store.Store, by store.Operator, agent *store.Agent) error {
+	return a.onAgent(ctx, to, a.Agent, "", func(database *store.Store, by store.Operator, agent *store.Agent) error {
 		before, err := database.Suspension(ctx, agent.ID)
 		if err != nil {
 			return err
@@ -206,8 +194,10 @@ func (a *agentsErase) Run(ctx context.Context, to console.Console) error {
 		if err := a.confirm(to, agent); err != nil {
 			return err
 		}
-		if err := a.suspended(ctx, database, by, agent, before); err != nil {
-			return err
+		if before == nil {
+			if err := database.SuspendAgent(ctx, by, agent.ID, ""); err != nil {
+				return err
+			}
 		}
 		if before == nil || database.Now().Sub(before.CreatedAt) < store.SettledAfter {
 			if _, err := settled(ctx, database, to); err != nil {
@@ -223,14 +213,6 @@ func (a *agentsErase) Run(ctx context.Context, to console.Console) error {
 		}
 		return a.finish(ctx, database, agent, to)
 	})
-}
-
-// suspended suspends the account, unless it is suspended.
-func (a *agentsErase) suspended(ctx context.Context, on *store.Store, by store.Operator, agent *store.Agent, before *store.Suspension) error {
-	if before != nil {
-		return nil
-	}
-	return on.SuspendAgent(ctx, by, agent.ID, "")
 }
 
 func (a *agentsErase) confirm(to console.Console, agent *store.Agent) error {
@@ -260,7 +242,9 @@ func (a *agentsErase) finish(ctx context.Context, database *store.Store, agent *
 }
 
 func (a *agentsErase) say(to console.Console, agent *store.Agent, done string, erased store.Erasure) error {
-	_, err := fmt.Fprintf(to.Out, "%s %s: %d messages, %d reactions, %d blocks, %d memberships, data of %d payments; %d conversations handed over, %d deleted\n",
-		server.AgentID(agent.ID), done, erased.Messages, erased.Reactions, erased.Blocks, erased.Memberships, erased.Payments, erased.HandedOver, erased.Deleted)
+	_, err := fmt.Fprintf(to.Out,
+		"%s %s: %d messages, %d reactions, %d blocks, %d memberships, data of %d payments; %d conversations handed over, %d deleted\n",
+		server.AgentID(agent.ID), done, erased.Messages, erased.Reactions, erased.Blocks, erased.Memberships, erased.Payments, erased.HandedOver,
+		erased.Deleted)
 	return err
 }

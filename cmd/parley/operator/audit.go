@@ -22,7 +22,7 @@ type auditList struct {
 	Since  moment    `placeholder:"TIME" help:"At this time or later: 2026-11-01 (UTC) or 2026-11-01T08:30:00Z."`
 	Until  moment    `placeholder:"TIME" help:"Before this time."`
 	Limit  int       `default:"50" help:"Maximum number; 0 for all (${default})."`
-	Format string    `enum:"table,csv,json" default:"table" help:"table, csv with a header and all columns, or json, one object per line (${default})."`
+	Format string    `enum:"table,csv,json" default:"table"`
 }
 
 var auditColumns = []columnOf[store.AuditEntry]{
@@ -72,21 +72,6 @@ func (a *auditList) Run(ctx context.Context, to console.Console) error {
 		}
 		filter.AgentID = &agent.ID
 	}
-	write, flush, err := records(to.Out, a.Format, auditColumns, "created_at", "actor", "action", "target", "reason")
-	if err != nil {
-		return err
-	}
-	listed := 0
-	for entry, err := range database.Audit(ctx, filter) {
-		if err == nil {
-			err = write(entry)
-		}
-		if err != nil {
-			return err
-		}
-		if listed++; listed == a.Limit {
-			break
-		}
-	}
-	return flush()
+	return list(to.Out, a.Format, a.Limit, auditColumns, []string{"created_at", "actor", "action", "target", "reason"},
+		database.Audit(ctx, filter))
 }

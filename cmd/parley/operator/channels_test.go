@@ -1,37 +1,29 @@
 package operator
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/internal/devnet"
 )
 
 func TestChannelSettings(t *testing.T) {
 	t.Parallel()
-	file := func(content string) string {
-		name := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
+	secret := func(lines ...string) settings.Secret { return settings.Secret{Value: strings.Join(lines, "\n")} }
 	key, payees := devnet.Accounts()[2].PrivateKey, devnet.Accounts()[3]
-	good := Channels{
-		AuthorizerKeyFile: file(key + "\n"), WithdrawDelay: 24 * time.Hour, MinDeposit: "1.00", ClaimAge: 6 * time.Hour, ClaimSum: "1.00",
-		MaxUnclaimed: "10.00", MaxUnclaimedTotal: "1000",
-	}
+	good := Channels{AuthorizerKey: secret(key), WithdrawDelay: 24 * time.Hour, MinDeposit: "1.00", ClaimAge: 6 * time.Hour, ClaimSum: "1.00",
+		MaxUnclaimed: "1000"}
 	config, err := good.Config(payees.Address)
 	if err != nil || config.Authorizer == nil || config.MinDeposit != 1_000_000 || config.WithdrawDelay != 24*time.Hour {
 		t.Errorf("good settings: %+v, %v", config, err)
 	}
 	first := config.Authorizer
 	rotated := good
-	rotated.AuthorizerKeyFile = file(devnet.Accounts()[4].PrivateKey + "\n" + key + "\n\n")
-	if config, err := rotated.Config(payees.Address); err != nil || len(config.FormerAuthorizers) != 1 || !config.FormerAuthorizers[0].Equal(first) {
+	rotated.AuthorizerKey = secret(devnet.Accounts()[4].PrivateKey, key)
+	if config, err := rotated.Config(payees.Address); err != nil || len(config.FormerAuthorizers) != 1 ||
+		!config.FormerAuthorizers[0].Equal(first) {
 		t.Errorf("a new key and a former one: %+v, %v", config, err)
 	}
 	if config, err := (Channels{MinDeposit: "nonsense"}).Config(payees.Address); err != nil || config.Authorizer != nil {
@@ -40,15 +32,12 @@ func TestChannelSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(c *Channels)
 		want   string
-	}{
-		"no file":                   {func(c *Channels) { c.AuthorizerKeyFile = "/nowhere" }, "can be read"},
-		"no key":                    {func(c *Channels) { c.AuthorizerKeyFile = file("hunter2") }, "64 hex digits"},
-		"the zero key":              {func(c *Channels) { c.AuthorizerKeyFile = file(strings.Repeat("0", 64)) }, "64 hex digits"},
-		"the payee's key":           {func(c *Channels) { c.AuthorizerKeyFile = file(payees.PrivateKey) }, "other keys"},
-		"a former key of the payee": {func(c *Channels) { c.AuthorizerKeyFile = file(key + "\n" + payees.PrivateKey) }, "other keys"},
-		"a bad second key":          {func(c *Channels) { c.AuthorizerKeyFile = file(key + "\nhunter2") }, "64 hex digits"},
+	}{"no key": {func(c *Channels) { c.AuthorizerKey = secret("hunter2") }, "64 hex digits"},
+		"the zero key":              {func(c *Channels) { c.AuthorizerKey = secret(strings.Repeat("0", 64)) }, "64 hex digits"},
+		"the payee's key":           {func(c *Channels) { c.AuthorizerKey = secret(payees.PrivateKey) }, "other keys"},
+		"a former key of the payee": {func(c *Channels) { c.AuthorizerKey = secret(key, payees.PrivateKey) }, "other keys"},
+		"a bad second key":          {func(c *Channels) { c.AuthorizerKey = secret(key, "hunter2") }, "64 hex digits"},
 		"a low bound":               {func(c *Channels) { c.MaxUnclaimed = "0.99" }, "max-unclaimed"},
-		"a low total bound":         {func(c *Channels) { c.MaxUnclaimedTotal = "9.99" }, "max-unclaimed-total"},
 		"a negative idle time":      {func(c *Channels) { c.IdleRefund = -time.Hour }, "idle-refund"},
 		"a short delay":             {func(c *Channels) { c.WithdrawDelay = time.Minute }, "delay"},
 		"a long delay":              {func(c *Channels) { c.WithdrawDelay = 721 * time.Hour }, "delay"},
@@ -60,7 +49,8 @@ func TestChannelSettings(t *testing.T) {
 	} {
 		bad := good
 		test.change(&bad)
-		if _, err := bad.Config(payees.Address); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := bad.Config(payees.Address); err == nil || !strings.Contains(err.Error(), test.want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want an error about %s", name, err, test.want)
 		}
 	}

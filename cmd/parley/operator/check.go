@@ -23,7 +23,7 @@ type check struct {
 	serverSettings
 
 	JSON       bool   `name:"json" help:"Write one JSON object instead of a table."`
-	PayKeyFile string `type:"path" placeholder:"FILE" help:"Then pay one call, 0.01 USD, through the public URL from the wallet with the private key in this file, and look for the money in the ledger and on the blockchain."`
+	PayKeyFile string `type:"path" placeholder:"FILE"`
 }
 
 // The states of a finding.
@@ -48,11 +48,6 @@ func (f *findings) ok(what, found string) { *f = append(*f, finding{good, what, 
 
 func (f *findings) warn(what, found, remedy string) {
 	*f = append(*f, finding{warning, what, found, remedy})
-}
-
-// warnReadable warns of a file with a secret.
-func (f *findings) warnReadable(what, name string) {
-	f.warn(what, name+" can be read by every user of this machine", "let only the server read it: chmod o-r "+name)
 }
 
 func (f *findings) fail(what, found, remedy string) {
@@ -82,9 +77,7 @@ func (c *check) Run(ctx context.Context, to console.Console, given *settings.Set
 	config, err := c.config()
 	found := settingsFindings(given, given.Report(err))
 	// Each group needs few settings. So a wrong setting does not keep the others from being checked.
-	groups := []func(context.Context) findings{
-		c.checkDatabase,
-		func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
+	groups := []func(context.Context) findings{c.checkDatabase, func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
 		func(ctx context.Context) findings { return c.checkChain(ctx, config) },
 		func(context.Context) findings { return c.checkAuthorizer(config) },
 		func(context.Context) findings { return c.checkResponseKeys(config) },
@@ -143,23 +136,28 @@ func settingsFindings(given *settings.Settings, err error) (found findings) {
 	}
 	for _, name := range given.SecretPlaces() {
 		if readableByAll(name) {
-			found.warnReadable("secrets", name)
+			found.warn("secrets", name+" can be read by every user of this machine", "let only the server read it: chmod o-r "+name)
 		}
 	}
 	return found
 }
 
-// checkAuthorizer checks the file with the key that signs claims.
+// checkAuthorizer checks the key that signs claims.
 func (c *check) checkAuthorizer(config server.Config) (found findings) {
 	const what = "authorizer"
-	switch name := c.Channels.AuthorizerKeyFile; {
-	case name == "":
+	switch {
+	case c.Channels.AuthorizerKey.Value == "":
 		found.ok(what, "none: payment channels are not offered")
-	case config.Channels.Authorizer == nil: // told as a wrong setting
-	case readableByAll(name):
-		found.warnReadable(what, name)
-	default:
+	case config.Channels.Authorizer != nil: // otherwise told as a wrong setting
 		found.ok(what, "key of "+addressOf(config.Channels.Authorizer)+", not the payee's")
+	}
+	return found
+}
+
+// checkResponseKeys tells how many keys of stored responses there are.
+func (c *check) checkResponseKeys(config server.Config) (found findings) {
+	if keys := len(config.ResponseKeys); keys > 0 { // otherwise told as a wrong setting
+		found.ok("response key", fmt.Sprintf("one that seals stored responses, and %d former ones", keys-1))
 	}
 	return found
 }

@@ -55,7 +55,8 @@ func (c *check) checkAddresses(ctx context.Context, config server.Config) (found
 		found.served(contract, config)
 	}
 	if base.Scheme != "https" && !local {
-		found.warn(what, "it is not encrypted: API keys can be read on the way", "use https://, with a proxy in front of the server or --tls-domain")
+		found.warn(what, "it is not encrypted: API keys can be read on the way",
+			"use https://, with a proxy in front of the server or --tls-domain")
 	}
 	for _, address := range []struct{ setting, at string }{{"--listen", c.Listen}, {"--admin-listen", c.AdminListen}} {
 		if address.at != "" {
@@ -118,7 +119,8 @@ func (f *findings) served(contract published, config server.Config) {
 		f.ok(what, config.BaseURL+" serves the contract with these settings")
 		return
 	}
-	f.warn(what, "the server there has other settings: "+strings.Join(differ, ", "), "restart it with these settings, or check with its settings")
+	f.warn(what, "the server there has other settings: "+strings.Join(differ, ", "),
+		"restart it with these settings, or check with its settings")
 }
 
 // canListen adds a finding about an address to listen on. It may be in use if the server runs.

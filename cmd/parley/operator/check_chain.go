@@ -26,8 +26,9 @@ func (c *check) checkFacilitator(ctx context.Context, config server.Config) (fou
 		return nil // told as a wrong setting
 	}
 	supported, err := client.Supported(ctx)
-	if refused, ok := errors.AsType[*x402.StatusError](err); ok && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
-		found.fail(what, "it asks for another authentication: "+err.Error(), "correct --facilitator-token, or --facilitator-key-id and its secret")
+	if refused, ok := errors.AsType[*x402.StatusError](err); ok &&
+		(refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+		found.fail(what, "it asks for another authentication: "+err.Error(), "correct --facilitator-key")
 		return found
 	}
 	if err != nil {
@@ -41,11 +42,12 @@ func (c *check) checkFacilitator(ctx context.Context, config server.Config) (fou
 	}
 	exact := settles(x402.SchemeExact)
 	found.require(exact, what, supports(exact, x402.SchemeExact, config), "use a facilitator for this network, or correct --network")
-	if c.Channels.AuthorizerKeyFile != "" {
+	if c.Channels.AuthorizerKey.Value != "" {
 		if settles(x402.SchemeBatch) {
 			found.ok(what, supports(true, x402.SchemeBatch, config))
 		} else {
-			found.warn(what, supports(false, x402.SchemeBatch, config), "use a facilitator with batch-settlement; until then payment channels are not offered")
+			found.warn(what, supports(false, x402.SchemeBatch, config),
+				"use a facilitator with batch-settlement; until then payment channels are not offered")
 		}
 	}
 	return found
@@ -60,10 +62,10 @@ func supports(does bool, scheme string, config server.Config) string {
 
 // checkChain checks the endpoint of the blockchain, the token, and the payee.
 func (c *check) checkChain(ctx context.Context, config server.Config) (found findings) {
-	if !settings.IsHTTP(c.RPCURL) || config.Network.ChainID == 0 {
+	if !settings.IsHTTP(c.RPCURL.Value) || config.Network.ChainID == 0 {
 		return nil // told as a wrong setting
 	}
-	chain := &x402.Chain{URL: c.RPCURL}
+	chain := &x402.Chain{URL: c.RPCURL.Value}
 	id, err := chain.ChainID(ctx)
 	if err != nil {
 		found.fail("endpoint", "it does not respond: "+err.Error(), "correct --rpc-url, or let this machine through the firewall")
@@ -91,7 +93,8 @@ func (f *findings) newestBlock(age time.Duration) {
 	age = age.Round(time.Second)
 	switch {
 	case age > staleBlock:
-		f.fail("blocks", fmt.Sprintf("the newest block is %s old", age), "use an endpoint that is up to date, or correct the clock of this machine")
+		f.fail("blocks", fmt.Sprintf("the newest block is %s old", age),
+			"use an endpoint that is up to date, or correct the clock of this machine")
 	case age < -slowClock:
 		f.warn("blocks", fmt.Sprintf("the newest block is %s in the future", -age), "correct the clock of this machine: run NTP")
 	default:
@@ -108,7 +111,7 @@ func (f *findings) token(ctx context.Context, chain *x402.Chain, network x402.Ne
 		return
 	}
 	if !code {
-		f.fail(what, network.Asset+" is not a contract on "+network.ID, "correct --asset or --network")
+		f.fail(what, network.Asset+" is not a contract on "+network.ID, "correct --network")
 		return
 	}
 	name, version, err := chain.TokenDomain(ctx, network.Asset)
@@ -116,8 +119,9 @@ func (f *findings) token(ctx context.Context, chain *x402.Chain, network x402.Ne
 	case err != nil:
 		f.ok(what, network.Asset+" is a contract; it does not tell its EIP-712 name and version")
 	case name != network.AssetName || version != network.AssetVersion:
-		f.fail(what, fmt.Sprintf("its EIP-712 name and version are %q and %q, not %q and %q", name, version, network.AssetName, network.AssetVersion),
-			"correct --asset-name and --asset-version, or --asset")
+		f.fail(what,
+			fmt.Sprintf("its EIP-712 name and version are %q and %q, not %q and %q", name, version, network.AssetName, network.AssetVersion),
+			"correct --network")
 	default:
 		f.ok(what, fmt.Sprintf("%s, version %s, at %s", name, version, network.Asset))
 	}
@@ -134,11 +138,12 @@ func (f *findings) payee(ctx context.Context, chain *x402.Chain, config server.C
 	code, codeErr := chain.HasCode(ctx, config.PayTo)
 	switch {
 	case err != nil:
-		f.fail(what, "its balance cannot be read: "+err.Error(), "correct --asset, or use another endpoint")
+		f.fail(what, "its balance cannot be read: "+err.Error(), "correct --network, or use another endpoint")
 	case codeErr != nil:
 		f.fail(what, codeErr.Error(), "use another endpoint")
 	case code:
-		f.warn(what, config.PayTo+" is a contract", "make sure that you can withdraw the token from it, such as from a smart wallet or a multisig")
+		f.warn(what, config.PayTo+" is a contract",
+			"make sure that you can withdraw the token from it, such as from a smart wallet or a multisig")
 	default:
 		f.ok(what, fmt.Sprintf("%s has %s USD", config.PayTo, usd(int64(balance)))) //nolint:gosec // below the supply of the token
 	}

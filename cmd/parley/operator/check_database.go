@@ -18,10 +18,10 @@ const (
 
 // checkDatabase checks the database as the role of --database-url sees it.
 func (c *check) checkDatabase(ctx context.Context) (found findings) {
-	if c.DatabaseURL == "" || store.CheckURL(c.DatabaseURL) != nil {
+	if c.DatabaseURL.Value == "" || store.CheckURL(c.DatabaseURL.Value) != nil {
 		return nil // told as a wrong setting
 	}
-	database, err := store.Open(ctx, c.DatabaseURL, store.Limits{})
+	database, err := store.Open(ctx, c.DatabaseURL.Value, store.Limits{})
 	if err != nil {
 		found.fail("database", err.Error(), "correct --database-url")
 		return found
@@ -84,7 +84,8 @@ func inspected(is store.Inspection) (found findings) {
 func (f *findings) rights(is store.Inspection) {
 	switch {
 	case len(is.MissingRights) > 0:
-		f.fail("role", fmt.Sprintf("%s may not read and write %s", is.Role, strings.Join(is.MissingRights, ", ")), "grant it the rights of docs/roles.sql")
+		f.fail("role", fmt.Sprintf("%s may not read and write %s", is.Role, strings.Join(is.MissingRights, ", ")),
+			"grant it the rights of docs/roles.sql")
 	case is.Superuser:
 		f.warn("role", is.Role+" is a superuser", "use a role that can only read and write rows: docs/roles.sql")
 	default:

@@ -39,14 +39,16 @@ func (c *check) checkPayment(ctx context.Context, config server.Config) (found f
 		found.fail(what, err.Error(), "name a file with the private key of a wallet, 64 hex digits, that holds only a few cents")
 		return found
 	}
-	chain := &x402.Chain{URL: c.RPCURL}
+	chain := &x402.Chain{URL: c.RPCURL.Value}
 	if balance, err := chain.Balance(ctx, config.Network.Asset, payer.Address()); err != nil || balance < price {
-		found.fail(what, fmt.Sprintf("the wallet %s has %s USD of the %s that the call costs", payer.Address(), x402.FormatUSD(balance), x402.FormatUSD(price)),
+		found.fail(what,
+			fmt.Sprintf("the wallet %s has %s USD of the %s that the call costs", payer.Address(), x402.FormatUSD(balance), x402.FormatUSD(price)),
 			"send it some of the token "+config.Network.Asset+" on "+config.Network.ID)
 		return found
 	}
 	if err := trial(ctx, config.BaseURL, payer); err != nil {
-		found.fail(what, err.Error(), "look for the request id in the server's log; parley payments list --payer "+payer.Address()+" shows whether money moved")
+		found.fail(what, err.Error(),
+			"look for the request id in the server's log; parley payments list --payer "+payer.Address()+" shows whether money moved")
 		return found
 	}
 	found.ok(what, fmt.Sprintf("%s paid %s USD for a call at %s", payer.Address(), x402.FormatUSD(price), config.BaseURL))
@@ -57,7 +59,8 @@ func (c *check) checkPayment(ctx context.Context, config server.Config) (found f
 	}
 	found.ok("ledger", "the payment is delivered, with transaction "+record.Transaction)
 	if err := settledOnChain(ctx, chain, record); err != nil {
-		found.fail("blockchain", err.Error(), "do not go live: the facilitator says that the money moved, and the endpoint does not show it. Use others that you trust")
+		found.fail("blockchain", err.Error(),
+			"do not go live: the facilitator says that the money moved, and the endpoint does not show it. Use others that you trust")
 		return found
 	}
 	found.ok("blockchain", fmt.Sprintf("the transaction carries the payment of %s USD to %s", usd(record.Amount), config.PayTo))
@@ -93,25 +96,27 @@ func trial(ctx context.Context, baseURL string, payer *client.Payer) error {
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:])
-	response, err := agent.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: "check_" + hex.EncodeToString(random[:])})
+	response, err := agent.RequestAccountWithResponse(ctx,
+		client.RequestAccountRequest{RequestedUsername: "check_" + hex.EncodeToString(random[:])})
 	if err != nil {
 		return fmt.Errorf("the call failed: %w", err)
 	}
 	if response.StatusCode() != http.StatusOK {
-		return fmt.Errorf("the call returned %s, request id %s: %.300s", response.Status(), response.HTTPResponse.Header.Get("X-Request-Id"), response.Body)
+		return fmt.Errorf("the call returned %s, request id %s: %.300s", response.Status(), response.HTTPResponse.Header.Get("X-Request-Id"),
+			response.Body)
 	}
 	return nil
 }
 
 // trialRecord returns the payment of the trial in the ledger.
 func (c *check) trialRecord(ctx context.Context, config server.Config, payer string) (*store.PaymentRecord, error) {
-	database, err := store.Open(ctx, c.DatabaseURL, store.Serving)
+	database, err := store.Open(ctx, c.DatabaseURL.Value, store.Serving)
 	if err != nil {
 		return nil, err
 	}
 	defer database.Close()
-	filter := store.PaymentFilter{Network: config.Network.ID, Asset: strings.ToLower(config.Network.Asset), PayTo: strings.ToLower(config.PayTo),
-		Payer: strings.ToLower(payer), NewestFirst: true}
+	filter := store.PaymentFilter{Network: config.Network.ID, Asset: strings.ToLower(config.Network.Asset),
+		PayTo: strings.ToLower(config.PayTo), Payer: strings.ToLower(payer), NewestFirst: true}
 	for record, err := range database.PaymentRecords(ctx, filter) {
 		if err != nil {
 			return nil, err
@@ -132,7 +137,8 @@ func settledOnChain(ctx context.Context, chain *x402.Chain, record *store.Paymen
 		used, err := chain.AuthorizationsIn(ctx, record.Asset, record.Transaction)
 		if err == nil {
 			for _, one := range used {
-				if one.Nonce == record.Nonce && one.Authorizer == record.Payer && one.Transfer.Amount == uint64(record.Amount) { //nolint:gosec // positive
+				if one.Nonce == record.Nonce && one.Authorizer == record.Payer &&
+					one.Transfer.Amount == uint64(record.Amount) { //nolint:gosec // positive
 					return nil
 				}
 			}

@@ -51,19 +51,16 @@ var conversationColumns = []columnOf[shownConversation]{
 }
 
 func (c *conversationsShow) Run(ctx context.Context, to console.Console) error {
-	database, err := c.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	shown := shownConversation{}
-	if shown.Conversation, err = database.StoredConversation(ctx, c.ID.UUID); err != nil {
-		return err
-	}
-	if shown.removedAt, err = database.RemovedAt(ctx, c.ID.UUID); err != nil {
-		return err
-	}
-	return show(to.Out, c.JSON, conversationColumns, shown)
+	return c.Ledger.with(ctx, func(database *store.Store) (err error) {
+		shown := shownConversation{}
+		if shown.Conversation, err = database.StoredConversation(ctx, c.ID.UUID); err != nil {
+			return err
+		}
+		if shown.removedAt, err = database.RemovedAt(ctx, c.ID.UUID); err != nil {
+			return err
+		}
+		return show(to.Out, c.JSON, conversationColumns, shown)
+	})
 }
 
 type conversationsRemove struct {
@@ -73,21 +70,17 @@ type conversationsRemove struct {
 }
 
 func (c *conversationsRemove) Run(ctx context.Context, to console.Console) error {
-	database, by, err := c.open(ctx)
-	if err != nil {
+	return c.with(ctx, func(database *store.Store, by store.Operator) error {
+		done := "is removed"
+		if by.DryRun = c.DryRun; c.DryRun {
+			done = "would be removed"
+		}
+		if err := database.RemoveConversation(ctx, by, c.ID.UUID); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(to.Out, "%s %s\n", c.ID.UUID, done)
 		return err
-	}
-	defer database.Close()
-	by.DryRun = c.DryRun
-	if err := database.RemoveConversation(ctx, by, c.ID.UUID); err != nil {
-		return err
-	}
-	done := "is removed"
-	if c.DryRun {
-		done = "would be removed"
-	}
-	_, err = fmt.Fprintf(to.Out, "%s %s\n", c.ID.UUID, done)
-	return err
+	})
 }
 
 type conversationsRestore struct {
@@ -96,16 +89,13 @@ type conversationsRestore struct {
 }
 
 func (c *conversationsRestore) Run(ctx context.Context, to console.Console) error {
-	database, by, err := c.open(ctx)
-	if err != nil {
+	return c.with(ctx, func(database *store.Store, by store.Operator) error {
+		if err := database.RestoreConversation(ctx, by, c.ID.UUID); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(to.Out, "%s is restored\n", c.ID.UUID)
 		return err
-	}
-	defer database.Close()
-	if err := database.RestoreConversation(ctx, by, c.ID.UUID); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(to.Out, "%s is restored\n", c.ID.UUID)
-	return err
+	})
 }
 
 // messages gives the operator power over messages.
@@ -120,28 +110,25 @@ type messagesRemove struct {
 }
 
 func (m *messagesRemove) Run(ctx context.Context, to console.Console) error {
-	database, by, err := m.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	message, err := database.StoredMessage(ctx, m.ID.UUID)
-	if err != nil {
-		return err
-	}
-	described := fmt.Sprintf("message %d of conversation %s, sent by %s at %s",
-		message.Number, message.ConversationID, server.AgentID(message.SenderID), timestamp(message.CreatedAt))
-	if m.DryRun {
-		_, err = fmt.Fprintf(to.Out, "would be removed: %s\n", described)
-		return err
-	}
-	if err := database.RemoveMessage(ctx, by, m.ID.UUID); err != nil {
-		return err
-	}
-	fmt.Fprintf(to.Out, "removed: %s\n", described)
-	at, err := settled(ctx, database, to)
-	if err != nil {
-		return err
-	}
-	return eraseReads(ctx, database, to, store.StoredReads{Conversation: message.ConversationID, Since: message.CreatedAt}, at)
+	return m.with(ctx, func(database *store.Store, by store.Operator) error {
+		message, err := database.StoredMessage(ctx, m.ID.UUID)
+		if err != nil {
+			return err
+		}
+		described := fmt.Sprintf("message %d of conversation %s, sent by %s at %s",
+			message.Number, message.ConversationID, server.AgentID(message.SenderID), timestamp(message.CreatedAt))
+		if m.DryRun {
+			_, err = fmt.Fprintf(to.Out, "would be removed: %s\n", described)
+			return err
+		}
+		if err := database.RemoveMessage(ctx, by, m.ID.UUID); err != nil {
+			return err
+		}
+		fmt.Fprintf(to.Out, "removed: %s\n", described)
+		at, err := settled(ctx, database, to)
+		if err != nil {
+			return err
+		}
+		return eraseReads(ctx, database, to, store.StoredReads{Conversation: message.ConversationID, Since: message.CreatedAt}, at)
+	})
 }

@@ -17,19 +17,19 @@ import (
 // Facilitator are the settings for the x402 facilitator, and how the server authenticates to it: not at all, with a token that does
 // not change, or with an API key of the Coinbase Developer Platform.
 type Facilitator struct {
-	URL       string `name:"url" env:"URL" placeholder:"URL" help:"The x402 facilitator that verifies and settles payments."`
-	Token     string `env:"TOKEN" secret:"" placeholder:"TOKEN" help:"Bearer token for a facilitator that asks for one."`
-	KeyID     string `name:"key-id" env:"KEY_ID" placeholder:"ID" help:"ID of a secret API key of the Coinbase Developer Platform, for its facilitator."`
-	KeySecret string `env:"KEY_SECRET" secret:"" placeholder:"SECRET" help:"The secret of that API key, as the platform shows it: base64 or PEM."`
+	URL string          `name:"url" env:"URL" example:"https://facilitator.example" placeholder:"URL"`
+	Key settings.Secret `env:"KEY" placeholder:"KEY"`
 }
 
 // Config returns a client that logs to log. The error lists all invalid settings.
 func (f Facilitator) Config(log *slog.Logger) (*x402.Facilitator, error) {
 	var wrong settings.Wrong
 	wrong.HTTP("facilitator-url", f.URL, "the URL of the x402 facilitator")
-	client := &x402.Facilitator{BaseURL: strings.TrimSuffix(f.URL, "/"), HTTPClient: &http.Client{Transport: facilitatorTransport()}, Logger: log}
-	if f.Token != "" || f.KeyID != "" || f.KeySecret != "" {
-		wrong.Check(!settings.IsHTTP(f.URL) || settings.HasUser(f.URL) || confidential(f.URL), "facilitator-url", f.URL, "https, because the server authenticates to the facilitator")
+	client := &x402.Facilitator{BaseURL: strings.TrimSuffix(f.URL, "/"), HTTPClient: &http.Client{Transport: facilitatorTransport()},
+		Logger: log}
+	if f.Key.Value != "" {
+		wrong.Check(!settings.IsHTTP(f.URL) || settings.HasUser(f.URL) || confidential(f.URL), "facilitator-url", f.URL,
+			"https, because the server authenticates to the facilitator")
 		var err error
 		client.AuthHeaders, err = f.headers(client.BaseURL)
 		wrong.Add(err)
@@ -37,29 +37,23 @@ func (f Facilitator) Config(log *slog.Logger) (*x402.Facilitator, error) {
 	return client, wrong.Err()
 }
 
-// headers returns the function that authenticates each request to the facilitator.
+// headers returns the function that authenticates each request to the facilitator. A bearer token has no colon (RFC 6750).
 func (f Facilitator) headers(baseURL string) (func(context.Context, string) (http.Header, error), error) {
 	var wrong settings.Wrong
-	switch {
-	case f.Token != "" && (f.KeyID != "" || f.KeySecret != ""):
-		wrong.Check(false, "facilitator-token", settings.Hidden(f.Token), "either a token or an API key (--facilitator-key-id)")
-	case f.Token != "":
-		wrong.Check(!strings.ContainsFunc(f.Token, func(r rune) bool { return r <= ' ' || r > '~' }), "facilitator-token", settings.Hidden(f.Token),
-			"a token without spaces and control characters")
-		header := http.Header{"Authorization": {"Bearer " + f.Token}}
+	id, secret, isKey := strings.Cut(f.Key.Value, ":")
+	if !isKey {
+		wrong.Check(!strings.ContainsFunc(f.Key.Value, func(r rune) bool { return r <= ' ' || r > '~' }), "facilitator-key", f.Key,
+			"a token without spaces and control characters, or ID:SECRET")
+		header := http.Header{"Authorization": {"Bearer " + f.Key.Value}}
 		return func(context.Context, string) (http.Header, error) { return header, nil }, wrong.Err()
-	case f.KeyID == "":
-		wrong.Check(false, "facilitator-key-id", "", "the ID that belongs to the secret of the API key")
-	case f.KeySecret == "":
-		wrong.Check(false, "facilitator-key-secret", "", "the secret of the API key "+f.KeyID)
-	default:
-		key, err := cdp.ParseKey(f.KeyID, f.KeySecret)
-		if err == nil {
-			return key.FacilitatorHeaders(baseURL), nil
-		}
-		wrong.Check(false, "facilitator-key-secret", settings.Hidden(f.KeySecret), "base64 of 64 bytes (Ed25519), or an EC private key for P-256 in PEM")
 	}
-	return nil, wrong.Err()
+	key, err := cdp.ParseKey(id, strings.TrimSpace(secret))
+	if err != nil {
+		wrong.Check(false, "facilitator-key", f.Key,
+			"ID:SECRET, the secret as base64 of 64 bytes (Ed25519), or as an EC private key for P-256 in PEM")
+		return nil, wrong
+	}
+	return key.FacilitatorHeaders(baseURL), nil
 }
 
 // confidential reports whether nobody else can read requests to the URL.

@@ -36,12 +36,12 @@ func TestLimitSettings(t *testing.T) {
 	t.Setenv("PARLEY_LIMIT_ADDRESS_RATE", "7.5")
 	t.Setenv("PARLEY_TRUSTED_PROXIES", "10.1.2.3/8,fd00::1")
 	want := server.Limits{
-		Address: server.Rate{PerSecond: 7.5, Burst: 2}, Account: server.Rate{PerSecond: 3, Burst: 4}, Wallet: server.Rate{PerSecond: 5, Burst: 6},
-		WrongTANs: 9, Connections: 7, ConnectionsPerAddress: 8,
+		Address: server.Rate{PerSecond: 7.5,
+			Burst: 75}, Account: server.Rate{PerSecond: 0.01, Burst: 1}, Wallet: server.Rate{PerSecond: 0.01, Burst: 1},
+		WrongTANs: 5, Connections: 7, ConnectionsPerAddress: 7,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
 	}
-	got := limits("--limit-address-burst=2", "--limit-account-rate=3", "--limit-account-burst=4", "--limit-wallet-rate=5", "--limit-wallet-burst=6",
-		"--limit-connections=7", "--limit-connections-per-address=8", "--limit-wrong-tans=9")
+	got := limits("--limit-caller-rate=0.01", "--limit-connections=7")
 	if diff := cmp.Diff(want, got, prefixes); diff != "" {
 		t.Errorf("the limits with settings (-want +got):\n%s", diff)
 	}

@@ -11,14 +11,9 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// logging are the settings of the log.
-type logging struct {
-	Level string `name:"log-level" env:"PARLEY_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"Least level of the lines in the log: debug, info, warn or error (${default}). At warn there are no lines for calls that succeed or are refused."`
-}
-
-// level returns the level.
-func (l logging) level() (level slog.Level) {
-	_ = level.UnmarshalText([]byte(l.Level)) // it is one of the enum
+// logLevel returns the least level of the log.
+func (s *serverSettings) logLevel() (level slog.Level) {
+	_ = level.UnmarshalText([]byte(s.LogLevel)) // it is one of the enum
 	return level
 }
 

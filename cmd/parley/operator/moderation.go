@@ -3,10 +3,8 @@ package operator
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	osuser "os/user"
 	"strings"
@@ -30,7 +28,7 @@ const (
 
 // accountable is who runs a command that changes something, and why. Both go into the audit.
 type accountable struct {
-	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit. Do not name usernames or content: the audit stays when an account is erased."`
+	Reason string `required:"" placeholder:"TEXT"`
 	Actor  string `env:"PARLEY_ACTOR" placeholder:"NAME" help:"Who acts, for the audit. The user of the operating system by default."`
 }
 
@@ -91,18 +89,15 @@ func findAgent(ctx context.Context, database *store.Store, named string) (*store
 	return agent, err
 }
 
-// withAgent opens the database and finds an agent.
-func withAgent(ctx context.Context, of ledger, named string, then func(database *store.Store, agent *store.Agent) error) error {
-	database, err := of.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	agent, err := findAgent(ctx, database, named)
-	if err != nil {
-		return err
-	}
-	return then(database, agent)
+// withAgent opens the database and finds an agent for a function.
+func (l ledger) withAgent(ctx context.Context, named string, use func(*store.Store, *store.Agent) error) error {
+	return l.with(ctx, func(database *store.Store) error {
+		agent, err := findAgent(ctx, database, named)
+		if err != nil {
+			return err
+		}
+		return use(database, agent)
+	})
 }
 
 // changes is what a command that changes something needs.
@@ -111,23 +106,28 @@ type changes struct {
 	Accountable accountable `embed:""`
 }
 
-// open returns the database and who acts on it.
-func (c changes) open(ctx context.Context) (*store.Store, store.Operator, error) {
-	by, err := c.Accountable.operator()
-	if err != nil {
-		return nil, by, err
-	}
-	database, err := c.Ledger.open(ctx)
-	return database, by, err
-}
-
-// onAgent finds an agent and runs an action on it.
-func (c changes) onAgent(ctx context.Context, named string, action func(database *store.Store, by store.Operator, agent *store.Agent) error) error {
+// with opens the database for a function that changes something.
+func (c changes) with(ctx context.Context, change func(*store.Store, store.Operator) error) error {
 	by, err := c.Accountable.operator()
 	if err != nil {
 		return err
 	}
-	return withAgent(ctx, c.Ledger, named, func(database *store.Store, agent *store.Agent) error { return action(database, by, agent) })
+	return c.Ledger.with(ctx, func(database *store.Store) error { return change(database, by) })
+}
+
+// onAgent finds an agent, changes it, and prints what was done.
+func (c changes) onAgent(ctx context.Context, to console.Console, named, done string,
+	change func(*store.Store, store.Operator, *store.Agent) error) error {
+	return c.with(ctx, func(database *store.Store, by store.Operator) error {
+		agent, err := findAgent(ctx, database, named)
+		if err == nil {
+			err = change(database, by, agent)
+		}
+		if err == nil && done != "" {
+			_, err = fmt.Fprintf(to.Out, "%s (%s) is %s\n", agent.Username, server.AgentID(agent.ID), done)
+		}
+		return err
+	})
 }
 
 // settled waits until the calls that did not see a change are over, and returns the database's time then.
@@ -161,7 +161,7 @@ func eraseReads(ctx context.Context, database *store.Store, to console.Console, 
 	}
 	if _, err = fmt.Fprintf(to.Out, "%d stored responses erased\n", erased); err == nil && open > 0 {
 		err = fmt.Errorf("%d payments of reads stay open, and their responses are stored later: "+
-			"run this again when `parley payments open` no longer lists them", open)
+			"run this again when `parley payments list --state open` no longer lists them", open)
 	}
 	return err
 }
@@ -173,41 +173,4 @@ func sleep(ctx context.Context, pause time.Duration) error {
 	case <-time.After(pause):
 		return nil
 	}
-}
-
-// show writes one record: its columns as a table of names and values, or one line of JSON.
-func show[T any](to io.Writer, asJSON bool, columns []columnOf[T], record T) error {
-	if asJSON {
-		return writeJSON(to, columns, record)
-	}
-	out := table(to)
-	for _, column := range columns {
-		fmt.Fprintf(out, "%s\t%s\n", column.name, console.Printable(text(column.of(record))))
-	}
-	return out.Flush()
-}
-
-// records writes records as a table with some columns, as CSV or as lines of JSON with all columns.
-func records[T any](to io.Writer, format string, columns []columnOf[T], inTable ...string) (write func(T) error, flush func() error, err error) {
-	switch format {
-	case "json":
-		return func(r T) error { return writeJSON(to, columns, r) }, func() error { return nil }, nil
-	case "csv":
-		out := csv.NewWriter(to)
-		return func(r T) error { return out.Write(cells(columns, r)) }, func() error { out.Flush(); return out.Error() }, out.Write(names(columns))
-	}
-	out := table(to)
-	_, err = fmt.Fprintln(out, strings.ToUpper(strings.Join(inTable, "\t")))
-	return func(r T) error {
-		var line []string
-		for _, name := range inTable {
-			for _, column := range columns {
-				if column.name == name {
-					line = append(line, console.Printable(text(column.of(r))))
-				}
-			}
-		}
-		_, err := fmt.Fprintln(out, strings.Join(line, "\t"))
-		return err
-	}, out.Flush, err
 }

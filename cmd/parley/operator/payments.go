@@ -17,22 +17,21 @@ type payments struct {
 	Show      paymentsShow      `cmd:"" help:"Show one payment."`
 	Export    paymentsExport    `cmd:"" help:"Write all payments that match the filters, oldest first, as CSV or as lines of JSON."`
 	Summary   paymentsSummary   `cmd:"" help:"Sum payments by day (UTC) and operation."`
-	Open      paymentsOpen      `cmd:"" help:"List open payments (settling, unknown, undeliverable), oldest first."`
 	Channels  paymentsChannels  `cmd:"" help:"List payment channels (scheme batch-settlement), those that were used last first."`
 	Channel   paymentsChannel   `cmd:"" help:"Show one payment channel with its payments and transactions."`
 	Claim     paymentsClaim     `cmd:"" help:"Claim what payment channels were charged, without waiting for the server, and pay it out."`
 	Settle    paymentsSettle    `cmd:"" help:"Pay out to the payee what is claimed from payment channels."`
-	Refresh   paymentsRefresh   `cmd:"" help:"Read the state of all payment channels from the chain. Run it after the database was restored from a backup, before the server."`
-	Recover   paymentsRecover   `cmd:"" help:"Enter what a restored database lost and the chain knows: payments, payouts and payment channels."`
+	Refresh   paymentsRefresh   `cmd:"" help:"Read payment channels from the chain, after a restore from a backup."`
+	Recover   paymentsRecover   `cmd:"" help:"Enter what a restored database lost and the chain knows."`
 	Refund    paymentsRefund    `cmd:"" help:"Record a refund of a payment that you made by hand."`
 	Resolve   paymentsResolve   `cmd:"" help:"Record the outcome of an unknown payment, as seen on the chain."`
-	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Exits with status 1 if they contradict each other or if a payment cannot be checked."`
+	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Fails if they contradict."`
 }
 
 // SettingsDatabase are the settings of commands that use the database of a server.
 type SettingsDatabase struct {
-	File        settings.File `embed:""`
-	DatabaseURL string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"The server's PostgreSQL database, as a postgres:// URL."`
+	File        settings.File   `embed:""`
+	DatabaseURL settings.Secret `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"The server's PostgreSQL database, as a postgres:// URL."`
 }
 
 func (d SettingsDatabase) Open(ctx context.Context) (*store.Store, error) {
@@ -41,7 +40,7 @@ func (d SettingsDatabase) Open(ctx context.Context) (*store.Store, error) {
 	if wrong != nil {
 		return nil, console.Usage(wrong)
 	}
-	return store.Open(ctx, d.DatabaseURL, store.Limits{})
+	return store.Open(ctx, d.DatabaseURL.Value, store.Limits{})
 }
 
 // ledger is the database that contains the payments.
@@ -63,6 +62,27 @@ func (l ledger) open(ctx context.Context) (*store.Store, error) {
 		return nil, err
 	}
 	return database, nil
+}
+
+// with opens the database for a function.
+func (l ledger) with(ctx context.Context, use func(*store.Store) error) error {
+	database, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	return use(database)
+}
+
+// withPayment opens the database and loads a payment for a function.
+func (l ledger) withPayment(ctx context.Context, id uuid.UUID, use func(*store.Store, *store.PaymentRecord) error) error {
+	return l.with(ctx, func(database *store.Store) error {
+		record, err := findPayment(ctx, database, id)
+		if err != nil {
+			return err
+		}
+		return use(database, record)
+	})
 }
 
 func findPayment(ctx context.Context, database *store.Store, id uuid.UUID) (*store.PaymentRecord, error) {

@@ -2,10 +2,8 @@ package operator
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -15,14 +13,14 @@ import (
 
 type paymentsChannels struct {
 	Ledger      ledger   `embed:""`
-	State       []string `enum:"open,depositing,refunding" placeholder:"STATE" help:"open, depositing or refunding; separate several with commas."`
+	State       []string `enum:"open,depositing,refunding" placeholder:"STATE"`
 	Payer       string   `placeholder:"0x…" help:"The payer's address."`
 	Unclaimed   bool     `help:"Only those with vouchers that are not claimed."`
 	Withdrawing bool     `help:"Only those whose payer withdraws."`
 	Since       moment   `placeholder:"TIME" help:"Used at this time or later: 2026-11-01 (UTC) or 2026-11-01T08:30:00Z."`
 	Until       moment   `placeholder:"TIME" help:"Used last before this time."`
 	Limit       int      `default:"50" help:"Maximum number; 0 for all (${default})."`
-	Format      string   `enum:"table,csv,json" default:"table" help:"table, csv with a header and all columns, or json, one object per line (${default})."`
+	Format      string   `enum:"table,csv,json" default:"table"`
 }
 
 // channelColumns are the displayed values of a payment channel, in this order. The voucher is not among them: it is worth money to
@@ -58,61 +56,13 @@ var channelColumns = []columnOf[store.PaymentChannel]{
 	{"created_at", func(c store.PaymentChannel) any { return timestamp(c.CreatedAt) }},
 }
 
-func optionalTime(at *time.Time) any {
-	if at == nil {
-		return nil
-	}
-	return timestamp(*at)
-}
-
 func (p *paymentsChannels) Run(ctx context.Context, to console.Console) error {
-	database, err := p.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	filter := store.ChannelFilter{States: p.State, Payer: strings.ToLower(p.Payer), Unclaimed: p.Unclaimed, Withdrawing: p.Withdrawing,
-		Since: p.Since.Time, Until: p.Until.Time}
-	write, flush, err := p.writer(to.Out)
-	if err != nil {
-		return err
-	}
-	listed := 0
-	for channel, err := range database.PaymentChannels(ctx, filter) {
-		if err != nil {
-			return err
-		}
-		if err := write(channel); err != nil {
-			return err
-		}
-		if listed++; listed == p.Limit {
-			break
-		}
-	}
-	return flush()
-}
-
-// writer returns functions that write a payment channel in the format, and what is left.
-func (p *paymentsChannels) writer(to io.Writer) (write func(store.PaymentChannel) error, flush func() error, err error) {
-	switch p.Format {
-	case "json":
-		return func(c store.PaymentChannel) error { return writeJSON(to, channelColumns, c) }, func() error { return nil }, nil
-	case "csv":
-		out := csv.NewWriter(to)
-		write = func(c store.PaymentChannel) error { return out.Write(cells(channelColumns, c)) }
-		return write, func() error { out.Flush(); return out.Error() }, out.Write(names(channelColumns))
-	}
-	out := table(to)
-	_, err = fmt.Fprintln(out, "USED\tSTATE\tPAYER\tBALANCE\tCHARGED\tUNCLAIMED\tID")
-	return func(c store.PaymentChannel) error {
-		state := c.State
-		if c.WithdrawRequestedAt != 0 {
-			state = "withdrawing"
-		}
-		_, err := fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			timestamp(c.UsedAt), state, c.Payer, usd(c.Balance), usd(c.Charged), usd(c.Charged-c.Claimed), c.ID)
-		return err
-	}, out.Flush, err
+	return p.Ledger.with(ctx, func(database *store.Store) error {
+		filter := store.ChannelFilter{States: p.State, Payer: strings.ToLower(p.Payer), Unclaimed: p.Unclaimed, Withdrawing: p.Withdrawing,
+			Since: p.Since.Time, Until: p.Until.Time}
+		inTable := []string{"used_at", "state", "withdraw_requested_at", "payer", "unclaimed_usd", "id"}
+		return list(to.Out, p.Format, p.Limit, channelColumns, inTable, database.PaymentChannels(ctx, filter))
+	})
 }
 
 type paymentsChannel struct {
@@ -125,11 +75,11 @@ func (p *paymentsChannel) Run(ctx context.Context, to console.Console) error {
 	if err != nil {
 		return err
 	}
-	database, err := p.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
+	return p.Ledger.with(ctx, func(database *store.Store) error { return showChannel(ctx, to, database, id) })
+}
+
+// showChannel prints a payment channel, its payments and its transactions.
+func showChannel(ctx context.Context, to console.Console, database *store.Store, id string) error {
 	out := table(to.Out)
 	found := false
 	for channel, err := range database.PaymentChannels(ctx, store.ChannelFilter{ID: id}) {
@@ -152,8 +102,8 @@ func (p *paymentsChannel) Run(ctx context.Context, to console.Console) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			timestamp(record.CreatedAt), record.ID, record.State, record.Operation, usd(record.Amount), usd(record.DepositAmount), record.Transaction)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", timestamp(record.CreatedAt), record.ID, record.State, record.Operation,
+			usd(record.Amount), usd(record.DepositAmount), record.Transaction)
 	}
 	done, err := database.ChannelTransactions(ctx, store.TransactionFilter{Channel: id})
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 
 // onChain are the settings of commands that act for the payment channels of the ledger.
 type onChain struct {
-	Ledger            ledger      `embed:""`
-	Terms             terms       `embed:""`
-	Facilitator       Facilitator `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
-	RPCURL            string      `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
-	AuthorizerKeyFile string      `name:"authorizer-key-file" env:"PARLEY_AUTHORIZER_KEY_FILE" type:"path" placeholder:"FILE" help:"The server's file with the keys that sign claims."`
+	Ledger        ledger          `embed:""`
+	Terms         terms           `embed:""`
+	Facilitator   Facilitator     `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
+	RPCURL        settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	AuthorizerKey settings.Secret `env:"PARLEY_AUTHORIZER_KEY" placeholder:"KEY"`
 }
 
 // scheme returns the payment channels of the ledger. The caller closes the database.
@@ -30,11 +30,11 @@ func (o onChain) scheme(ctx context.Context, to console.Console) (*channel.Schem
 	client, err := o.Facilitator.Config(log)
 	wrong.Add(err)
 	wrong.RPCURL(o.RPCURL)
-	wrong.Check(o.AuthorizerKeyFile != "", "authorizer-key-file", "", "the server's file with the keys that sign claims")
+	wrong.Check(o.AuthorizerKey.Value != "", "authorizer-key", "", "the keys that sign claims, the same as those of the server")
 	if wrong != nil {
 		return nil, nil, console.Usage(wrong)
 	}
-	current, former, err := authorizerKeys(o.AuthorizerKeyFile, o.Terms.Payee)
+	current, former, err := authorizerKeys(o.AuthorizerKey, o.Terms.Payee)
 	if err != nil {
 		return nil, nil, console.Usage(err)
 	}
@@ -50,7 +50,7 @@ func (o onChain) scheme(ctx context.Context, to console.Console) (*channel.Schem
 	}
 	var channels *channel.Scheme
 	if err == nil {
-		engine := payment.New(config, database, client, &x402.Chain{URL: o.RPCURL}, log)
+		engine := payment.New(config, database, client, &x402.Chain{URL: o.RPCURL.Value}, log)
 		channels, err = channel.New(engine, channel.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour})
 	}
 	if err != nil {

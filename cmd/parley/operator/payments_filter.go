@@ -13,7 +13,7 @@ import (
 
 // filters select payments that match all of them.
 type filters struct {
-	State     []paymentState `placeholder:"STATE" help:"settling, unknown, delivered, failed, undeliverable or deposited; separate several with commas."`
+	State     []paymentState `placeholder:"STATE"`
 	Operation string         `placeholder:"NAME" help:"The operationId in the contract, such as sendPrivateMessage."`
 	Payer     string         `placeholder:"0x…" help:"The payer's address."`
 	Agent     *uuid.UUID     `placeholder:"UUID" help:"The calling agent, as in the output."`
@@ -22,17 +22,27 @@ type filters struct {
 }
 
 func (f filters) filter() store.PaymentFilter {
-	filter := store.PaymentFilter{Operation: f.Operation, Payer: strings.ToLower(f.Payer), AgentID: f.Agent, Since: f.Since.Time, Until: f.Until.Time}
+	filter := store.PaymentFilter{Operation: f.Operation, Payer: strings.ToLower(f.Payer), AgentID: f.Agent, Since: f.Since.Time,
+		Until: f.Until.Time}
 	for _, state := range f.State {
-		filter.States = append(filter.States, string(state))
+		if state == openState {
+			filter.States = append(filter.States, openStates...)
+		} else {
+			filter.States = append(filter.States, string(state))
+		}
 	}
 	return filter
 }
 
 type paymentState string
 
+// openState stands for openStates, the states of payments without a final outcome.
+const openState = "open"
+
+var openStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable}
+
 var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentDelivered, store.PaymentFailed,
-	store.PaymentUndeliverable, store.PaymentDeposited}
+	store.PaymentUndeliverable, store.PaymentDeposited, openState}
 
 // UnmarshalText rejects an unknown state, which would match no payment.
 func (s *paymentState) UnmarshalText(text []byte) error {

@@ -2,10 +2,64 @@ package operator
 
 import (
 	"context"
-	"fmt"
+
+	"github.com/google/uuid"
 
 	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/store"
 )
+
+// columns are the displayed values of a payment, in this order.
+var columns = []columnOf[store.PaymentRecord]{
+	{"id", func(r store.PaymentRecord) any { return r.ID.String() }},
+	{"created_at", func(r store.PaymentRecord) any { return timestamp(r.CreatedAt) }},
+	{"updated_at", func(r store.PaymentRecord) any { return timestamp(r.UpdatedAt) }},
+	{"state", func(r store.PaymentRecord) any { return r.State }},
+	{"operation", func(r store.PaymentRecord) any { return r.Operation }},
+	{"agent_id", func(r store.PaymentRecord) any {
+		if r.AgentID == nil {
+			return nil
+		}
+		return r.AgentID.String()
+	}},
+	{"payer", func(r store.PaymentRecord) any { return r.Payer }},
+	{"pay_to", func(r store.PaymentRecord) any { return r.PayTo }},
+	{"network", func(r store.PaymentRecord) any { return r.Network }},
+	{"asset", func(r store.PaymentRecord) any { return r.Asset }},
+	{"amount", func(r store.PaymentRecord) any { return r.Amount }},
+	{"amount_usd", func(r store.PaymentRecord) any { return usd(r.Amount) }},
+	{"transaction", func(r store.PaymentRecord) any { return r.Transaction }},
+	{"failure_reason", func(r store.PaymentRecord) any { return r.FailureReason }},
+	{"attempts", func(r store.PaymentRecord) any { return r.Attempts }},
+	{"nonce", func(r store.PaymentRecord) any { return r.Nonce }},
+	{"valid_before", func(r store.PaymentRecord) any { return timestamp(r.ValidBefore) }},
+	{"lease_until", func(r store.PaymentRecord) any { return timestamp(r.LeaseUntil) }},
+	{"x402_version", func(r store.PaymentRecord) any { return r.X402Version }},
+	{"scheme", func(r store.PaymentRecord) any { return r.Scheme }},
+	{"payment_identifier", func(r store.PaymentRecord) any {
+		if r.PaymentIdentifier == nil {
+			return nil
+		}
+		return *r.PaymentIdentifier
+	}},
+	{"payment_channel_id", func(r store.PaymentRecord) any { return optional(r.PaymentChannelID) }},
+	{"cumulative_amount", func(r store.PaymentRecord) any { return optional(r.CumulativeAmount) }},
+	{"deposit_amount", func(r store.PaymentRecord) any { return r.DepositAmount }},
+	{"refund_amount", func(r store.PaymentRecord) any {
+		if r.Refund == nil {
+			return nil
+		}
+		return r.Refund.Amount
+	}},
+	{"refund_transaction", func(r store.PaymentRecord) any {
+		if r.Refund == nil {
+			return nil
+		}
+		return r.Refund.Transaction
+	}},
+}
+
+var columnsInList = []string{"created_at", "state", "attempts", "operation", "payer", "amount_usd", "id", "failure_reason"}
 
 type paymentsList struct {
 	Ledger  ledger  `embed:""`
@@ -15,33 +69,37 @@ type paymentsList struct {
 }
 
 func (p *paymentsList) Run(ctx context.Context, to console.Console) error {
-	database, err := p.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	filter := p.Filters.filter()
-	filter.NewestFirst = true
-	out := table(to.Out)
-	if !p.JSON {
-		fmt.Fprintln(out, "CREATED\tSTATE\tOPERATION\tPAYER\tUSD\tID")
-	}
-	listed := 0
-	for record, err := range database.PaymentRecords(ctx, filter) {
-		if err != nil {
-			return err
-		}
+	return p.Ledger.with(ctx, func(database *store.Store) error {
+		filter := p.Filters.filter()
+		filter.NewestFirst = true
+		format := "table"
 		if p.JSON {
-			if err := writeJSON(to.Out, columns, record); err != nil {
-				return err
-			}
-		} else {
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\n",
-				timestamp(record.CreatedAt), record.State, record.Operation, record.Payer, usd(record.Amount), record.ID)
+			format = "json"
 		}
-		if listed++; listed == p.Limit {
-			break
-		}
-	}
-	return out.Flush()
+		return list(to.Out, format, p.Limit, columns, columnsInList, database.PaymentRecords(ctx, filter))
+	})
+}
+
+type paymentsExport struct {
+	Ledger  ledger  `embed:""`
+	Filters filters `embed:""`
+	Format  string  `enum:"csv,json" default:"csv" help:"csv, with a header, or json, one object per line (${default})."`
+}
+
+func (p *paymentsExport) Run(ctx context.Context, to console.Console) error {
+	return p.Ledger.with(ctx, func(database *store.Store) error {
+		return list(to.Out, p.Format, 0, columns, nil, database.PaymentRecords(ctx, p.Filters.filter()))
+	})
+}
+
+type paymentsShow struct {
+	Ledger ledger    `embed:""`
+	ID     uuid.UUID `arg:"" help:"The payment's id."`
+	JSON   bool      `name:"json" help:"Write one line of JSON."`
+}
+
+func (p *paymentsShow) Run(ctx context.Context, to console.Console) error {
+	return p.Ledger.withPayment(ctx, p.ID, func(_ *store.Store, record *store.PaymentRecord) error {
+		return show(to.Out, p.JSON, columns, *record)
+	})
 }

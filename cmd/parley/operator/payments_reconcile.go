@@ -15,10 +15,10 @@ import (
 
 // booksAndChain are a ledger and the chain to compare it with.
 type booksAndChain struct {
-	Ledger ledger `embed:""`
-	RPCURL string `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
-	Terms  terms  `embed:""`
-	Since  moment `placeholder:"TIME" help:"Compare only payments created at this time or later. A long period needs many calls to the endpoint."`
+	Ledger ledger          `embed:""`
+	RPCURL settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain."`
+	Terms  terms           `embed:""`
+	Since  moment          `placeholder:"TIME"`
 }
 
 // paymentsReconcile compares the ledger with the chain in both directions (internal/reconcile).
@@ -51,7 +51,7 @@ func (b booksAndChain) compare(ctx context.Context) (*reconcile.Report, *store.S
 	return report, database, nil
 }
 
-func (b booksAndChain) chain() *x402.Chain { return &x402.Chain{URL: b.RPCURL} }
+func (b booksAndChain) chain() *x402.Chain { return &x402.Chain{URL: b.RPCURL.Value} }
 
 func (p *paymentsReconcile) Run(ctx context.Context, to console.Console) error {
 	report, database, err := p.Books.compare(ctx)
@@ -68,10 +68,16 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console.Console) error {
 	case err != nil:
 		return err
 	case p.Strict && report.Behind > 0:
-		return fmt.Errorf("the chain knows what the ledger lacks (behind: %d, contradictions: %d, not checked: %d); after a restore from a backup run "+
-			"`parley payments recover` and `parley payments refresh`", report.Behind, report.Contradictions, report.Unchecked)
+		return fmt.Errorf(
+			"the chain knows what the ledger lacks (behind: %d, contradictions: %d, not checked: %d); after a restore from a backup run "+
+				"`parley payments recover` and `parley payments refresh`",
+			report.Behind,
+			report.Contradictions,
+			report.Unchecked,
+		)
 	case report.Contradictions+report.Unchecked > 0:
-		return fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions, report.Unchecked)
+		return fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions,
+			report.Unchecked)
 	}
 	return nil
 }
@@ -91,7 +97,8 @@ func printReconciliation(to io.Writer, r *reconcile.Report) error {
 		name   string
 		amount int64
 	}{
-		{before, r.Before}, {"payouts of payment channels", r.PaidOut}, {"other incoming transfers", r.Other}, {"for payments that are open", r.Open},
+		{before, r.Before}, {"payouts of payment channels", r.PaidOut}, {"other incoming transfers", r.Other},
+		{"for payments that are open", r.Open},
 		{"for payments that failed", r.Unpaid}, {"for payments created earlier or later", r.Beyond},
 		{"refunds", -r.Refunded}, {"other outgoing transfers", -r.Left}, {fmt.Sprintf("missing up to block %d", r.Block), -r.Missing},
 	} {
@@ -114,8 +121,8 @@ func printReconciliation(to io.Writer, r *reconcile.Report) error {
 	}
 	fmt.Fprintln(out, "\nFINDING\tPAYMENT OR CHANNEL\tSTATE\tPAYER\tUSD\tWHAT\tTRANSACTION")
 	for _, found := range r.Findings {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			found.Weight, cmp.Or(found.Payment, found.Channel), found.State, found.Payer, found.AmountUSD, console.Printable(found.Text), found.Transaction)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", found.Weight, cmp.Or(found.Payment, found.Channel), found.State, found.Payer,
+			found.AmountUSD, console.Printable(found.Text), found.Transaction)
 	}
 	return out.Flush()
 }

@@ -17,7 +17,7 @@ import (
 type paymentsResolve struct {
 	Ledger     ledger    `embed:""`
 	ID         uuid.UUID `arg:"" help:"The payment's id."`
-	Settled    string    `xor:"outcome" required:"" placeholder:"0x…" help:"The payment settled in this transaction. The server then executes the operation, if it has not done so yet."`
+	Settled    string    `xor:"outcome" required:"" placeholder:"0x…"`
 	NotSettled bool      `xor:"outcome" required:"" help:"The payment did not settle and can no longer settle. It is recorded as failed."`
 }
 
@@ -30,37 +30,32 @@ func (p *paymentsResolve) Run(ctx context.Context, to console.Console) error {
 	if p.Settled != "" && !transactionHash.MatchString(p.Settled) {
 		return errors.New("--settled must be a transaction hash: 0x and 64 hex digits")
 	}
-	database, err := p.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	record, err := findPayment(ctx, database, p.ID)
-	if err != nil {
-		return err
-	}
-	done := "closed as not settled"
-	if p.NotSettled {
-		// Until validBefore anybody who has the payment can still settle it, even after it is marked as failed.
-		if database.Now().Before(record.ValidBefore) {
-			return fmt.Errorf("the payment can still be settled until %s: run this command again after that", timestamp(record.ValidBefore))
+	return p.Ledger.withPayment(ctx, p.ID, func(database *store.Store, record *store.PaymentRecord) error {
+		done, err := p.resolve(ctx, database, record)
+		if errors.Is(err, store.ErrStalePayment) {
+			if record, err = findPayment(ctx, database, p.ID); err != nil {
+				return err
+			}
+			return fmt.Errorf("the payment is %s%s; only an unknown payment can be resolved", record.State, known(record))
 		}
-		err = database.ResolveFailed(ctx, p.ID, notSettled)
-	} else {
-		done = "the server closes it in its next recovery run"
-		err = database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
-	}
-	if errors.Is(err, store.ErrStalePayment) {
-		if record, err = findPayment(ctx, database, p.ID); err != nil {
+		if err != nil {
 			return err
 		}
-		return fmt.Errorf("the payment is %s%s; only an unknown payment can be resolved", record.State, known(record))
-	}
-	if err != nil {
+		_, err = fmt.Fprintf(to.Out, "payment %s: %s\n", p.ID, done)
 		return err
+	})
+}
+
+// resolve records the outcome and returns what happens next.
+func (p *paymentsResolve) resolve(ctx context.Context, database *store.Store, record *store.PaymentRecord) (string, error) {
+	if !p.NotSettled {
+		return "the server closes it in its next recovery run", database.ResolveSettled(ctx, p.ID, strings.ToLower(p.Settled))
 	}
-	_, err = fmt.Fprintf(to.Out, "payment %s: %s\n", p.ID, done)
-	return err
+	// Until validBefore anybody who has the payment can still settle it, even after it is marked as failed.
+	if database.Now().Before(record.ValidBefore) {
+		return "", fmt.Errorf("the payment can still be settled until %s: run this command again after that", timestamp(record.ValidBefore))
+	}
+	return "closed as not settled", database.ResolveFailed(ctx, p.ID, notSettled)
 }
 
 // known returns the end of an error message: why an open payment cannot be resolved.

@@ -78,7 +78,7 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 // gas reads from the chain what the claims, payouts and refunds of the period used.
 func (p *paymentsSummary) gas(ctx context.Context, database *store.Store) (*gas, error) {
 	done, err := database.ChannelTransactions(ctx, store.TransactionFilter{Since: p.Filters.Since.Time, Until: p.Filters.Until.Time})
-	total, chain := &gas{}, &x402.Chain{URL: p.RPCURL}
+	total, chain := &gas{}, &x402.Chain{URL: p.RPCURL.Value}
 	for _, one := range done {
 		did, readErr := chain.ChannelTransaction(ctx, one.Asset, one.Transaction)
 		if readErr != nil || did.GasUsed == 0 {
@@ -101,14 +101,14 @@ func (s *settlement) print(to io.Writer) error {
 	for _, line := range []struct {
 		name string
 		of   sum
-	}{
-		{"payments of scheme exact", s.Exact}, {"vouchers of payment channels", s.Vouchers},
+	}{{"payments of scheme exact", s.Exact}, {"vouchers of payment channels", s.Vouchers},
 		{"payment channels that are not claimed now", s.Unclaimed},
 		{"deposits (not revenue)", s.Deposits}, {"claims", s.Claims}, {"payouts", s.Payouts}, {"refunds (not revenue)", s.Refunds},
 	} {
 		fmt.Fprintf(out, "%s\t%d\t%s\n", line.name, line.of.Calls, line.of.AmountUSD)
 	}
-	fmt.Fprintf(out, "cost of all transactions\t%d\t%s\t%d.%d %% of %s USD\n", s.Total.Calls, s.Total.AmountUSD, s.CostPermil/10, s.CostPermil%10, usd(s.earned))
+	fmt.Fprintf(out, "cost of all transactions\t%d\t%s\t%d.%d %% of %s USD\n", s.Total.Calls, s.Total.AmountUSD, s.CostPermil/10,
+		s.CostPermil%10, usd(s.earned))
 	if s.Gas != nil {
 		fmt.Fprintf(out, "gas of claims, payouts and refunds\t%d\t%d wei\t%d transactions not reported\n", s.Gas.Used, s.Gas.Wei, s.Gas.Unread)
 	}

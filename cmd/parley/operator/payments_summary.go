@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/store"
 )
 
 type paymentsSummary struct {
 	Ledger  ledger  `embed:""`
 	Filters filters `embed:""`
-	Cost    string  `name:"transaction-cost" default:"0.0024" placeholder:"USD" help:"What a transaction of the facilitator costs you: gas and fee (${default} USD)."`
-	Gas     bool    `help:"Also sum up the gas of claims, payouts and refunds. Asks --rpc-url for each transaction, which takes long for many."`
-	RPCURL  string  `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, for --gas."`
-	JSON    bool    `name:"json" help:"Write one JSON object instead of a table."`
+	Cost    string  `name:"transaction-cost" default:"0.0024" placeholder:"USD"`
+	Gas     bool
+	RPCURL  settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, for --gas."`
+	JSON    bool            `name:"json" help:"Write one JSON object instead of a table."`
 }
 
 // sums are the payments of one operation and day, or of all operations and days, by outcome.

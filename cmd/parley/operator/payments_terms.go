@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,15 @@ import (
 type terms struct {
 	Payee   string `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The payee's address; by default the ledger's, if it has only one."`
 	Network string `env:"PARLEY_NETWORK" placeholder:"eip155:N" help:"The chain, as CAIP-2; by default the ledger's, if it has only one."`
-	Asset   string `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the ledger's, if it has only one."`
+	Asset   string `placeholder:"0x…" help:"The token contract; by default the ledger's, if it has only one."`
 }
 
 // choose returns the operator's settings. It takes missing ones from the ledger, if the ledger has only one set.
 func (t terms) choose(ctx context.Context, database *store.Store) (store.PaymentTerms, error) {
+	var token string
+	t.Network, token, _ = strings.Cut(t.Network, "/") // --network of a server may name a token
+	asset, _, _ := strings.Cut(token, "/")
+	t.Asset = cmp.Or(t.Asset, asset)
 	all, err := database.PaymentTerms(ctx)
 	if err != nil {
 		return store.PaymentTerms{}, err
@@ -41,7 +46,8 @@ func (t terms) choose(ctx context.Context, database *store.Store) (store.Payment
 	for _, one := range matching {
 		choice = append(choice, fmt.Sprintf("--network %s --asset %s --payee %s", one.Network, one.Asset, one.PayTo))
 	}
-	return store.PaymentTerms{}, errors.New("the ledger has payments for several networks, assets or payees; choose one: " + strings.Join(choice, ", or "))
+	return store.PaymentTerms{}, errors.New(
+		"the ledger has payments for several networks, assets or payees; choose one: " + strings.Join(choice, ", or "))
 }
 
 // complete returns the operator's settings, with the network's USDC as the default token, if they name all terms.

@@ -13,8 +13,8 @@ import (
 
 // lifetimes say how long data stays.
 type lifetimes struct {
-	Messages time.Duration `name:"retention-messages" env:"PARLEY_RETENTION_MESSAGES" default:"0s" placeholder:"TIME" help:"Remove messages that are older than this, such as 8760h for a year, at least 24h. By default messages stay for ever."`
-	Deleted  time.Duration `name:"retention-deleted" env:"PARLEY_RETENTION_DELETED" default:"0s" placeholder:"TIME" help:"Erase group chats and channels, with their messages, this long after they were deleted, such as 2160h for 90 days, at least 24h. By default they stay for ever; nobody can use them."`
+	Messages time.Duration `name:"retention-messages" env:"PARLEY_RETENTION_MESSAGES" default:"0s" placeholder:"TIME"`
+	Deleted  time.Duration `name:"retention-deleted" env:"PARLEY_RETENTION_DELETED" default:"0s" placeholder:"TIME"`
 }
 
 // leastRetention is the shortest retention. Agents that look once a day miss nothing, and an operator has a day to notice a mistake.
@@ -75,7 +75,8 @@ func (r *retentionRun) Run(ctx context.Context, to console.Console, given *setti
 		count int64
 	}{
 		{"messages", report.Messages}, {"bytes of their content", report.Bytes}, {"reactions", report.Reactions},
-		{"deleted conversations", report.Conversations}, {"their memberships", report.Memberships}, {"left out because they were locked", report.Busy},
+		{"deleted conversations", report.Conversations}, {"their memberships", report.Memberships},
+		{"left out because they were locked", report.Busy},
 	} {
 		fmt.Fprintf(out, "%s\t%d\n", line.kind, line.count)
 	}
@@ -86,7 +87,8 @@ func (r *retentionRun) Run(ctx context.Context, to console.Console, given *setti
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(to.Out, "about %s on disk, with indexes; PostgreSQL uses it for new messages after the next VACUUM\n", byteCount(disk))
+	_, err = fmt.Fprintf(to.Out, "about %s on disk, with indexes; PostgreSQL uses it for new messages after the next VACUUM\n",
+		byteCount(disk))
 	return err
 }
 

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
@@ -30,48 +31,38 @@ type Serve struct {
 
 // serverSettings are the settings of a server. Those that concern money have no defaults, except the network.
 type serverSettings struct {
-	File            settings.File `embed:""`
-	DatabaseURL     string        `env:"PARLEY_DATABASE_URL" secret:"" placeholder:"URL" help:"PostgreSQL 15 or later, as a postgres:// URL."`
-	Payee           string        `env:"PARLEY_PAYEE" placeholder:"0x…" help:"The address that receives the payments."`
-	Facilitator     Facilitator   `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_"`
-	Network         string        `env:"PARLEY_NETWORK" default:"eip155:8453" help:"The chain, as CAIP-2 (${default}: Base)."`
-	Asset           string        `env:"PARLEY_ASSET" placeholder:"0x…" help:"The token contract; by default the network's USDC."`
-	AssetName       string        `env:"PARLEY_ASSET_NAME" help:"The token's EIP-712 name, for a token that Parley does not know."`
-	AssetVersion    string        `env:"PARLEY_ASSET_VERSION" help:"The token's EIP-712 version, for a token that Parley does not know."`
-	Listen          string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" help:"Address on which to listen."`
-	BaseURL         string        `env:"PARLEY_BASE_URL" placeholder:"URL" help:"Public URL of the server, part of the contract and of payment requirements. Required unless the server listens on loopback."`
-	RPCURL          string        `name:"rpc-url" env:"PARLEY_RPC_URL" secret:"" placeholder:"URL" help:"A JSON-RPC endpoint of the chain, used to check wallet balances and the outcome of payments. The play-money network has one at /rpc."`
-	AdminListen     string        `env:"PARLEY_ADMIN_LISTEN" placeholder:"HOST:PORT" help:"Address for the operator's page, /metrics, /livez, /readyz and /debug/pprof/. Never make it public. By default it is not served."`
-	DrainTime       time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" help:"How long /readyz returns 503 before the server stops accepting calls, so that a load balancer notices (${default}). Without --admin-listen there is no wait."`
-	TrustedProxies  []string      `env:"PARLEY_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks of the proxies in front of the server. X-Forwarded-For is read only from them; without this setting all callers behind a proxy share one limit."`
-	Logging         logging       `embed:""`
-	Traces          traces        `embed:""`
-	TLS             Encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_"`
-	Limits          Limits        `embed:"" prefix:"limit-" envprefix:"PARLEY_"`
-	Channels        Channels      `embed:""`
-	ResponseKeyFile string        `name:"response-key-file" env:"PARLEY_RESPONSE_KEY_FILE" type:"path" placeholder:"FILE" help:"File with the key (64 hex digits: openssl rand -hex 32) that encrypts stored responses. All servers of a database have the same file. Former keys follow, one per line; they still decrypt."`
-	Retention       lifetimes     `embed:""`
-	LegacyX402      bool          `name:"legacy-x402" env:"PARLEY_LEGACY_X402" help:"Also publish /.well-known/x402, which only old crawlers read. New crawlers warn about it."`
-	Skill           Skill         `embed:"" prefix:"skill-" envprefix:"PARLEY_SKILL_"`
+	File settings.File `embed:""`
+
+	DatabaseURL settings.Secret `env:"PARLEY_DATABASE_URL" placeholder:"URL" group:"required"`
+	BaseURL     string          `env:"PARLEY_BASE_URL" example:"https://parley.example" placeholder:"URL" group:"required"`
+	Payee       string          `env:"PARLEY_PAYEE" example:"0x…" placeholder:"0x…" group:"required"`
+	RPCURL      settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" group:"required"`
+	ResponseKey settings.Secret `env:"PARLEY_RESPONSE_KEY" placeholder:"KEY" group:"required"`
+	Facilitator Facilitator     `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_" group:"required"`
+
+	Listen         string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" group:"http"`
+	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" example:"127.0.0.1:8404" placeholder:"HOST:PORT" group:"http"`
+	TrustedProxies []string      `env:"PARLEY_TRUSTED_PROXIES" example:"[127.0.0.1/32, '::1/128']" placeholder:"CIDR,…" group:"http"`
+	DrainTime      time.Duration `env:"PARLEY_DRAIN_TIME" default:"5s" group:"http"`
+	LogLevel       string        `env:"PARLEY_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" group:"http"`
+	TLS            Encryption    `embed:"" prefix:"tls-" envprefix:"PARLEY_TLS_" group:"tls"`
+
+	Network   string    `env:"PARLEY_NETWORK" default:"eip155:8453" placeholder:"CHAIN" group:"money"`
+	Channels  Channels  `embed:"" group:"money"`
+	Limits    Limits    `embed:"" prefix:"limit-" envprefix:"PARLEY_" group:"limits"`
+	Retention lifetimes `embed:"" group:"limits"`
 }
 
-// Skill is the content of the response of GET /skill.
-type Skill struct {
-	Summary string `env:"SUMMARY" placeholder:"TEXT" help:"What the service does; GET /skill returns it."`
-	HubURL  string `env:"HUB_URL" placeholder:"URL" help:"URL of the published agent skill."`
-	Npx     string `env:"NPX" placeholder:"COMMAND" help:"The command that installs the skill with npx."`
-	Cli     string `env:"CLI" placeholder:"COMMAND" help:"The command that installs the skill with another agent CLI."`
+// Groups are the groups of the settings of a server in the help, by their keys.
+var Groups = []kong.Group{{Key: "required", Title: "What a server needs:"}, {Key: "http", Title: "Listeners and log:"},
+	{Key: "tls", Title: "TLS without a proxy: certificate files, or certificates by ACME:"},
+	{Key: "money", Title: "Blockchain, token and payment channels:"}, {Key: "limits", Title: "Limits and retention:"},
 }
 
-// Config returns the settings. It replaces empty ones with those of this repository's skill.
-func (s Skill) Config() server.Skill {
-	return server.Skill{
-		Summary:    cmp.Or(s.Summary, "Send and read messages between AI agents over a paid HTTP API (x402, USDC)."),
-		HubURL:     cmp.Or(s.HubURL, "https://github.com/parley-chat/parley/tree/main/skills/parley"),
-		InstallNPX: cmp.Or(s.Npx, "npx skills add parley-chat/parley"),
-		InstallCLI: cmp.Or(s.Cli, "clawhub install parley"),
-	}
-}
+// AgentSkill is the response of GET /skill.
+var AgentSkill = server.Skill{Summary: "Send and read messages between AI agents over a paid HTTP API (x402, USDC).",
+	HubURL: "https://github.com/parley-chat/parley/tree/main/skills/parley", InstallNPX: "npx skills add parley-chat/parley",
+	InstallCLI: "clawhub install parley"}
 
 // ReportsSettings lets Run report all wrong settings, and print them.
 func (s *serverSettings) ReportsSettings() {}
@@ -96,39 +87,42 @@ func (s *serverSettings) config() (server.Config, error) {
 		base = s.TLS.scheme() + s.Listen
 	}
 	_, _, malformed := net.SplitHostPort(s.Listen)
-	wrong.Check(settings.IsHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url", settings.WithoutUser(s.BaseURL),
-		"the public URL of the server, such as https://parley.example")
-	wrong.Check(!s.TLS.enabled() || !strings.HasPrefix(base, "http://"), "base-url", settings.WithoutUser(s.BaseURL), "https://, because the server encrypts")
+	wrong.Check(settings.IsHTTP(base) && !strings.ContainsAny(base, "?#@") || base == "" && malformed != nil, "base-url",
+		settings.WithoutUser(s.BaseURL), "the public URL of the server, such as https://parley.example")
+	wrong.Check(!s.TLS.enabled() || !strings.HasPrefix(base, "http://"), "base-url", settings.WithoutUser(s.BaseURL),
+		"https://, because the server encrypts")
 	limits, err := s.Limits.Config(s.TrustedProxies)
 	wrong.Add(err)
 	channels, err := s.Channels.Config(s.Payee)
 	wrong.Add(err)
-	responseKeys, err := ResponseKeys(s.ResponseKeyFile)
+	responseKeys, err := ResponseKeys(s.ResponseKey)
 	wrong.Add(err)
 	wrong.Add(s.TLS.check())
-	_, err = s.Traces.config()
+	_, err = traceConfig()
 	wrong.Add(err)
 	retention, err := s.Retention.config()
 	wrong.Add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
-		Skill: s.Skill.Config(), LegacyX402: s.LegacyX402, Channels: channels, ResponseKeys: responseKeys, Limits: limits, Retention: retention}, wrong.Err()
+		Skill: AgentSkill, Channels: channels, ResponseKeys: responseKeys, Limits: limits, Retention: retention}, wrong.Err()
 }
 
-// network returns the blockchain and its token. For a token that Parley does not know it needs further settings.
+// network returns the blockchain and its token.
 func (s *serverSettings) network() (x402.Network, error) {
-	var wrong settings.Wrong
-	network, known := x402.LookupNetwork(s.Network)
-	if known && (s.Asset == "" || strings.EqualFold(s.Asset, network.Asset)) {
+	chain, token, named := strings.Cut(s.Network, "/")
+	if network, known := x402.LookupNetwork(chain); known && !named {
 		return network, nil
 	}
-	chain, err := x402.ParseChainID(s.Network)
-	wrong.Check(err == nil, "network", s.Network, "the chain's CAIP-2 id, such as eip155:8453")
-	if err == nil || s.Asset != "" {
-		wrong.Address("asset", s.Asset, "the token's contract on "+s.Network)
-		wrong.Check(s.AssetName != "", "asset-name", s.AssetName, "the EIP-712 name of the token "+s.Asset)
-		wrong.Check(s.AssetVersion != "", "asset-version", s.AssetVersion, "the EIP-712 version of the token "+s.Asset)
+	var wrong settings.Wrong
+	id, err := x402.ParseChainID(chain)
+	if err != nil {
+		wrong.Check(false, "network", s.Network, "the chain's CAIP-2 id, such as eip155:8453")
+		return x402.Network{}, wrong
 	}
-	return x402.Network{ID: s.Network, ChainID: chain, Asset: s.Asset, AssetName: s.AssetName, AssetVersion: s.AssetVersion}, wrong.Err()
+	asset, domain, _ := strings.Cut(token, "/")
+	name, version, _ := strings.Cut(domain, "/")
+	wrong.Check(settings.AddressForm.MatchString(asset) && name != "" && version != "", "network", s.Network,
+		"it with the token's contract, EIP-712 name and version, such as "+chain+"/0x…/USDC/2")
+	return x402.Network{ID: chain, ChainID: id, Asset: asset, AssetName: name, AssetVersion: version}, wrong.Err()
 }
 
 // memoryLimit is the heap and the stacks above which the garbage is collected more often. All connections without a payment need less.
@@ -150,9 +144,9 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	if err != nil {
 		return err
 	}
-	log := NewLog(to.Err, s.Logging.level())
+	log := NewLog(to.Err, s.logLevel())
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", console.ProgramVersion()))
-	tracer, stopTracing, err := s.Traces.start(ctx, log)
+	tracer, stopTracing, err := startTraces(ctx, log)
 	if err != nil {
 		return err // config returns it too
 	}
@@ -165,7 +159,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 		return err
 	}
 	client.HTTPClient.Transport = tracer.Transport("facilitator", client.HTTPClient.Transport)
-	database, err := store.Open(ctx, s.DatabaseURL, store.Serving, store.WithTracer(tracer))
+	database, err := store.Open(ctx, s.DatabaseURL.Value, store.Serving, store.WithTracer(tracer))
 	if err != nil {
 		return err
 	}
@@ -190,7 +184,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	}
 	defer stopRedirects()
 	ready := func() { fmt.Fprintln(to.Out, "ready", config.BaseURL) }
-	return ServeOn(ctx, listener, admin, config, client, s.RPCURL, database, log, supervised(ctx, log, ready))
+	return ServeOn(ctx, listener, admin, config, client, s.RPCURL.Value, database, log, supervised(ctx, log, ready))
 }
 
 // listen opens the listeners. That of the operator may be nil.
@@ -219,7 +213,8 @@ func awaitSchema(ctx context.Context, database *store.Store) error {
 }
 
 // ServeOn runs the server on a listener until ctx ends and then completes running requests. admin may be nil.
-func ServeOn(ctx context.Context, listener, admin net.Listener, config server.Config, facilitator *x402.Facilitator, rpcURL string, database *store.Store, log *slog.Logger, ready func()) error {
+func ServeOn(ctx context.Context, listener, admin net.Listener, config server.Config, facilitator *x402.Facilitator, rpcURL string,
+	database *store.Store, log *slog.Logger, ready func()) error {
 	parley, err := server.New(config, database, facilitator, &x402.Chain{URL: rpcURL}, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -236,7 +231,8 @@ func ServeOn(ctx context.Context, listener, admin net.Listener, config server.Co
 // into the times: net/http cancels a request when the time to read it is over. Clients keep idle connections for 90 seconds by default.
 func ServeHTTP(ctx context.Context, listener net.Listener, handler http.Handler) (stop func()) {
 	return serveBy(ctx, listener, &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 90 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 90 * time.Second, WriteTimeout: 90 * time.Second,
+		IdleTimeout: 2 * time.Minute,
 	})
 }
 

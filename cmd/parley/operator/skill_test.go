@@ -11,7 +11,7 @@ import (
 // TestSkillExample: the contract shows what GET /skill tells where the operator says nothing else.
 func TestSkillExample(t *testing.T) {
 	t.Parallel()
-	told := Skill{}.Config()
+	told := AgentSkill
 	example := testkit.Contract.Paths.Value("/skill").Get.Responses.Value("200").Value.Content["application/json"].Example
 	want := map[string]any{"skill": map[string]any{
 		"summary": told.Summary, "hub_url": told.HubURL, "install": map[string]any{"npx": told.InstallNPX, "cli": told.InstallCLI},

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -21,14 +20,12 @@ const certificateInterval = 5 * time.Second
 
 // Encryption are the settings for TLS. Without them a proxy encrypts.
 type Encryption struct {
-	CertificateFile string   `env:"CERTIFICATE_FILE" predictor:"file" placeholder:"FILE" help:"Certificate with its intermediates, in PEM. It is read again when it changes."`
-	KeyFile         string   `env:"KEY_FILE" predictor:"file" placeholder:"FILE" help:"The certificate's key, in PEM."`
-	Domain          []string `env:"DOMAIN" placeholder:"NAME,…" help:"Get certificates for these domains by ACME, and renew them. You agree to the terms of the ACME server, by default Let's Encrypt."`
-	Email           string   `env:"EMAIL" placeholder:"ADDRESS" help:"Where the ACME server may write to."`
-	Directory       string   `env:"DIRECTORY" placeholder:"FOLDER" help:"Folder for certificates and their keys. Servers with the same domains share it."`
-	ACMEURL         string   `name:"acme-url" env:"ACME_URL" placeholder:"URL" help:"Directory URL of another ACME server."`
-	ACMECAFile      string   `name:"acme-ca-file" env:"ACME_CA_FILE" predictor:"file" placeholder:"FILE" help:"Certificates, in PEM, that the ACME server's own certificate must chain to; by default those of the system."`
-	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" placeholder:"HOST:PORT" help:"Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none."`
+	CertificateFile string   `env:"CERTIFICATE_FILE" example:"/etc/parley/fullchain.pem" predictor:"file" placeholder:"FILE"`
+	KeyFile         string   `env:"KEY_FILE" example:"/run/credentials/parley.service/parley_privkey.pem" predictor:"file" placeholder:"FILE"`
+	Domain          []string `env:"DOMAIN" example:"[parley.example]" placeholder:"NAME,…"`
+	Directory       string   `env:"DIRECTORY" example:"/var/lib/parley/certificates" placeholder:"FOLDER"`
+	ACMEURL         string   `name:"acme-url" env:"ACME_URL" example:"https://acme.example/directory" placeholder:"URL"`
+	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" example:":80" placeholder:"HOST:PORT"`
 }
 
 // enabled reports whether the server encrypts.
@@ -65,11 +62,8 @@ func (e Encryption) check() error {
 	}
 	if len(e.Domain) > 0 {
 		wrong.Check(e.Directory != "", "tls-directory", "", "a folder that only the server can read, such as /var/lib/parley/certificates")
-		if e.ACMECAFile != "" {
-			_, err := os.ReadFile(e.ACMECAFile)
-			wrong.Check(err == nil, "tls-acme-ca-file", e.ACMECAFile, "a file that can be read, not one with: "+settings.Cause(err))
-		}
-		wrong.Check(e.ACMEURL == "" || strings.HasPrefix(e.ACMEURL, "https://"), "tls-acme-url", settings.WithoutUser(e.ACMEURL), "a URL starting with https://")
+		wrong.Check(e.ACMEURL == "" || strings.HasPrefix(e.ACMEURL, "https://"), "tls-acme-url", settings.WithoutUser(e.ACMEURL),
+			"a URL starting with https://")
 	}
 	if e.HTTPListen != "" {
 		wrong.Check(e.enabled(), "tls-http-listen", e.HTTPListen, "it with --tls-domain or --tls-certificate-file, or not at all")
@@ -80,7 +74,8 @@ func (e Encryption) check() error {
 
 // Start gets the certificates and returns how the server encrypts: nil if it does not. The server listens already. It keeps the
 // certificates up to date until ctx ends. stop ends the redirects.
-func (e Encryption) Start(ctx context.Context, listener net.Listener, config server.Config, log *slog.Logger) (_ *server.TLS, stop func(), err error) {
+func (e Encryption) Start(ctx context.Context, listener net.Listener, config server.Config,
+	log *slog.Logger) (_ *server.TLS, stop func(), err error) {
 	redirect := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, config.BaseURL+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	}))
@@ -90,7 +85,7 @@ func (e Encryption) Start(ctx context.Context, listener net.Listener, config ser
 	case !e.enabled():
 		return nil, func() {}, nil
 	case len(e.Domain) > 0:
-		acme := &certificates.ACME{Domains: e.Domain, Email: e.Email, Folder: e.Directory, URL: e.ACMEURL, CAFile: e.ACMECAFile}
+		acme := &certificates.ACME{Domains: e.Domain, Folder: e.Directory, URL: e.ACMEURL}
 		if err := acme.Open(listener.Addr().String(), e.HTTPListen, log); err != nil {
 			return nil, nil, err
 		}

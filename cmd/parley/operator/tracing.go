@@ -3,46 +3,40 @@ package operator
 import (
 	"context"
 	"log/slog"
-	"strings"
-
-	"golang.org/x/net/http/httpguts"
+	"os"
+	"strconv"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/internal/tracing"
 )
 
-// traces are the settings of traces (OpenTelemetry, OTLP over HTTP).
-type traces struct {
-	Endpoint string  `name:"trace-endpoint" env:"PARLEY_TRACE_ENDPOINT" placeholder:"URL" help:"Collector of traces: OTLP over HTTP, such as http://127.0.0.1:4318. By default there are no traces, and they cost nothing."`
-	Sample   float64 `name:"trace-sample" env:"PARLEY_TRACE_SAMPLE" default:"0.1" placeholder:"RATIO" help:"Part of the requests that is traced, from 0 to 1 (${default})."`
-	Headers  string  `name:"trace-headers" env:"PARLEY_TRACE_HEADERS" secret:"" placeholder:"NAME=VALUE,…" help:"Headers of the requests to the collector, such as its API key."`
-}
+// Traces have the variables that OpenTelemetry's programs share. OTEL_EXPORTER_OTLP_HEADERS is read by its exporter.
+const (
+	traceEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	traceRatio    = "OTEL_TRACES_SAMPLER_ARG"
+)
 
-// config converts the settings. The error lists all invalid ones, without the headers.
-func (t traces) config() (tracing.Config, error) {
+// traceConfig returns where traces are sent, and which part of the requests is traced: a tenth if the environment does not say.
+func traceConfig() (tracing.Config, error) {
+	config := tracing.Config{Endpoint: os.Getenv(traceEndpoint), Ratio: 0.1, Version: parley.Version()}
 	var wrong settings.Wrong
-	if t.Endpoint != "" {
-		wrong.HTTP("trace-endpoint", t.Endpoint, "the URL of an OTLP collector")
+	if config.Endpoint != "" && (!settings.IsHTTP(config.Endpoint) || settings.HasUser(config.Endpoint)) {
+		wrong = append(wrong,
+			traceEndpoint+" in the environment is no URL of an OTLP collector, or has a user and a password; use one such as http://127.0.0.1:4318")
 	}
-	wrong.Check(t.Sample >= 0 && t.Sample <= 1, "trace-sample", t.Sample, "a number from 0 to 1")
-	headers := map[string]string{}
-	for pair := range strings.SplitSeq(t.Headers, ",") {
-		name, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
-		switch {
-		case pair == "" && t.Headers == "":
-		case !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
-			wrong.Check(false, "trace-headers", settings.Hidden(t.Headers), "name=value, separated by commas")
-		default:
-			headers[name] = value
+	if text := os.Getenv(traceRatio); text != "" {
+		var err error
+		if config.Ratio, err = strconv.ParseFloat(text, 64); err != nil || !(config.Ratio >= 0 && config.Ratio <= 1) {
+			wrong = append(wrong, traceRatio+" in the environment is "+settings.Shown(text)+"; use a number from 0 to 1")
 		}
 	}
-	return tracing.Config{Endpoint: t.Endpoint, Headers: headers, Ratio: t.Sample, Version: parley.Version()}, wrong.Err()
+	return config, wrong.Err()
 }
 
-// start returns the tracer, or nil without a collector, and a function that stops it.
-func (t traces) start(ctx context.Context, log *slog.Logger) (tracer *tracing.Tracer, stop func(), err error) {
-	config, err := t.config()
+// startTraces returns the tracer, or nil without a collector, and a function that stops it.
+func startTraces(ctx context.Context, log *slog.Logger) (tracer *tracing.Tracer, stop func(), err error) {
+	config, err := traceConfig()
 	if err != nil || config.Endpoint == "" {
 		return nil, func() {}, err
 	}

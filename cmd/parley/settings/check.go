@@ -29,7 +29,7 @@ func (w *Wrong) Address(setting, value, what string) {
 // HTTP checks a URL that is no secret: it is shown, and published. So it can have no user and password, and with them it is hidden.
 func (w *Wrong) HTTP(setting, value, what string) {
 	if HasUser(value) {
-		w.Check(false, setting, Hidden(value), what+", without a user and a password")
+		w.Check(false, setting, hidden(value), what+", without a user and a password")
 		return
 	}
 	w.Check(IsHTTP(value), setting, value, what+", starting with https:// or http://")
@@ -44,18 +44,19 @@ func HasUser(text string) bool {
 // WithoutUser hides a URL that may contain a password.
 func WithoutUser(text string) string {
 	if HasUser(text) {
-		return Hidden(text)
+		return hidden(text)
 	}
 	return text
 }
 
-func (w *Wrong) DatabaseURL(value string) {
-	w.Check(value != "" && store.CheckURL(value) == nil, "database-url", Hidden(value), "the form postgres://user:password@host:5432/database")
+func (w *Wrong) DatabaseURL(secret Secret) {
+	w.Check(secret.Value != "" && store.CheckURL(secret.Value) == nil, "database-url", secret,
+		"the form postgres://user:password@host:5432/database")
 }
 
 // RPCURL checks the endpoint of the blockchain. Its URL often contains a key.
-func (w *Wrong) RPCURL(value string) {
-	w.Check(IsHTTP(value), "rpc-url", Hidden(value), "a JSON-RPC endpoint of the blockchain, starting with https:// or http://")
+func (w *Wrong) RPCURL(secret Secret) {
+	w.Check(IsHTTP(secret.Value), "rpc-url", secret, "a JSON-RPC endpoint of the blockchain, starting with https:// or http://")
 }
 
 // Listen checks an address to listen on.

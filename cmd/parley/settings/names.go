@@ -13,17 +13,17 @@ import (
 var otherVariables = []string{
 	"PARLEY_PASSPHRASE", "PARLEY_PASSPHRASE_FILE", "PARLEY_SIGNER", "PARLEY_SIGNER_ADDRESS", "PARLEY_WALLET_KEY", "PARLEY_WALLET_KEY_FILE",
 	"PARLEY_FROM", "PARLEY_MESSAGES", "PARLEY_MESSAGE_IDS", "PARLEY_URL", "PARLEY_FACILITATOR", "PARLEY_PAY_TO",
-	"PARLEY_CLOCK_SHIFT", "PARLEY_CRASH", "PARLEY_POSTGRES_VERSION",
-}
+	"PARLEY_CLOCK_SHIFT", "PARLEY_CRASH", "PARLEY_POSTGRES_VERSION"}
 
 // serviceVariable are the variables that Kubernetes sets in each container for a service with the name parley or parley-….
-var serviceVariable = regexp.MustCompile(`^PARLEY_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+var serviceVariable = regexp.MustCompile(
+	`^PARLEY_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // UnknownVariables returns a sentence for each variable PARLEY_… of an environment that no part of the program reads. It does not
 // show the value, which may be a secret.
 func (s *Settings) UnknownVariables(environment []string) (wrong Wrong) {
 	known := slices.Clone(otherVariables)
-	_ = kong.Visit(s.Parser.Model, func(visited kong.Visitable, next kong.Next) error { // returns no error, because the function does not
+	_ = kong.Visit(s.parser.Model, func(visited kong.Visitable, next kong.Next) error { // returns no error, because the function does not
 		if flag, ok := visited.(*kong.Flag); ok {
 			known = append(known, flag.Envs...)
 		}

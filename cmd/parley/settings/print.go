@@ -12,23 +12,16 @@ import (
 // configuration file. Secrets are hidden, in comments.
 func (s *Settings) Print(to io.Writer) error {
 	fmt.Fprintln(to, "# The effective settings. A flag overrides the environment, which overrides the file, which overrides the default.")
-	for _, flag := range s.Command.Selected().Flags {
+	for _, flag := range s.command.Selected().Flags {
 		if len(flag.Envs) == 0 || IsSettingsFile(flag) {
 			continue
 		}
 		source := map[int]string{
-			fromDefault: "default", FromFile: s.FileName, fromEnvironment: flag.Envs[0], fromFlag: "flag --" + flag.Name,
-		}[s.Source(flag)]
+			fromDefault: "default", fromFile: s.FileName, fromEnvironment: flag.Envs[0], fromFlag: "flag --" + flag.Name,
+		}[s.source(flag)]
 		value := flag.Target.Interface()
 		text := Shown(value)
-		if flag.Tag.Has("secret") && s.Secrets[flag] != nil && text != "" {
-			if s.Source(flag) < s.Source(s.Secrets[flag]) {
-				source = s.Secrets[flag].Target.String()
-			}
-			fmt.Fprintf(to, "# %s: (hidden)  # %s\n", flag.Name, source)
-			continue
-		}
-		if HasUser(text) { // it is wrong, or will be refused where it is used
+		if secret, ok := value.(Secret); ok && secret.Value != "" && secret.File == "" || HasUser(text) { // a URL with a password is wrong
 			fmt.Fprintf(to, "# %s: (hidden)  # %s\n", flag.Name, source)
 			continue
 		}

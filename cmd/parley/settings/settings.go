@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -16,13 +15,13 @@ import (
 
 // File is part of every command that reads the settings of a server.
 type File struct {
-	Config string `env:"PARLEY_CONFIG" predictor:"file" placeholder:"FILE" help:"YAML file with settings. Its keys are the names of the flags; they may be nested, such as limit: {address-rate: 5}. Flags and the environment override it."`
+	Config string `env:"PARLEY_CONFIG" predictor:"file" placeholder:"FILE"`
 }
 
 // Where a setting comes from; a higher one overrides a lower one.
 const (
 	fromDefault = iota
-	FromFile
+	fromFile
 	fromEnvironment
 	fromFlag
 )
@@ -30,10 +29,9 @@ const (
 // Settings finds the values of settings. A setting is a flag with an environment variable, of a command with settingsFile. Its key
 // in the file is the name of the flag. A setting with the tag secret may be in a file of its own: NAME-file has that file's name.
 type Settings struct {
-	Parser  *kong.Kong
-	Command *kong.Context // that runs
-	Names   []string      // of all settings, sorted
-	Secrets map[*kong.Flag]*kong.Flag
+	parser  *kong.Kong
+	command *kong.Context // that runs
+	names   []string      // of all settings, sorted
 
 	file     map[string]fileValue // nil before it is read
 	FileName string
@@ -44,51 +42,35 @@ type Settings struct {
 
 // Options returns the options of the parser.
 func (s *Settings) Options() []kong.Option {
-	s.Secrets, s.invalid = map[*kong.Flag]*kong.Flag{}, map[*kong.Value]string{}
+	s.invalid = map[*kong.Value]string{}
 	return []kong.Option{kong.PostBuild(s.prepare), kong.Resolvers(s), kong.Bind(s)}
 }
 
 // prepare finds the settings, adds NAME-file for secrets, and lets wrong values be reported together.
 func (s *Settings) prepare(parser *kong.Kong) error {
-	s.Parser = parser
+	s.parser = parser
 	return kong.Visit(parser.Model, func(visited kong.Visitable, next kong.Next) error {
 		node, ok := visited.(*kong.Node)
 		if !ok || node.Type != kong.CommandNode || !slices.ContainsFunc(node.Flags, IsSettingsFile) {
 			return next(nil)
 		}
-		config := node.Flags[slices.IndexFunc(node.Flags, IsSettingsFile)]
-		for _, flag := range slices.Clone(node.Flags) {
-			if len(flag.Envs) == 0 || flag == config {
+		for _, flag := range node.Flags {
+			if len(flag.Envs) == 0 || IsSettingsFile(flag) {
 				continue
 			}
-			if flag.Tag.Has("secret") {
-				file := secretFile(flag, config)
-				s.Secrets[flag] = file
-				node.Flags = slices.Insert(node.Flags, slices.Index(node.Flags, flag)+1, file)
-				s.Names = append(s.Names, file.Name)
+			if isSecret(flag.Target.Interface()) {
+				flag.Help += " " + FileHint
 			}
 			flag.Mapper = &settingMapper{Mapper: flag.Mapper, invalid: s.invalid}
-			s.Names = append(s.Names, flag.Name)
+			s.names = append(s.names, flag.Name)
 		}
-		slices.Sort(s.Names)
-		s.Names = slices.Compact(s.Names)
+		slices.Sort(s.names)
+		s.names = slices.Compact(s.names)
 		return next(nil)
 	})
 }
 
 func IsSettingsFile(flag *kong.Flag) bool { return slices.Contains(flag.Envs, "PARLEY_CONFIG") }
-
-// secretFile returns the flag for the name of a file with the secret: a copy of --config, which takes the name of a file too.
-func secretFile(secret, config *kong.Flag) *kong.Flag {
-	flag, value, tag := *config, *config.Value, *config.Tag
-	flag.Value, value.Flag, value.Tag = &value, &flag, &tag
-	value.Name = secret.Name + "-file"
-	value.Help = fmt.Sprintf("File that contains --%s.", secret.Name)
-	value.Target = reflect.ValueOf(new(string)).Elem()
-	flag.Envs = []string{secret.Envs[0] + "_FILE"}
-	tag.Envs = flag.Envs
-	return &flag
-}
 
 // Validate is part of kong.Resolver. The file is checked when it is read.
 func (s *Settings) Validate(*kong.Application) error { return nil }
@@ -104,7 +86,7 @@ func (s *Settings) Resolve(command *kong.Context, parent *kong.Path, flag *kong.
 	}
 	if s.file == nil {
 		s.FileName, _ = command.FlagValue(parent.Flags[i]).(string)
-		s.file, s.problems = readSettings(s.FileName, s.Names)
+		s.file, s.problems = readSettings(s.FileName, s.names)
 	}
 	value, ok := s.file[flag.Name]
 	switch {
@@ -121,17 +103,17 @@ func (s *Settings) Resolve(command *kong.Context, parent *kong.Path, flag *kong.
 
 func inEnvironment(flag *kong.Flag) bool { return os.Getenv(flag.Envs[0]) != "" }
 
-// Source returns where the value of a flag of the command comes from.
-func (s *Settings) Source(flag *kong.Flag) int {
+// source returns where the value of a flag of the command comes from.
+func (s *Settings) source(flag *kong.Flag) int {
 	given := func(path *kong.Path) bool { return path.Flag == flag && !path.Resolved }
 	_, inFile := s.file[flag.Name]
 	switch {
-	case slices.ContainsFunc(s.Command.Path, given):
+	case slices.ContainsFunc(s.command.Path, given):
 		return fromFlag
 	case inEnvironment(flag):
 		return fromEnvironment
 	case inFile:
-		return FromFile
+		return fromFile
 	}
 	return fromDefault
 }
@@ -142,7 +124,7 @@ type ReportsSettings interface{ ReportsSettings() }
 // Check completes the settings of the command and returns an error about all wrong ones. It leaves the error to commands that
 // implement ReportsSettings.
 func (s *Settings) Check(command *kong.Context) error {
-	s.Command = command
+	s.command = command
 	flags := command.Flags()
 	if !slices.ContainsFunc(flags, IsSettingsFile) {
 		return nil
@@ -151,35 +133,12 @@ func (s *Settings) Check(command *kong.Context) error {
 		if text, ok := s.invalid[flag.Value]; ok {
 			s.problems = append(s.problems, text)
 		}
-		if file := s.Secrets[flag]; file != nil {
-			s.readSecret(flag, file)
-		}
 	}
 	s.problems = append(s.problems, s.UnknownVariables(os.Environ())...)
 	if _, ok := command.Selected().Target.Addr().Interface().(ReportsSettings); ok {
 		return nil
 	}
 	return s.Report(nil)
-}
-
-// readSecret reads the secret from its file, unless something overrides the file.
-func (s *Settings) readSecret(secret, file *kong.Flag) {
-	name, source := file.Target.String(), s.Source(secret)
-	if secret.Target.String() == "" {
-		source = fromDefault
-	}
-	if name == "" || source > s.Source(file) {
-		return
-	}
-	if source == s.Source(file) {
-		s.problems = append(s.problems, fmt.Sprintf("%s and %s are both given; use one of them", settingName(secret.Name), settingName(file.Name)))
-		return
-	}
-	content, err := os.ReadFile(name) //nolint:gosec // the operator names the file
-	text := strings.TrimSpace(string(content))
-	s.problems.Check(err == nil, file.Name, name, "a file that can be read, not one with: "+Cause(err))
-	s.problems.Check(err != nil || text != "", file.Name, name, "a file that is not empty")
-	secret.Target.SetString(text)
 }
 
 // Report returns an error about the wrong settings, including those of err, or nil. It names each setting once.
@@ -192,7 +151,7 @@ func (s *Settings) Report(err error) error {
 		if named[name] {
 			continue
 		}
-		named[name], named[strings.TrimSuffix(name, "-file")] = true, true
+		named[name] = true
 		wrong = append(wrong, text)
 	}
 	if wrong == nil {
@@ -252,8 +211,8 @@ func Variable(flag string) string {
 	return "PARLEY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Hidden replaces a secret in a sentence.
-func Hidden(secret string) string {
+// hidden replaces a secret in a sentence.
+func hidden(secret string) string {
 	if secret == "" {
 		return ""
 	}
@@ -262,14 +221,13 @@ func Hidden(secret string) string {
 
 // SecretPlaces returns the files that contain secrets of the command.
 func (s *Settings) SecretPlaces() (names []string) {
-	for secret, file := range s.Secrets {
-		if !slices.Contains(s.Command.Selected().Flags, secret) {
-			continue
-		}
-		if file.Target.String() != "" {
-			names = append(names, file.Target.String())
-		}
-		if s.Source(secret) == FromFile {
+	for _, flag := range s.command.Selected().Flags {
+		secret, ok := flag.Target.Interface().(Secret)
+		switch {
+		case !ok:
+		case secret.File != "":
+			names = append(names, secret.File)
+		case s.source(flag) == fromFile:
 			names = append(names, s.FileName)
 		}
 	}

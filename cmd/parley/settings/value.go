@@ -60,6 +60,8 @@ func (m *settingMapper) byDefault(command *kong.DecodeContext, target reflect.Va
 // remedy says which values a setting takes.
 func remedy(value *kong.Value, err error) string {
 	switch kind := value.Target.Kind(); {
+	case isSecret(value.Target.Interface()):
+		return Cause(err)
 	case value.Enum != "":
 		return "one of " + strings.Join(value.EnumSlice(), ", ")
 	case value.Target.Type() == reflect.TypeFor[time.Duration]():

@@ -30,7 +30,7 @@ const world = await startWorld({
   seconds: 280,
   // The shortest withdraw delay: the server then looks for withdrawals every 38 seconds. The deposit pays for registration and 200
   // messages.
-  settings: ["--authorizer-key-file", keyFile, "--channel-withdraw-delay", "15m", "--channel-min-deposit", "3.00"],
+  settings: ["--authorizer-key", `file:${keyFile}`, "--channel-withdraw-delay", "15m", "--channel-min-deposit", "3.00"],
   audit: async ({ chain, database, payee, books }) => {
     const [claimed, settled] = await chain.channels.read("receivers", payee, usdc);
     assert.equal(await chain.balance(payee), books.exact + settled, "the payee has the exact payments and what was paid out");

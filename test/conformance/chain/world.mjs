@@ -19,7 +19,7 @@ export async function startWorld({ settings = [], seconds, audit }) {
   const responseKey = join(newFolder(), "response-key");
   writeFileSync(responseKey, randomBytes(32).toString("hex"), { mode: 0o600 });
   const server = await newServer([
-    ...["--network", "eip155:84532", "--payee", payee, "--response-key-file", responseKey],
+    ...["--network", "eip155:84532", "--payee", payee, "--response-key", `file:${responseKey}`],
     ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", database.url],
     ...settings,
   ]);

@@ -179,7 +179,7 @@ try {
       "PARLEY_NETWORK=eip155:84532",
       "PARLEY_FACILITATOR_URL=http://127.0.0.1:8403",
       "PARLEY_RPC_URL=http://127.0.0.1:8403/rpc",
-      "PARLEY_RESPONSE_KEY_FILE=/response-key",
+      "PARLEY_RESPONSE_KEY=file:/response-key",
     ],
   });
   ok("the image migrates and serves: as user 65532, with a read-only root, without capabilities");

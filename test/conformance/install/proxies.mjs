@@ -51,7 +51,7 @@ export async function proxies(machine, { repository, work, node }) {
   const task = async (name) => JSON.parse(await node([file, name], join(work, "nginx.crt"), { CERTIFICATES: join(work, "certificates.json") }));
 
   await task("pay");
-  machine.sh(`printf 'PARLEY_LIMIT_ADDRESS_RATE=0.01\\nPARLEY_LIMIT_ADDRESS_BURST=20\\n' >/etc/parley/environment && systemctl restart parley`);
+  machine.sh(`printf 'PARLEY_LIMIT_ADDRESS_RATE=2\\n' >/etc/parley/environment && systemctl restart parley`);
   for (const [port, { forging, other }] of Object.entries(await task("forge"))) {
     assert.deepEqual([forging[0], forging.at(-1)], [402, 429], `a forged X-Forwarded-For reaches the limits through port ${port}: ${forging}`);
     assert.equal(other, 402, `two callers share one limit through port ${port}`);

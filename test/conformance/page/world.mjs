@@ -59,7 +59,7 @@ export async function startWorld() {
     const program = new Program(parley, [
       ...["serve", "--database-url", databaseURL, "--listen", address, "--admin-listen", admin, "--drain-time", "0s"],
       ...["--network", "eip155:84532", "--payee", payee, "--facilitator-url", facilitator, "--rpc-url", `${facilitator}/rpc`],
-      ...["--authorizer-key-file", join(folder, "authorizer"), "--response-key-file", join(folder, "responses")],
+      ...["--authorizer-key", `file:${join(folder, "authorizer")}`, "--response-key", `file:${join(folder, "responses")}`],
     ]);
     await program.ready();
     return program;

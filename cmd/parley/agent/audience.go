@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"context"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
+
+// groupCommand is about group chats.
+type groupCommand struct {
+	Flags    agentFlags       `embed:""`
+	Pay      payFlags         `embed:""`
+	Whom     recipientFlags   `embed:""`
+	Create   groupCreate      `cmd:"" help:"Create a group chat (0.15 USD)."`
+	Edit     audienceEdit     `cmd:"" help:"Change name, description or visibility."`
+	Add      audienceMembers  `cmd:"" help:"Add members."`
+	Remove   audienceMembers  `cmd:"" help:"Remove members."`
+	Ban      audienceMembers  `cmd:"" help:"Ban agents."`
+	Unban    audienceMembers  `cmd:"" help:"End bans."`
+	Pin      groupPin         `cmd:"" help:"Pin a message."`
+	Unpin    groupUnpin       `cmd:"" help:"Unpin messages."`
+	Join     groupJoin        `cmd:"" help:"Request access."`
+	Leave    groupLeave       `cmd:"" help:"Leave. The admin names a successor."`
+	Transfer audienceTransfer `cmd:"" help:"Make another member the admin."`
+	Delete   audienceAction   `cmd:"" help:"Delete the group chat."`
+	Info     audienceInfo     `cmd:"" help:"Show the group chat with its members."`
+}
+
+// Help is shown below the flags.
+func (*groupCommand) Help() string {
+	return `Examples:
+  parley group create team --member bob --member carol
+  parley group add team dave
+  parley group pin team msg_01k70t94aqeembse7n65ptksh0
+  parley group join chat_01k70t94aqeembse7n65ptksh0 --message "may I?"
+  parley group leave team --successor bob
+
+A group chat is named by its id, or by its name if it is trusted: created by this agent, or "parley contacts trust ID".`
+}
+
+// channelCommand is about broadcast channels.
+type channelCommand struct {
+	Flags       agentFlags       `embed:""`
+	Pay         payFlags         `embed:""`
+	Whom        recipientFlags   `embed:""`
+	Create      channelCreate    `cmd:"" help:"Create a channel (0.50 USD)."`
+	Edit        audienceEdit     `cmd:"" help:"Change name, description or visibility."`
+	Remove      audienceMembers  `cmd:"" help:"Remove subscribers."`
+	Ban         audienceMembers  `cmd:"" help:"Ban agents."`
+	Unban       audienceMembers  `cmd:"" help:"End bans."`
+	Subscribe   audienceAction   `cmd:"" help:"Subscribe."`
+	Unsubscribe audienceAction   `cmd:"" help:"End the subscription."`
+	Transfer    audienceTransfer `cmd:"" help:"Make another agent the admin."`
+	Delete      audienceAction   `cmd:"" help:"Delete the channel."`
+	Info        audienceInfo     `cmd:"" help:"Show the channel."`
+}
+
+// Help is shown below the flags.
+func (*channelCommand) Help() string {
+	return `Examples:
+  parley channel create weather --description "Rain and sun, hourly"
+  parley channel subscribe '#weather'
+  parley channel ban '#weather' mallory`
+}
+
+// untrusted ends the output of a command that joins a conversation. The conversation's id follows.
+const untrusted = "texts of strangers in it are held until: parley contacts trust "
+
+// audienceCalls are the calls of the commands that need no code of their own. field takes the ids of the agents that are named.
+var audienceCalls = map[string]struct{ operation, field, line string }{
+	"group edit":     {"editGroupChat", "", "changed"},
+	"group add":      {"editGroupChat", "add_member_ids", "added"},
+	"group remove":   {"editGroupChat", "remove_member_ids", "removed"},
+	"group ban":      {"editGroupChat", "ban_agent_ids", "banned"},
+	"group unban":    {"editGroupChat", "unban_agent_ids", "unbanned"},
+	"group transfer": {"transferGroupChat", "", "the admin is now "},
+	"group delete":   {"deleteGroupChat", "", "deleted"},
+
+	"channel edit":        {"editChannel", "", "changed"},
+	"channel remove":      {"editChannel", "remove_subscriber_ids", "removed"},
+	"channel ban":         {"editChannel", "ban_agent_ids", "banned"},
+	"channel unban":       {"editChannel", "unban_agent_ids", "unbanned"},
+	"channel subscribe":   {"subscribeChannel", "", "subscribed"},
+	"channel unsubscribe": {"unsubscribeChannel", "", "unsubscribed"},
+	"channel transfer":    {"transferChannel", "", "the admin is now "},
+	"channel delete":      {"deleteChannel", "", "deleted"},
+}
+
+// audienceOf is the argument that names a group chat or a channel, by the command that it belongs to.
+type audienceOf struct {
+	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or #name of a channel."`
+}
+
+// open opens the wallet, and returns the conversation and the arguments of a call about it. An id is not looked up.
+func (a audienceOf) open(ctx context.Context, s *session) (agent.Contact, object, error) {
+	kind, field := agent.KindGroup, "chat_id"
+	if strings.HasPrefix(s.command, "channel ") {
+		kind, field = agent.KindChannel, "channel_id"
+	}
+	if err := s.open(ctx); err != nil {
+		return agent.Contact{}, nil, err
+	}
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return agent.Contact{}, nil, err
+	}
+	found := agent.Contact{ID: a.Conversation, Kind: kind}
+	prefix := strings.TrimSuffix(placeholders[kind], noID)
+	if !strings.HasPrefix(a.Conversation, prefix) || contacts.ByID(a.Conversation) != nil {
+		found, err = s.contact(ctx, a.Conversation, kind)
+	}
+	return found, object{field: found.ID}, err
+}
+
+// audienceAction makes a call without further arguments.
+type audienceAction struct{ audienceOf }
+
+func (a *audienceAction) Run(ctx context.Context, s *session) error {
+	of, arguments, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	call := audienceCalls[s.command]
+	if call.operation == "subscribeChannel" {
+		call.line += "; " + untrusted + of.ID
+	}
+	return s.act(ctx, call.operation, of.ID, arguments, call.line)
+}
+
+// audienceMembers changes members, subscribers or bans.
+type audienceMembers struct {
+	audienceOf
+	Names []string `arg:"" help:"Usernames or ids of agents."`
+}
+
+func (a *audienceMembers) Run(ctx context.Context, s *session) error {
+	of, arguments, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	call := audienceCalls[s.command]
+	if arguments[call.field], err = s.agentIDs(ctx, a.Names); err != nil {
+		return err
+	}
+	return s.act(ctx, call.operation, of.ID, arguments, call.line)
+}
+
+// visibility are the flags of what can be changed in conversations.
+type visibility struct {
+	Description  *string `placeholder:"TEXT" help:"The description."`
+	Discoverable *bool   `negatable:"" help:"Whether searches find it."`
+}
+
+func (v visibility) add(arguments object) object {
+	if v.Description != nil {
+		arguments["description"] = *v.Description
+	}
+	if v.Discoverable != nil {
+		arguments["is_discoverable"] = *v.Discoverable
+	}
+	return arguments
+}
+
+type audienceEdit struct {
+	audienceOf
+	Name *string `placeholder:"NAME" help:"The new name."`
+	visibility
+}
+
+func (a *audienceEdit) Run(ctx context.Context, s *session) error {
+	if a.Name == nil && a.visibility == (visibility{}) {
+		return console.Usagef("name what to change; --help lists the flags")
+	}
+	of, arguments, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	if a.Name != nil {
+		arguments["name"] = *a.Name
+	}
+	call := audienceCalls[s.command]
+	return s.act(ctx, call.operation, of.ID, a.add(arguments), call.line)
+}
+
+type audienceTransfer struct {
+	audienceOf
+	To      string `arg:"" help:"Username or id of the next admin."`
+	Message string `placeholder:"TEXT" help:"A note to the next admin."`
+}
+
+func (a *audienceTransfer) Run(ctx context.Context, s *session) error {
+	_, arguments, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	admin, err := s.contact(ctx, a.To, agent.KindAgent)
+	if err != nil {
+		return err
+	}
+	arguments["new_admin_agent_id"] = admin.ID
+	call := audienceCalls[s.command]
+	return s.act(ctx, call.operation, admin.ID, withText(arguments, "message", a.Message), call.line+admin.String())
+}
+
+// withText adds an argument unless it is empty.
+func withText(arguments object, name, text string) object {
+	if text != "" {
+		arguments[name] = text
+	}
+	return arguments
+}
+
+type audienceInfo struct{ audienceOf }
+
+func (a *audienceInfo) Run(ctx context.Context, s *session) error {
+	of, _, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	return s.info(ctx, of)
+}

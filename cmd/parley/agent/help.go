@@ -1,0 +1,16 @@
+package agent
+
+// Help has the help of flags and arguments whose text is long: console.AddHelp.
+var Help = map[string]string{
+	"call json": "The arguments as one JSON object: fields of the body and parameters. - reads it from standard input.",
+	"exec": "With --follow: run this shell command when messages of contacts come. They are JSON on its standard input, never " +
+		"arguments.",
+	"forward-to":   "With --follow: send the same JSON to this URL, by POST. It must be https:// or on this machine.",
+	"from":         "Show only messages from this sender or conversation. The others stay in the local copy: --cached.",
+	"init rpc-url": "A JSON-RPC endpoint of the blockchain, to read the wallet's balance.",
+	"home":         "Folder of the wallet's ledger, contacts and settings; by default parley in the user's folder for settings.",
+	"server":       "URL of the server; by default the one that parley init agreed with.",
+	"secrets": "Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being " +
+		"named).",
+	"key": "Makes the same call a different one. After a crash the same call with the same key is finished, not made again.",
+}
