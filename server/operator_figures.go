@@ -15,8 +15,10 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
+// figureTime limits one query of the operator's page. Tests wait longer.
+var figureTime = 2 * time.Second
+
 const (
-	figureTime = 2 * time.Second // limits one query of the operator's page
 	// The most rows of its tables.
 	shownPayments = 20
 	shownAgents   = 8

@@ -73,7 +73,7 @@ func TestOperatorPage(t *testing.T) {
 	text, html := w.seenByOperator()
 	wantOnPage(t, text, "requestAccount 2", "createAccount 2", "undeliverable", "parley payments show ", "1 undeliverable It settled, then the call was refused.", "too late",
 		"Newest agents", "alice", "bob_"+strings.Repeat("x", 28), "2 agents, 0 group chats, 0 channels. 1 messages were sent.",
-		"chat_not_found getPrivateChat", "path_not_found 0 s 1", "Payment channels", "No agent has opened a payment channel yet.", "documents, unknown paths", "Payments ok none is open for long", "Claims ok up to date")
+		"chat_not_found getPrivateChat", "path_not_found", "Payment channels", "No agent has opened a payment channel yet.", "documents, unknown paths", "Payments ok none is open for long", "Claims ok up to date")
 	if strings.Contains(html, "a secret of alice") || strings.Contains(html, alice.Key) {
 		t.Error("the operator's page shows a message or a key")
 	}
