@@ -17,7 +17,6 @@ const (
 	// Checks and figures of the operator's page that are older are read again when somebody looks.
 	checksFor  = 2 * time.Second
 	figuresFor = 15 * time.Second
-	checkTime  = time.Second // limits a check
 
 	oldBlock = 2 * time.Minute // an endpoint whose newest block is older is behind: Base has a block every two seconds
 	longOpen = 5 * time.Minute // an open payment that is older needs somebody; the alert on it has the same age
@@ -25,6 +24,9 @@ const (
 
 // figuresWait is how long a request waits for checks and figures. Then the page shows the last known ones. Tests wait longer.
 var figuresWait = 1500 * time.Millisecond
+
+// checkTime limits a check. Tests wait longer.
+var checkTime = time.Second
 
 // figures are what the operator's page shows of other parts: the database, the facilitator and the blockchain. One reading at a time
 // runs, however many requests there are, and uses one connection to the database.
