@@ -20,8 +20,6 @@ import (
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/payment"
-	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -320,31 +318,10 @@ func TestDiscoveryDocuments(t *testing.T) {
 		!strings.HasPrefix(card.SupportedInterfaces[0].ProtocolBinding, "https://") || len(card.Skills) == 0 {
 		t.Errorf("the agent card: %s", raw.Body)
 	}
-	w.call(http.MethodGet, "/.well-known/x402", "").Want(t, "the legacy document is there although nobody turned it on", 404)
 	for _, a := range []testkit.Reply{llms, skill, javaScript, python, skills, picture, raw} {
 		if a.Header.Get("ETag") == "" || !strings.Contains(a.Header.Get("Cache-Control"), "max-age") {
 			t.Errorf("a document cannot be cached: %v", a.Header)
 		}
-	}
-}
-
-// TestLegacyDocument is there where the operator turns it on.
-func TestLegacyDocument(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) { config.LegacyX402 = true })
-	reply := w.call(http.MethodGet, "/.well-known/x402", "")
-	paid := 0
-	for name := range testkit.Operations {
-		if testkit.Price(name) > 0 {
-			paid++
-		}
-	}
-	var legacy struct {
-		Version   int
-		Resources []string
-	}
-	if err := json.Unmarshal(reply.Body, &legacy); err != nil || legacy.Version != 1 || len(legacy.Resources) != paid || !slices.Contains(legacy.Resources, "http://parley.test/agent/unread") {
-		t.Errorf("the legacy document: %v, %d resources: %s", err, len(legacy.Resources), reply.Body)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -26,13 +27,21 @@ type operation struct {
 	challenges map[*payment.Error]*problem // the 402s for a request without payment, prepared
 }
 
-// readContract loads openapi.yaml and its operations, keyed by "METHOD /path".
-func readContract() (*openapi3.T, map[string]*operation, error) {
+// contract is openapi.yaml, read once for all servers of the process.
+var contract = sync.OnceValues(func() (*openapi3.T, error) {
 	document, err := parley.Document()
+	if err == nil {
+		document.Servers = nil // the server does not care under which address it is reached
+	}
+	return document, err
+})
+
+// readContract returns openapi.yaml and its operations, keyed by "METHOD /path".
+func readContract() (*openapi3.T, map[string]*operation, error) {
+	document, err := contract()
 	if err != nil {
 		return nil, nil, err
 	}
-	document.Servers = nil // the server does not care under which address it is reached
 	operations := map[string]*operation{}
 	for path, item := range document.Paths.Map() {
 		for method, described := range item.Operations() {

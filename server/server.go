@@ -38,7 +38,6 @@ type Config struct {
 	PayTo          string       // payee address
 	FacilitatorURL string       // for the contract only
 	Skill          Skill
-	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 	Channels       channel.Config
 	ResponseKeys   []payment.ResponseKey // of stored responses: the first one seals, all of them open
 	Limits         Limits
@@ -134,7 +133,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 			Price: operation.Price, Requirements: operation.Requirements(),
 		})
 	}
-	published := discovery.Config{BaseURL: config.BaseURL, FacilitatorURL: config.FacilitatorURL, LegacyX402: config.LegacyX402}
+	published := discovery.Config{BaseURL: config.BaseURL, FacilitatorURL: config.FacilitatorURL}
 	if s.documents, err = discovery.Documents(document, published, described); err != nil {
 		return nil, err
 	}

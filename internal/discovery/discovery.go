@@ -21,7 +21,6 @@ import (
 type Config struct {
 	BaseURL        string // URL of the server
 	FacilitatorURL string
-	LegacyX402     bool // also publish /.well-known/x402, for old crawlers; new ones warn about it
 }
 
 // Operation is an operation of the contract. Price is in atomic units; 0 means free.

@@ -33,7 +33,7 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 	if err != nil {
 		return nil, err
 	}
-	documents := []Document{
+	return []Document{
 		front,
 		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered, schemes)),
 		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
@@ -42,21 +42,7 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		newDocument("/.well-known/agent-skills/index.json", "application/json", index),
 		newDocument("/.well-known/agent-card.json", "application/json", card),
 		newDocument("/favicon.svg", "image/svg+xml", []byte(icon)),
-	}
-	if config.LegacyX402 {
-		resources := []string{}
-		for _, operation := range ordered {
-			if operation.Price > 0 {
-				resources = append(resources, config.BaseURL+operation.Path)
-			}
-		}
-		legacy, err := json.Marshal(map[string]any{"version": 1, "resources": resources})
-		if err != nil {
-			return nil, fmt.Errorf("write the legacy document: %w", err)
-		}
-		documents = append(documents, newDocument("/.well-known/x402", "application/json", legacy))
-	}
-	return documents, nil
+	}, nil
 }
 
 // icon is shown by service directories and browsers.
