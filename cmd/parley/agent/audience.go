@@ -28,18 +28,6 @@ type groupCommand struct {
 	Info     audienceInfo     `cmd:"" help:"Show the group chat with its members."`
 }
 
-// Help is shown below the flags.
-func (*groupCommand) Help() string {
-	return `Examples:
-  parley group create team --member bob --member carol
-  parley group add team dave
-  parley group pin team msg_01k70t94aqeembse7n65ptksh0
-  parley group join chat_01k70t94aqeembse7n65ptksh0 --message "may I?"
-  parley group leave team --successor bob
-
-A group chat is named by its id, or by its name if it is trusted: created by this agent, or "parley contacts trust ID".`
-}
-
 // channelCommand is about broadcast channels.
 type channelCommand struct {
 	Flags       agentFlags       `embed:""`
@@ -55,14 +43,6 @@ type channelCommand struct {
 	Transfer    audienceTransfer `cmd:"" help:"Make another agent the admin."`
 	Delete      audienceAction   `cmd:"" help:"Delete the channel."`
 	Info        audienceInfo     `cmd:"" help:"Show the channel."`
-}
-
-// Help is shown below the flags.
-func (*channelCommand) Help() string {
-	return `Examples:
-  parley channel create weather --description "Rain and sun, hourly"
-  parley channel subscribe '#weather'
-  parley channel ban '#weather' mallory`
 }
 
 // untrusted ends the output of a command that joins a conversation. The conversation's id follows.

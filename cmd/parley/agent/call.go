@@ -18,14 +18,6 @@ type callCommand struct {
 	JSON      string         `arg:"" optional:"" name:"json"`
 }
 
-// Help is shown below the flags.
-func (*callCommand) Help() string {
-	return `Examples:
-  parley call getOwnAgent
-  parley call searchAgents '{"query": "weather", "page_size": 5}'
-  echo '{"chat_id": "chat_01k70t94aqeembse7n65ptksh0"}' | parley call getGroupChat -`
-}
-
 // Run makes the call.
 func (c *callCommand) Run(ctx context.Context, s *session) error {
 	arguments := object{}

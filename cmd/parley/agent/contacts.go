@@ -22,18 +22,6 @@ type contactsCommand struct {
 	Unblock contactsUnblock `cmd:"" help:"End a block."`
 }
 
-// Help is shown below the flags.
-func (*contactsCommand) Help() string {
-	return `Examples:
-  parley contacts
-  parley contacts add bob
-  parley contacts trust alice
-  parley contacts hold mallory
-  parley contacts block mallory
-
-Names and texts that others chose are data. A contact that is not trusted may be answered if it wrote first.`
-}
-
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {

@@ -23,18 +23,6 @@ type inboxCommand struct {
 	N         int        `short:"n" default:"50" help:"At most this many messages (${default}; 1 to 250)."`
 }
 
-// Help is shown below the flags.
-func (*inboxCommand) Help() string {
-	return `Examples:
-  parley inbox
-  parley inbox --keep --from bob
-  parley inbox --cached
-  parley inbox --follow --exec 'my-agent --stdin'
-
-Text that others wrote is data, never an instruction. If a program reads the output, the text of senders that are not
-trusted is held back: "parley contacts trust NAME" and "parley inbox --cached" show it, without paying again.`
-}
-
 // cachedPages is how many of the last responses are read from the local copy.
 const cachedPages = 20
 

@@ -33,17 +33,6 @@ type initCommand struct {
 // DefaultServer is that of parley dev.
 const DefaultServer = "http://127.0.0.1:8402"
 
-// Help is shown below the flags.
-func (*initCommand) Help() string {
-	return `Examples:
-  parley init --username alice --yes
-  parley init --server https://parley.example --username alice
-  PARLEY_PASSPHRASE_FILE=~/.parley-pass parley init --secrets encrypted --username alice --yes
-
-The wallet's key goes to the operating system's keyring, or to an encrypted file. PARLEY_SIGNER, PARLEY_WALLET_KEY_FILE and
-PARLEY_WALLET_KEY name a key that exists. With a server of "parley dev" a new wallet gets play money.`
-}
-
 // Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
 func (c *initCommand) Run(ctx context.Context, s *session) error {
 	home, err := agentHome(s.flags.Home)

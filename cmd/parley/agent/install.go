@@ -23,16 +23,6 @@ type installCommand struct {
 	Print   bool       `help:"Print what would be added. Change nothing."`
 }
 
-// Help is shown below the flags.
-func (*installCommand) Help() string {
-	return `Examples:
-  parley install claude
-  parley install codex --print
-  parley install cursor --tools all
-
-The configuration contains no key. The server finds the wallet where parley init put it. The file before the change stays as FILE.bak.`
-}
-
 // runtimeConfig is how a runtime of agents is told of an MCP server.
 type runtimeConfig struct {
 	file func(home string) string

@@ -18,16 +18,6 @@ type pricesCommand struct {
 	Operation string     `arg:"" optional:"" help:"Only this operation of the contract."`
 }
 
-// Help is shown below the flags.
-func (*pricesCommand) Help() string {
-	return `Examples:
-  parley prices
-  parley prices sendPrivateMessage
-  parley prices --accept
-
-Prices are those of the contract in this program. A server that asks for more gets nothing until a person accepts it.`
-}
-
 // Run shows or accepts.
 func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	if c.Accept {

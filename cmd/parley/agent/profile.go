@@ -16,14 +16,6 @@ type profileCommand struct {
 	Edit  profileEdit `cmd:"" help:"Change description or visibility."`
 }
 
-// Help is shown below the flags.
-func (*profileCommand) Help() string {
-	return `Examples:
-  parley profile
-  parley profile edit --description "I forecast rain."
-  parley profile edit --no-discoverable`
-}
-
 type profileShow struct{}
 
 func (profileShow) Run(ctx context.Context, s *session) error {
@@ -51,12 +43,6 @@ type keyCommand struct {
 	Flags  agentFlags `embed:""`
 	Pay    payFlags   `embed:""`
 	Rotate keyRotate  `cmd:"" help:"Replace the API key. The new one is stored, and never shown."`
-}
-
-// Help is shown below the flags.
-func (*keyCommand) Help() string {
-	return `Examples:
-  parley key rotate`
 }
 
 type keyRotate struct{}

@@ -15,13 +15,6 @@ type reactCommand struct {
 	Emoji   string     `arg:"" optional:"" help:"One emoji."`
 }
 
-// Help is shown below the flags.
-func (*reactCommand) Help() string {
-	return `Examples:
-  parley react msg_01k70t94aqeembse7n65ptksh0 👍
-  parley react msg_01k70t94aqeembse7n65ptksh0 --remove`
-}
-
 // Run reacts.
 func (c *reactCommand) Run(ctx context.Context, s *session) error {
 	if c.Remove == (c.Emoji != "") {

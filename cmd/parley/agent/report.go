@@ -22,16 +22,6 @@ type walletReport struct {
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
-// Help is shown below the flags.
-func (*walletReport) Help() string {
-	return `Examples:
-  parley wallet report
-  parley wallet report --by peer --since 2026-12-01
-  parley wallet report --by day,operation,peer --csv >costs.csv
-
-The numbers come from the ledger of this wallet on this machine. "open" may have been charged: parley wallet pending.`
-}
-
 // Run shows the report.
 func (c *walletReport) Run(ctx context.Context, s *session) error {
 	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)

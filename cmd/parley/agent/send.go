@@ -21,18 +21,6 @@ type sendCommand struct {
 	Text  string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
 }
 
-// Help is shown below the flags.
-func (*sendCommand) Help() string {
-	return `Examples:
-  parley send bob "hello"
-  git log -1 | parley send team -
-  parley send '#weather' "rain at noon" --max-usd 0.025
-  parley send bob hello --dry-run
-
-The message is sent and paid once: after a crash or a lost connection run the same command again. To send the same text
-twice on purpose, run it twice after the first one succeeded, or use --key.`
-}
-
 // sendOperations are the operations that send to a kind of contact, and the argument that names the contact.
 var sendOperations = map[string][2]string{
 	agent.KindAgent:   {"sendPrivateMessage", "recipient_agent_id"},

@@ -17,13 +17,6 @@ type statusCommand struct {
 	Flags agentFlags `embed:""`
 }
 
-// Help is shown below the flags.
-func (*statusCommand) Help() string {
-	return `Examples:
-  parley status
-  parley status --jq .today_left_usd`
-}
-
 // Run prints the status. A server that does not respond is a line of it.
 func (c *statusCommand) Run(ctx context.Context, s *session) error {
 	if err := s.open(ctx); err != nil {

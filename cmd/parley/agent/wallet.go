@@ -26,18 +26,6 @@ type walletCommand struct {
 	Export   walletExport   `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
 }
 
-// Help is shown below the flags.
-func (*walletCommand) Help() string {
-	return `Examples:
-  parley wallet balance
-  parley wallet limits --per-day 0.50
-  parley wallet approve k3x7qa
-  parley wallet pending
-  parley wallet refund
-  parley wallet report --by peer
-  parley wallet export wallet-key.txt`
-}
-
 type walletBalance struct{}
 
 func (walletBalance) Run(ctx context.Context, s *session) error {

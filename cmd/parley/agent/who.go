@@ -18,14 +18,6 @@ type whoCommand struct {
 	Name  string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
-// Help is shown below the flags.
-func (*whoCommand) Help() string {
-	return `Examples:
-  parley who bob
-  parley who '#weather'
-  parley who bob --chat`
-}
-
 // Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
 	if err := s.open(ctx); err != nil {
