@@ -73,14 +73,11 @@ type audienceOf struct {
 	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or #name of a channel."`
 }
 
-// open opens the wallet, and returns the conversation and the arguments of a call about it. An id is not looked up.
-func (a audienceOf) open(ctx context.Context, s *session) (agent.Contact, object, error) {
+// find returns the conversation and the arguments of a call about it. An id is not looked up.
+func (a audienceOf) find(ctx context.Context, s *session) (agent.Contact, object, error) {
 	kind, field := agent.KindGroup, "chat_id"
 	if strings.HasPrefix(s.command, "channel ") {
 		kind, field = agent.KindChannel, "channel_id"
-	}
-	if err := s.open(ctx); err != nil {
-		return agent.Contact{}, nil, err
 	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
@@ -98,7 +95,7 @@ func (a audienceOf) open(ctx context.Context, s *session) (agent.Contact, object
 type audienceAction struct{ audienceOf }
 
 func (a *audienceAction) Run(ctx context.Context, s *session) error {
-	of, arguments, err := a.open(ctx, s)
+	of, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -116,7 +113,7 @@ type audienceMembers struct {
 }
 
 func (a *audienceMembers) Run(ctx context.Context, s *session) error {
-	of, arguments, err := a.open(ctx, s)
+	of, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -153,7 +150,7 @@ func (a *audienceEdit) Run(ctx context.Context, s *session) error {
 	if a.Name == nil && a.visibility == (visibility{}) {
 		return console.Usagef("name what to change; --help lists the flags")
 	}
-	of, arguments, err := a.open(ctx, s)
+	of, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -171,7 +168,7 @@ type audienceTransfer struct {
 }
 
 func (a *audienceTransfer) Run(ctx context.Context, s *session) error {
-	_, arguments, err := a.open(ctx, s)
+	_, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -195,7 +192,7 @@ func withText(arguments object, name, text string) object {
 type audienceInfo struct{ audienceOf }
 
 func (a *audienceInfo) Run(ctx context.Context, s *session) error {
-	of, _, err := a.open(ctx, s)
+	of, _, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -30,9 +30,6 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 			return console.Usagef("the arguments are not one JSON object")
 		}
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	result, err := s.call(ctx, c.Operation, peer(arguments), arguments)
 	if err != nil {
 		return err

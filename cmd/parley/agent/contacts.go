@@ -25,9 +25,6 @@ type contactsCommand struct {
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
 		return err
@@ -69,9 +66,6 @@ type contactOf struct {
 
 // change changes a contact, which is looked up if it is not known.
 func (c contactOf) change(ctx context.Context, s *session, line string, change func(*agent.Contact)) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	of, err := s.contact(ctx, c.Name)
 	if err != nil {
 		return err
@@ -107,9 +101,6 @@ func (c *contactsHold) Run(ctx context.Context, s *session) error {
 }
 
 func (c *contactsForget) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
 		return err
@@ -127,9 +118,6 @@ func (c *contactsForget) Run(ctx context.Context, s *session) error {
 
 // about makes a call about an agent.
 func (c contactOf) about(ctx context.Context, s *session, operation, line string) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	of, err := s.contact(ctx, c.Name, agent.KindAgent)
 	if err != nil {
 		return err

@@ -22,9 +22,6 @@ type findCommand struct {
 
 // Run searches.
 func (c *findCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
 	switch {
 	case c.Groups:

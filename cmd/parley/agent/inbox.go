@@ -28,9 +28,6 @@ const cachedPages = 20
 
 // Run gets and shows the messages.
 func (c *inboxCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if c.Following.Follow {
 		return c.follow(ctx, s)
 	}

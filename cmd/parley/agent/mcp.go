@@ -20,9 +20,6 @@ type mcpCommand struct {
 
 // Run serves one session on standard input and output.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	options := mcpserver.Options{
 		Tools: c.Tools, Raw: c.Raw, Channel: c.Channel, Balance: s.balance, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
 		Anyone: c.Anyone || s.config.PlayMoney, // with play money there is nobody to protect

@@ -19,9 +19,6 @@ type profileCommand struct {
 type profileShow struct{}
 
 func (profileShow) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	return s.show(ctx, "getOwnAgent", "", object{})
 }
 
@@ -31,9 +28,6 @@ func (c *profileEdit) Run(ctx context.Context, s *session) error {
 	arguments := c.add(object{})
 	if len(arguments) == 0 {
 		return console.Usagef("name what to change; --help lists the flags")
-	}
-	if err := s.open(ctx); err != nil {
-		return err
 	}
 	return s.act(ctx, "editAgent", "", arguments, "changed")
 }
@@ -48,9 +42,6 @@ type keyCommand struct {
 type keyRotate struct{}
 
 func (keyRotate) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if _, err := s.call(ctx, "rotateKey", "", object{}); err != nil {
 		return err
 	}

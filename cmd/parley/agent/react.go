@@ -20,9 +20,6 @@ func (c *reactCommand) Run(ctx context.Context, s *session) error {
 	if c.Remove == (c.Emoji != "") {
 		return console.Usagef("name one emoji, or --remove")
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if c.Remove {
 		return s.act(ctx, "removeReaction", "", object{"message_id": c.Message}, "removed the reaction")
 	}

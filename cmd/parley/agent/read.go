@@ -37,9 +37,6 @@ var (
 
 // Run reads or searches.
 func (c *readCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	to, err := s.contact(ctx, c.To)
 	if err != nil {
 		return err

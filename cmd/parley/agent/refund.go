@@ -12,9 +12,6 @@ import (
 type walletRefund struct{}
 
 func (walletRefund) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	refunded, err := s.agent.Refund(ctx)
 	if errors.Is(err, client.ErrNoPaymentChannel) {
 		return errors.New("this server takes no payments from payment channels, so nothing is deposited")

@@ -31,9 +31,6 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 			return console.Usagef("--since: %q is no date such as 2026-12-01", c.Since)
 		}
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	var by agent.Grouping
 	for _, field := range c.By {
 		by.Day, by.Operation, by.Peer = by.Day || field == "day", by.Operation || field == "operation", by.Peer || field == "peer"

@@ -58,9 +58,6 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if strings.TrimSpace(text) == "" {
 		return console.Usagef("the message is empty")
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	to, err := s.contact(ctx, c.To)
 	if err != nil {
 		return err

@@ -19,9 +19,6 @@ type statusCommand struct {
 
 // Run prints the status. A server that does not respond is a line of it.
 func (c *statusCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	limits, left, frozen, err := s.agent.Ledger().Limits(ctx)
 	if err != nil {
 		return err

@@ -29,9 +29,6 @@ type walletCommand struct {
 type walletBalance struct{}
 
 func (walletBalance) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	balance, err := s.balance(ctx)
 	if err != nil {
 		return err
@@ -50,9 +47,6 @@ type walletLimits struct {
 }
 
 func (c *walletLimits) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	ledger := s.agent.Ledger()
 	limits, _, _, err := ledger.Limits(ctx)
 	if err != nil {
@@ -104,9 +98,6 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("approve a payment", "parley wallet approve "+agent.VisibleName(c.ID)); err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	asked, err := s.agent.Ledger().Approval(ctx, c.ID)
 	if err != nil {
 		return err
@@ -130,9 +121,6 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 type walletFreeze struct{}
 
 func (walletFreeze) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if err := s.agent.Ledger().Freeze(ctx); err != nil {
 		return err
 	}
@@ -145,9 +133,6 @@ func (walletUnfreeze) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("unfreeze the wallet", "parley wallet unfreeze"); err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if err := s.agent.Ledger().Unfreeze(ctx); err != nil {
 		return err
 	}
@@ -157,9 +142,6 @@ func (walletUnfreeze) Run(ctx context.Context, s *session) error {
 type walletPending struct{}
 
 func (walletPending) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if _, err := s.agent.Resume(ctx); err != nil {
 		return err
 	}
@@ -200,9 +182,6 @@ type walletExport struct {
 
 func (c *walletExport) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("export the wallet's key", "parley wallet export FILE"); err != nil {
-		return err
-	}
-	if err := s.open(ctx); err != nil {
 		return err
 	}
 	digits, err := s.secrets.Load(walletKeyName)

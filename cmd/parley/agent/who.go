@@ -20,9 +20,6 @@ type whoCommand struct {
 
 // Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	of, err := s.contact(ctx, c.Name)
 	if err != nil {
 		return err
