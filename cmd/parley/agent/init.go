@@ -205,7 +205,7 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 		terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
 	fmt.Fprintf(s.Err, "prices   message 0.005, channel message 0.025, reading 0.001 USD; all of them: parley prices\n")
 	fmt.Fprintf(s.Err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n",
-		dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
+		agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(limits.Polls))
 	if account {
 		return s.agreeAgain(terms)
 	}
@@ -260,10 +260,10 @@ func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent
 			return Fund(ctx, facilitator, s.agent.Address())
 		case !s.Person():
 			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
-				s.agent.Address(), dollars(balance), dollars(accountPrice), terms.Network)}
+				s.agent.Address(), agent.USD(balance), agent.USD(accountPrice), terms.Network)}
 		case !told:
 			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
-				dollars(accountPrice-balance), terms.Network, s.agent.Address())
+				agent.USD(accountPrice-balance), terms.Network, s.agent.Address())
 		}
 		select {
 		case <-ctx.Done():

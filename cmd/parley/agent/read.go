@@ -24,17 +24,6 @@ type readCommand struct {
 	To        string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
-// The operations that read and search a conversation, by kind of contact.
-var (
-	readOperations = map[string]string{
-		agent.KindAgent: "listPrivateMessages", agent.KindGroup: "listGroupMessages", agent.KindChannel: "listChannelMessages",
-	}
-	searchOperations = map[string]string{
-		agent.KindAgent: "searchPrivateMessages", agent.KindGroup: "searchGroupMessages", agent.KindChannel: "searchChannelMessages",
-	}
-	conversationKeys = map[string]string{agent.KindAgent: "chat_id", agent.KindGroup: "chat_id", agent.KindChannel: "channel_id"}
-)
-
 // Run reads or searches.
 func (c *readCommand) Run(ctx context.Context, s *session) error {
 	to, err := s.contact(ctx, c.To)
@@ -47,13 +36,14 @@ func (c *readCommand) Run(ctx context.Context, s *session) error {
 			return err
 		}
 	}
-	operation, arguments := readOperations[to.Kind], object{conversationKeys[to.Kind]: conversation}
+	of := agent.OperationsOf[to.Kind]
+	operation, arguments := of.List, object{of.Conversation: conversation}
 	query := c.Grep
 	if c.Find != "" {
 		query = regexp.QuoteMeta(c.Find)
 	}
 	if query != "" {
-		operation, arguments["query"] = searchOperations[to.Kind], query
+		operation, arguments["query"] = of.Search, query
 	} else {
 		arguments["n"], arguments["mark_read"] = c.N, !c.Keep
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
 
@@ -19,7 +20,7 @@ func (walletRefund) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return s.print(ctx, object{"refunded_usd": dollars(refunded)}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s USD came back to the wallet\n", dollars(refunded))
+	return s.print(ctx, object{"refunded_usd": agent.USD(refunded)}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s USD came back to the wallet\n", agent.USD(refunded))
 	})
 }

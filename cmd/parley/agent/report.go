@@ -50,10 +50,10 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 		total += row.Charged
 		rows = append(rows, object{
 			"day": row.Day, "operation": row.Operation, "peer": agent.Visible(row.Peer), "calls": row.Calls,
-			"charged_usd": dollars(row.Charged), "open_usd": dollars(row.Open), "transactions": nonNil(row.Transactions),
+			"charged_usd": agent.USD(row.Charged), "open_usd": agent.USD(row.Open), "transactions": nonNil(row.Transactions),
 		})
 	}
-	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": dollars(total)}
+	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": agent.USD(total)}
 	return s.print(ctx, value, func(w io.Writer) { writeReport(w, report, total) })
 }
 
@@ -83,10 +83,10 @@ func writeReport(w io.Writer, report []agent.Costs, total uint64) {
 		}
 		open := ""
 		if row.Open > 0 {
-			open = "open " + dollars(row.Open)
+			open = "open " + agent.USD(row.Open)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", strings.Join(fields, "\t"), row.Calls, dollars(row.Charged), open)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", strings.Join(fields, "\t"), row.Calls, agent.USD(row.Charged), open)
 	}
 	_ = table.Flush()
-	fmt.Fprintf(w, "charged %s USD\n", dollars(total))
+	fmt.Fprintf(w, "charged %s USD\n", agent.USD(total))
 }

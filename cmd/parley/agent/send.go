@@ -21,13 +21,6 @@ type sendCommand struct {
 	Text  string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
 }
 
-// sendOperations are the operations that send to a kind of contact, and the argument that names the contact.
-var sendOperations = map[string][2]string{
-	agent.KindAgent:   {"sendPrivateMessage", "recipient_agent_id"},
-	agent.KindGroup:   {"sendGroupMessage", "chat_id"},
-	agent.KindChannel: {"sendChannelMessage", "channel_id"},
-}
-
 // maxInput is longer than any message or call.
 const maxInput = 1 << 20
 
@@ -62,8 +55,8 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	operation := sendOperations[to.Kind]
-	result, err := s.call(ctx, operation[0], to.ID, object{operation[1]: to.ID, "content": text})
+	of := agent.OperationsOf[to.Kind]
+	result, err := s.call(ctx, of.Send, to.ID, object{of.To: to.ID, "content": text})
 	if err != nil {
 		return err
 	}

@@ -184,7 +184,7 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 		return nil, err
 	}
 	if s.pay.DryRun {
-		s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
+		s.planned = append(s.planned, plan{o.ID, o.Summary, agent.USD(o.Agreed)})
 		return nil, errDryRun
 	}
 	if o.Agreed > 0 {

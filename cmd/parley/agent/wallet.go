@@ -33,9 +33,9 @@ func (walletBalance) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": dollars(balance)}
+	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": agent.USD(balance)}
 	return s.print(ctx, value, func(w io.Writer) {
-		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", dollars(balance), s.config.Network,
+		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", agent.USD(balance), s.config.Network,
 			s.agent.Address())
 	})
 }
@@ -63,7 +63,7 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 		if *limit.into, err = console.ParseUSD(limit.text); err != nil {
 			return console.Usagef("%s: %w", limit.flag, err)
 		}
-		again, changed = append(again, limit.flag, dollars(*limit.into)), true
+		again, changed = append(again, limit.flag, agent.USD(*limit.into)), true
 	}
 	if changed {
 		err := ledger.SetLimits(ctx, limits, s.Person())
@@ -79,11 +79,11 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	value := object{
-		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay), "polls_usd": dollars(limits.Polls), "frozen": frozen,
-		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls)}
+		"per_call_usd": agent.USD(limits.PerCall), "per_day_usd": agent.USD(limits.PerDay), "polls_usd": agent.USD(limits.Polls), "frozen": frozen,
+		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls)}
 	return s.print(ctx, value, func(w io.Writer) {
 		fmt.Fprintf(w, "per call %s USD\nper day  %s USD, left %s\npolls    %s USD, left %s\n",
-			dollars(limits.PerCall), dollars(limits.PerDay), dollars(left.PerDay), dollars(limits.Polls), dollars(left.Polls))
+			agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(left.PerDay), agent.USD(limits.Polls), agent.USD(left.Polls))
 		if frozen {
 			fmt.Fprintln(w, "frozen: nothing is paid")
 		}
@@ -113,7 +113,7 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return s.print(ctx, object{"approved": given.ID, "operation": given.Operation, "price_usd": dollars(given.Price)}, func(w io.Writer) {
+	return s.print(ctx, object{"approved": given.ID, "operation": given.Operation, "price_usd": agent.USD(given.Price)}, func(w io.Writer) {
 		fmt.Fprintf(w, "approved %s for ten minutes; run the command again\n", given)
 	})
 }
@@ -152,7 +152,7 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	calls := []object{}
 	for _, call := range open {
 		calls = append(calls, object{
-			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since})
+			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": agent.USD(call.Signed.Price), "since": call.Since})
 	}
 	credits, err := s.agent.Ledger().Credits()
 	if err != nil {
@@ -160,7 +160,7 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	}
 	paid := []object{}
 	for _, credit := range credits {
-		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": dollars(credit.Signed.Price), "since": credit.Since})
+		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": agent.USD(credit.Signed.Price), "since": credit.Since})
 	}
 	return s.print(ctx, object{"pending": calls, "credits": paid}, func(w io.Writer) {
 		for _, call := range calls {
