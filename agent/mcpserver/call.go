@@ -46,7 +46,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			c.noteSeen(context.WithoutCancel(ctx))
 		}
-		result, structured := c.finish(s.money(context.WithoutCancel(ctx), charges.Sum()))
+		result, structured := c.finish(s.money(context.WithoutCancel(ctx), charges.Load()))
 		return result, structured, nil
 	}
 }

@@ -37,7 +37,8 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 		if c.Operation != "" && c.Operation != o.ID {
 			continue
 		}
-		shown = append(shown, object{"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
+		shown = append(shown, object{
+			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
 	}
 	if len(shown) == 0 {
 		return console.Usagef("there is no operation %s; parley prices lists all", agent.VisibleName(c.Operation))

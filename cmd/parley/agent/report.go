@@ -31,11 +31,7 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 			return console.Usagef("--since: %q is no date such as 2026-12-01", c.Since)
 		}
 	}
-	var by agent.Grouping
-	for _, field := range c.By {
-		by.Day, by.Operation, by.Peer = by.Day || field == "day", by.Operation || field == "operation", by.Peer || field == "peer"
-	}
-	report, err := s.agent.Ledger().Report(ctx, since, by)
+	report, err := s.agent.Ledger().Report(ctx, since, c.By...)
 	if err != nil {
 		return err
 	}

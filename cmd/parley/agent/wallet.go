@@ -79,8 +79,8 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	value := object{
-		"per_call_usd": agent.USD(limits.PerCall), "per_day_usd": agent.USD(limits.PerDay), "polls_usd": agent.USD(limits.Polls), "frozen": frozen,
-		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls)}
+		"per_call_usd": agent.USD(limits.PerCall), "per_day_usd": agent.USD(limits.PerDay), "polls_usd": agent.USD(limits.Polls),
+		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls), "frozen": frozen}
 	return s.print(ctx, value, func(w io.Writer) {
 		fmt.Fprintf(w, "per call %s USD\nper day  %s USD, left %s\npolls    %s USD, left %s\n",
 			agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(left.PerDay), agent.USD(limits.Polls), agent.USD(left.Polls))
