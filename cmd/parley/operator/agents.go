@@ -65,17 +65,9 @@ var agentColumns = []columnOf[shownAgent]{
 	{"username", func(a shownAgent) any { return a.Username }},
 	{"state", func(a shownAgent) any { return a.state() }},
 	{"state_since", func(a shownAgent) any {
-		if a.suspension == nil {
-			return nil
-		}
-		return timestamp(a.suspension.CreatedAt)
+		return ifSet(a.suspension, func(s store.Suspension) any { return timestamp(s.CreatedAt) })
 	}},
-	{"message", func(a shownAgent) any {
-		if a.suspension == nil {
-			return nil
-		}
-		return a.suspension.Message
-	}},
+	{"message", func(a shownAgent) any { return ifSet(a.suspension, func(s store.Suspension) any { return s.Message }) }},
 	{"description", func(a shownAgent) any { return a.Description }},
 	{"is_discoverable", func(a shownAgent) any { return a.IsDiscoverable }},
 	{"created_at", func(a shownAgent) any { return timestamp(a.CreatedAt) }},

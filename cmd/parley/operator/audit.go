@@ -32,12 +32,7 @@ var auditColumns = []columnOf[store.AuditEntry]{
 	{"action", func(e store.AuditEntry) any { return e.Action }},
 	{"target_kind", func(e store.AuditEntry) any { return e.TargetKind }},
 	{"target", func(e store.AuditEntry) any { return auditTarget(e) }},
-	{"agent_id", func(e store.AuditEntry) any {
-		if e.AgentID == nil {
-			return nil
-		}
-		return server.AgentID(*e.AgentID)
-	}},
+	{"agent_id", func(e store.AuditEntry) any { return ifSet(e.AgentID, server.AgentID) }},
 	{"reason", func(e store.AuditEntry) any { return e.Reason }},
 	{"details", func(e store.AuditEntry) any { return e.Details }},
 }

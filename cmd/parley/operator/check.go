@@ -79,8 +79,7 @@ func (c *check) Run(ctx context.Context, to console.Console, given *settings.Set
 	// Each group needs few settings. So a wrong setting does not keep the others from being checked.
 	groups := []func(context.Context) findings{c.checkDatabase, func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
 		func(ctx context.Context) findings { return c.checkChain(ctx, config) },
-		func(context.Context) findings { return c.checkAuthorizer(config) },
-		func(context.Context) findings { return c.checkResponseKeys(config) },
+		func(context.Context) findings { return c.checkKeys(config) },
 		func(ctx context.Context) findings { return c.checkAddresses(ctx, config) },
 	}
 	results := make([]findings, len(groups))
@@ -142,21 +141,14 @@ func settingsFindings(given *settings.Settings, err error) (found findings) {
 	return found
 }
 
-// checkAuthorizer checks the key that signs claims.
-func (c *check) checkAuthorizer(config server.Config) (found findings) {
-	const what = "authorizer"
-	switch {
-	case c.Channels.AuthorizerKey.Value == "":
-		found.ok(what, "none: payment channels are not offered")
-	case config.Channels.Authorizer != nil: // otherwise told as a wrong setting
-		found.ok(what, "key of "+addressOf(config.Channels.Authorizer)+", not the payee's")
+// checkKeys checks the key that signs claims, and those that seal stored responses. Wrong keys are told as wrong settings.
+func (c *check) checkKeys(config server.Config) (found findings) {
+	if c.Channels.AuthorizerKey.Value == "" {
+		found.ok("authorizer", "none: payment channels are not offered")
+	} else if config.Channels.Authorizer != nil {
+		found.ok("authorizer", "key of "+addressOf(config.Channels.Authorizer)+", not the payee's")
 	}
-	return found
-}
-
-// checkResponseKeys tells how many keys of stored responses there are.
-func (c *check) checkResponseKeys(config server.Config) (found findings) {
-	if keys := len(config.ResponseKeys); keys > 0 { // otherwise told as a wrong setting
+	if keys := len(config.ResponseKeys); keys > 0 {
 		found.ok("response key", fmt.Sprintf("one that seals stored responses, and %d former ones", keys-1))
 	}
 	return found

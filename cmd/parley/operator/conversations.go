@@ -35,19 +35,14 @@ var conversationColumns = []columnOf[shownConversation]{
 	{"kind", func(c shownConversation) any { return c.Kind }},
 	{"name", func(c shownConversation) any { return optional(c.Name) }},
 	{"description", func(c shownConversation) any { return optional(c.Description) }},
-	{"admin_id", func(c shownConversation) any {
-		if c.AdminID == nil {
-			return nil
-		}
-		return server.AgentID(*c.AdminID)
-	}},
+	{"admin_id", func(c shownConversation) any { return ifSet(c.AdminID, server.AgentID) }},
 	{"is_discoverable", func(c shownConversation) any { return c.IsDiscoverable }},
 	{"members", func(c shownConversation) any { return c.MemberCount }},
 	{"messages", func(c shownConversation) any { return c.LastNumber }},
-	{"last_message_at", func(c shownConversation) any { return optionalTime(c.LastMessageAt) }},
+	{"last_message_at", func(c shownConversation) any { return ifSet(c.LastMessageAt, timestamp) }},
 	{"created_at", func(c shownConversation) any { return timestamp(c.CreatedAt) }},
-	{"deleted_at", func(c shownConversation) any { return optionalTime(c.DeletedAt) }},
-	{"removed_at", func(c shownConversation) any { return optionalTime(c.removedAt) }},
+	{"deleted_at", func(c shownConversation) any { return ifSet(c.DeletedAt, timestamp) }},
+	{"removed_at", func(c shownConversation) any { return ifSet(c.removedAt, timestamp) }},
 }
 
 func (c *conversationsShow) Run(ctx context.Context, to console.Console) error {

@@ -107,12 +107,12 @@ func optional[T any](value *T) any {
 	return *value
 }
 
-// optionalTime is the time of a pointer, or nil.
-func optionalTime(at *time.Time) any {
-	if at == nil {
+// ifSet is what a function makes of what a pointer points to, or nil.
+func ifSet[T, R any](value *T, of func(T) R) any {
+	if value == nil {
 		return nil
 	}
-	return timestamp(*at)
+	return of(*value)
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -41,8 +41,8 @@ var channelColumns = []columnOf[store.PaymentChannel]{
 	{"claimed", func(c store.PaymentChannel) any { return c.Claimed }},
 	{"unclaimed", func(c store.PaymentChannel) any { return c.Charged - c.Claimed }},
 	{"unclaimed_usd", func(c store.PaymentChannel) any { return usd(c.Charged - c.Claimed) }},
-	{"unclaimed_since", func(c store.PaymentChannel) any { return optionalTime(c.UnclaimedSince) }},
-	{"claim_after", func(c store.PaymentChannel) any { return optionalTime(c.ClaimAfter) }},
+	{"unclaimed_since", func(c store.PaymentChannel) any { return ifSet(c.UnclaimedSince, timestamp) }},
+	{"claim_after", func(c store.PaymentChannel) any { return ifSet(c.ClaimAfter, timestamp) }},
 	{"withdraw_requested_at", func(c store.PaymentChannel) any {
 		if c.WithdrawRequestedAt == 0 {
 			return nil
@@ -80,23 +80,20 @@ func (p *paymentsChannel) Run(ctx context.Context, to console.Console) error {
 
 // showChannel prints a payment channel, its payments and its transactions.
 func showChannel(ctx context.Context, to console.Console, database *store.Store, id string) error {
-	out := table(to.Out)
 	found := false
 	for channel, err := range database.PaymentChannels(ctx, store.ChannelFilter{ID: id}) {
 		if err != nil {
 			return err
 		}
 		found = true
-		for _, column := range channelColumns {
-			fmt.Fprintf(out, "%s\t%s\n", column.name, console.Printable(text(column.of(channel))))
+		if err := show(to.Out, false, channelColumns, channel); err != nil {
+			return err
 		}
 	}
 	if !found {
 		return fmt.Errorf("the ledger has no payment channel %s", id)
 	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
+	out := table(to.Out)
 	fmt.Fprintln(out, "\nCREATED\tPAYMENT\tSTATE\tOPERATION\tUSD\tDEPOSIT\tTRANSACTION")
 	for record, err := range database.PaymentRecords(ctx, store.PaymentFilter{Channel: id}) {
 		if err != nil {

@@ -16,12 +16,7 @@ var columns = []columnOf[store.PaymentRecord]{
 	{"updated_at", func(r store.PaymentRecord) any { return timestamp(r.UpdatedAt) }},
 	{"state", func(r store.PaymentRecord) any { return r.State }},
 	{"operation", func(r store.PaymentRecord) any { return r.Operation }},
-	{"agent_id", func(r store.PaymentRecord) any {
-		if r.AgentID == nil {
-			return nil
-		}
-		return r.AgentID.String()
-	}},
+	{"agent_id", func(r store.PaymentRecord) any { return ifSet(r.AgentID, uuid.UUID.String) }},
 	{"payer", func(r store.PaymentRecord) any { return r.Payer }},
 	{"pay_to", func(r store.PaymentRecord) any { return r.PayTo }},
 	{"network", func(r store.PaymentRecord) any { return r.Network }},
@@ -36,26 +31,15 @@ var columns = []columnOf[store.PaymentRecord]{
 	{"lease_until", func(r store.PaymentRecord) any { return timestamp(r.LeaseUntil) }},
 	{"x402_version", func(r store.PaymentRecord) any { return r.X402Version }},
 	{"scheme", func(r store.PaymentRecord) any { return r.Scheme }},
-	{"payment_identifier", func(r store.PaymentRecord) any {
-		if r.PaymentIdentifier == nil {
-			return nil
-		}
-		return *r.PaymentIdentifier
-	}},
+	{"payment_identifier", func(r store.PaymentRecord) any { return optional(r.PaymentIdentifier) }},
 	{"payment_channel_id", func(r store.PaymentRecord) any { return optional(r.PaymentChannelID) }},
 	{"cumulative_amount", func(r store.PaymentRecord) any { return optional(r.CumulativeAmount) }},
 	{"deposit_amount", func(r store.PaymentRecord) any { return r.DepositAmount }},
 	{"refund_amount", func(r store.PaymentRecord) any {
-		if r.Refund == nil {
-			return nil
-		}
-		return r.Refund.Amount
+		return ifSet(r.Refund, func(refund store.Refund) any { return refund.Amount })
 	}},
 	{"refund_transaction", func(r store.PaymentRecord) any {
-		if r.Refund == nil {
-			return nil
-		}
-		return r.Refund.Transaction
+		return ifSet(r.Refund, func(refund store.Refund) any { return refund.Transaction })
 	}},
 }
 
