@@ -71,7 +71,8 @@ func TestFormsThatFail(t *testing.T) {
 	contains(t, text, "parley wallet approve ", "paid 0.00 USD")
 }
 
-// TestApprovalByCommand: without forms, the result names the command; after it the same call works once.
+// TestApprovalByCommand: without forms, the result names the command; after it the same call works once. An answer to a question that was
+// not asked approves nothing.
 func TestApprovalByCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -83,7 +84,15 @@ func TestApprovalByCommand(t *testing.T) {
 	if !found {
 		t.Fatalf("no command in %s", text)
 	}
-	if _, err := alice.Ledger().Approve(t.Context(), strings.Fields(rest)[0]); err != nil {
+	id := strings.Fields(rest)[0]
+	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{
+		Name: "parley_create", Arguments: create,
+		InputResponses: mcp.InputResponseMap{"approve-" + id: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"allow": true}}},
+	})
+	if err != nil || !result.IsError {
+		t.Errorf("a made-up answer was taken: %v, %v", result, err)
+	}
+	if _, err := alice.Ledger().Approve(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	s.does("parley_create", create)
@@ -126,22 +135,5 @@ func TestTrust(t *testing.T) {
 	s.does("parley_contacts", map[string]any{"action": "hold", "name": "alice"})
 	if text := s.does("parley_inbox", map[string]any{"max_age": 5}); strings.Contains(text, "hello bob") {
 		t.Errorf("the text of somebody who is held is shown: %s", text)
-	}
-}
-
-// TestAnswersWithoutQuestion: an answer to a question that was not asked approves nothing.
-func TestAnswersWithoutQuestion(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice := w.register("alice")
-	s := alice.session(t, Options{})
-	create := map[string]any{"kind": "group", "name": "team"}
-	id := strings.Fields(strings.SplitAfter(s.fails("approval_needed", "parley_create", create), "parley wallet approve ")[1])[0]
-	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{
-		Name: "parley_create", Arguments: create,
-		InputResponses: mcp.InputResponseMap{"approve-" + id: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"allow": true}}},
-	})
-	if err != nil || !result.IsError {
-		t.Errorf("a made-up answer was taken: %v, %v", result, err)
 	}
 }

@@ -8,22 +8,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402"
 )
 
 // maxResident is the memory that a command of an agent may take at its peak, in KiB, whatever the server sends.
@@ -107,30 +102,17 @@ var bomb = sync.OnceValue(func() []byte {
 func TestHugeResponses(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
-	target, err := url.Parse(playServer(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	honest := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	var lie atomic.Pointer[func(http.ResponseWriter)]
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if tell := lie.Load(); tell != nil && r.Header.Get(x402.HeaderPaymentSignature) != "" {
-			(*tell)(w)
-			return
-		}
-		honest.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
+	server := newLiar(t)
 	accounts := 0
 	for name, tell := range hugeResponses {
 		accounts++
-		alice := newUser(t, front.URL)
+		alice := newUser(t, server.URL)
 		alice.run("init", "--username", fmt.Sprint("user_", accounts), "--yes")
-		lie.Store(&tell)
+		server.tell("", tell)
 		inbox, peak := alice.command("inbox"), filepath.Join(t.TempDir(), "peak")
 		inbox.Env = append(inbox.Env, peakFile+"="+peak)
 		out, _ := inbox.CombinedOutput()
-		lie.Store(nil)
+		server.tell("", nil)
 		recorded, err := os.ReadFile(peak)
 		if err != nil {
 			t.Fatal(err)

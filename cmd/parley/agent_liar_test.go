@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -15,33 +16,57 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// liar returns the URL of a server that lies in its paid responses to a path, once it is told what to say.
-func liar(t *testing.T, path string) (address string, lie *atomic.Pointer[string]) {
+// liar is a server in front of parley dev. Once lie is set, that handles the requests, and may pass them on.
+type liar struct {
+	*httptest.Server
+	honest http.Handler
+	lie    atomic.Pointer[http.HandlerFunc]
+}
+
+func newLiar(t *testing.T) *liar {
 	t.Helper()
 	target, err := url.Parse(playServer(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	honest := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	lie = &atomic.Pointer[string]{}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if text := lie.Load(); text != nil && r.URL.Path == path && r.Header.Get(x402.HeaderPaymentSignature) != "" {
-			_, _ = w.Write([]byte(*text))
+	l := &liar{honest: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}}
+	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if lie := l.lie.Load(); lie != nil {
+			(*lie)(w, r)
 			return
 		}
-		honest.ServeHTTP(w, r)
+		l.honest.ServeHTTP(w, r)
 	}))
-	t.Cleanup(front.Close)
-	return front.URL, lie
+	t.Cleanup(l.Close)
+	return l
+}
+
+// tell lets the server lie in its responses to paid requests of a path, or of all paths if it is "". nil ends that.
+func (l *liar) tell(path string, lie func(w http.ResponseWriter)) {
+	if lie == nil {
+		l.lie.Store(nil)
+		return
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(x402.HeaderPaymentSignature) != "" && (path == "" || r.URL.Path == path) {
+			lie(w)
+			return
+		}
+		l.honest.ServeHTTP(w, r)
+	})
+	l.lie.Store(&handler)
+}
+
+func text(text string) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) { _, _ = io.WriteString(w, text) }
 }
 
 // TestServerDrivesNoTerminal: the username that a server returns for the account reaches a terminal with every character seen.
 func TestServerDrivesNoTerminal(t *testing.T) {
 	t.Parallel()
-	address, lie := liar(t, "/agent/me")
-	name := `{"success":true,"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[]}`
-	lie.Store(&name)
-	alice := newUser(t, address)
+	server := newLiar(t)
+	server.tell("/agent/me", text(`{"success":true,"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[]}`))
+	alice := newUser(t, server.URL)
 	for _, command := range [][]string{{"init", "--username", "alice"}, {"status"}, {"profile"}, {"status", "--jq", ".username"}} {
 		screen, err := alice.atTerminal("y\n", nil, command...)
 		if err != nil || screen == "" {
@@ -58,16 +83,15 @@ func TestServerDrivesNoTerminal(t *testing.T) {
 // TestBadResponse: a response that is no JSON is paid for once, and the next command is a new one.
 func TestBadResponse(t *testing.T) {
 	t.Parallel()
-	address, lie := liar(t, "/agent/unread")
-	alice := newUser(t, address)
+	server := newLiar(t)
+	alice := newUser(t, server.URL)
 	alice.run("init", "--username", "alice", "--yes")
-	page := "<html>sign in to the network</html>"
-	lie.Store(&page)
+	server.tell("/agent/unread", text("<html>sign in to the network</html>"))
 	if got := alice.fails(agent.ExitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true ||
 		strings.Contains(mustJSON(t, got), "html") {
 		t.Errorf("the error is %v", got)
 	}
-	lie.Store(nil)
+	server.tell("", nil)
 	if got := alice.run("inbox"); got["earlier"] != nil || got["paid_usd"] != "0.001" {
 		t.Errorf("the next command returns %v", got)
 	}

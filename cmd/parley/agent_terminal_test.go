@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -129,28 +128,6 @@ func TestPerson(t *testing.T) {
 		t.Errorf("a person gets no table: %v\n%s", err, screen)
 	}
 	alice.secretsAreHidden()
-}
-
-// TestScreenIsNotDriven: a message cannot control the terminal of a person who reads it.
-func TestScreenIsNotDriven(t *testing.T) {
-	t.Parallel()
-	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	bob.run("init", "--username", "bob", "--yes")
-	alice.run("init", "--username", "alice", "--yes")
-	alice.run("send", "bob", "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp\u200b\rbob  forged head\nroot  2026-01-01T00:00:00Z  msg_1")
-	screen, err := bob.atTerminal("", nil, "inbox")
-	if exited, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Run returns it unwrapped
-		t.Fatalf("%v\n%s", exited, screen)
-	}
-	if !strings.Contains(screen, "forged head") {
-		t.Errorf("the message is not on the screen: %q", screen)
-	}
-	for _, bad := range []string{"\x1b", "\x07", "\u009b", "\u202e", "\u200b", "\rbob", "\nroot"} {
-		if strings.Contains(screen, bad) {
-			t.Errorf("the screen gets %q: %q", bad, screen)
-		}
-	}
 }
 
 // TestInitAtTerminal: a person is asked for a name and for their agreement, and a no costs nothing.

@@ -129,7 +129,8 @@ func TestRecoverPayments(t *testing.T) {
 	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.HasSuffix(out, "entered 0\n") {
 		t.Errorf("once more: %v\n%s", err, out)
 	}
-	if lines := b.lines("list", "--state=open"); !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, failed.id) }) ||
+	isFailed := func(line string) bool { return strings.Contains(line, failed.id) }
+	if lines := b.lines("list", "--state=open"); !slices.ContainsFunc(lines, isFailed) ||
 		len(lines) != 3 {
 		t.Errorf("open payments, want the two restored ones:\n%s", strings.Join(lines, ""))
 	}

@@ -202,8 +202,8 @@ func TestPaymentsLists(t *testing.T) {
 	b.enter(store.PaymentSettling, 3, nil)
 	b.enter(store.PaymentUndeliverable, 3, map[string]string{"failure_reason": "'pin_limit'"})
 	open := b.lines("list", "--state=open")
-	if len(open) != 5 || !strings.Contains(open[1], "pin_limit") || !strings.Contains(open[4], unknown.id) || !strings.Contains(open[4], " 7 ") ||
-		!strings.Contains(open[4], "who knows") {
+	if len(open) != 5 || !strings.Contains(open[1], "pin_limit") || !strings.Contains(open[4], unknown.id) ||
+		!strings.Contains(open[4], " 7 ") || !strings.Contains(open[4], "who knows") {
 		t.Errorf("open payments, want four, the newest first, with attempts and reason:\n%s", strings.Join(open, ""))
 	}
 }

@@ -179,12 +179,8 @@ func forwardURL(text string) (*url.URL, error) {
 func forward(ctx context.Context, target *url.URL, text []byte) (err error) {
 	direct := &http.Client{Timeout: forwardTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for try := range forwardTries {
-		if try > 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Duration(try) * time.Second):
-			}
+		if err := console.Sleep(ctx, time.Duration(try)*time.Second); err != nil {
+			return err
 		}
 		if err = forwardOnce(ctx, direct, target, text); err == nil {
 			return nil

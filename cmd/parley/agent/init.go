@@ -265,10 +265,8 @@ func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent
 			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
 				agent.USD(accountPrice-balance), terms.Network, s.agent.Address())
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(5 * time.Second):
+		if err := console.Sleep(ctx, 5*time.Second); err != nil {
+			return err
 		}
 	}
 }

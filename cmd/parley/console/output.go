@@ -2,10 +2,12 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/x402"
@@ -42,6 +44,16 @@ func ParseUSD(text string) (uint64, error) {
 		return 0, fmt.Errorf("%q is no amount in USD, such as 0.05", text)
 	}
 	return amount, nil
+}
+
+// Sleep waits for a time, or until ctx ends.
+func Sleep(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pause):
+		return nil
+	}
 }
 
 // Usage returns the error of a command that was written wrongly.

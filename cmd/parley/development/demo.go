@@ -90,10 +90,8 @@ func (j *journey) waitForPayout(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, payoutPatience)
 	defer cancel()
 	for j.world.ledger.Balance(devnet.Payee) < j.charged {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the payout: %w", ctx.Err())
-		case <-time.After(50 * time.Millisecond):
+		if err := console.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for the payout: %w", err)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
@@ -144,10 +145,8 @@ func settledOnChain(ctx context.Context, chain *x402.Chain, record *store.Paymen
 			}
 			err = errors.New("it does not carry the payment")
 		}
-		select {
-		case <-ctx.Done():
+		if console.Sleep(ctx, time.Second) != nil {
 			return fmt.Errorf("transaction %s: %w", record.Transaction, err)
-		case <-time.After(time.Second):
 		}
 	}
 }

@@ -167,10 +167,8 @@ func eraseReads(ctx context.Context, database *store.Store, to console.Console, 
 }
 
 func sleep(ctx context.Context, pause time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("stored responses are not erased yet; run the command again: %w", ctx.Err())
-	case <-time.After(pause):
-		return nil
+	if err := console.Sleep(ctx, pause); err != nil {
+		return fmt.Errorf("stored responses are not erased yet; run the command again: %w", err)
 	}
+	return nil
 }

@@ -204,10 +204,8 @@ func awaitSchema(ctx context.Context, database *store.Store) error {
 		if err := database.CheckSchema(ctx); !store.Unavailable(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
+		if err := console.Sleep(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 }
