@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"time"
 
@@ -184,6 +186,43 @@ func (d *dataset) payments(ctx context.Context) error {
 		d.goal(name+", rate free : exact at 16 clients", seen[0][perSecond]/seen[2][perSecond], atMost, goals[name].exact)
 		d.goal(name+", rate free : voucher at 16 clients", seen[0][perSecond]/seen[1][perSecond], atMost, goals[name].voucher)
 		d.goal(name+", processor time voucher : free at 16 clients", cpu(1)/cpu(0), atMost, goals[name].voucher)
+	}
+	return nil
+}
+
+// tracing compares a server that traces no requests with servers that trace one of ten, and all. The collector forgets the spans.
+func (d *dataset) tracing(ctx context.Context) error {
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer collector.Close()
+	// All offer the same resource, so a payment is good for each.
+	var servers []*process
+	for _, ratio := range []string{"", "0.1", "1"} {
+		settings := []string{"PARLEY_BASE_URL=http://parley.test", d.withChannels()}
+		if ratio != "" {
+			settings = append(settings, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_TRACES_SAMPLER_ARG="+ratio)
+		}
+		server, err := d.serve(ctx, settings...)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, server)
+	}
+	first := len(d.comparisons)
+	for _, o := range []operation{d.named(sendMany), d.named(newest)} {
+		if !d.only.MatchString(o.name) {
+			continue
+		}
+		if _, err := d.compare("Tracing", o.name, []int{16, 64}, 2*d.rounds, d.calls(ctx, "off", o, servers[0]),
+			d.calls(ctx, "10 %", o, servers[1]), d.calls(ctx, "100 %", o, servers[2])); err != nil {
+			return err
+		}
+	}
+	var ratios []float64 // of all rounds: the effect is smaller than the noise of one
+	for _, c := range d.comparisons[first:] {
+		ratios = append(ratios, c.ratios(1, perSecond)...)
+	}
+	if ratios != nil {
+		d.goal("rate with 10 % of the requests traced against none, median of all rounds", middle(ratios), atLeast, 0.95)
 	}
 	return nil
 }

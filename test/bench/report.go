@@ -138,17 +138,13 @@ func (r *report) describe(ctx context.Context, d *dataset) error {
 	if err != nil {
 		return err
 	}
-	load, err := proc.LoadAvg()
-	if err != nil {
-		return err
-	}
 	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {
 		commit = []byte("unknown commit")
 	}
 	r.facts = []string{
 		fmt.Sprintf("%s, %s, %s", time.Now().UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(commit)), runtime.Version()),
-		fmt.Sprintf("%d × %s, load average %.2f at the start", len(processors), processors[0].ModelName, load.Load1),
+		fmt.Sprintf("%d × %s", len(processors), processors[0].ModelName),
 		"PostgreSQL: " + settings,
 		fmt.Sprintf("Data: %+v; a conversation of %d messages for search", d.size, d.archived),
 	}
