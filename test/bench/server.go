@@ -21,6 +21,7 @@ import (
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -136,7 +137,7 @@ func newFreeParley(base string, database *store.Store, log *slog.Logger) (*serve
 	unlimited := server.Rate{PerSecond: 1e6, Burst: 1e6}
 	const nobody = "http://facilitator.test" // no payment, no settlement
 	return server.New(server.Config{
-		BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: nobody,
+		BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: nobody, ResponseKeys: []payment.ResponseKey{{1}},
 		Limits: server.Limits{Address: unlimited, Account: unlimited, Wallet: unlimited},
 	}, database, &x402.Facilitator{BaseURL: nobody}, &x402.Chain{URL: nobody}, log)
 }
