@@ -164,8 +164,10 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 	if err := d.ledger.Mint(payer.Address(), 1e12); err != nil {
 		return err
 	}
-	api, err := client.NewClientWithResponses(url, client.WithHTTPClient(&http.Client{Transport: payer}),
-		client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error { r.Header.Set("X-API-KEY", a.key); return nil }))
+	api, err := client.New(url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		r.Header.Set("X-API-KEY", a.key) // once the account has one
+		return nil
+	}))
 	if err != nil {
 		return err
 	}

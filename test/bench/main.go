@@ -40,8 +40,8 @@ type plan struct {
 }
 
 func run(ctx context.Context, arguments []string) error {
-	if len(arguments) == 4 && arguments[0] == reference {
-		return serveReference(ctx, arguments[1], arguments[2], arguments[3])
+	if len(arguments) == 3 && arguments[0] == freeParley {
+		return serveFree(ctx, arguments[1], arguments[2])
 	}
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -50,9 +50,9 @@ func run(ctx context.Context, arguments []string) error {
 		"clients, only sends unless -only is set")
 	flags.Float64Var(&p.scale, "scale", 1, "amount of data: 1 is two million messages")
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
-	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before, growth and search")
+	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before and growth")
 	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
-		"the parts that match this regular expression: operations, floor, payments, search, growth, servers, tracing, retention")
+		"the parts that match this regular expression: operations, payments, growth, servers, tracing, retention")
 	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
 		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")
