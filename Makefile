@@ -154,8 +154,7 @@ $(BIN)/chain-postgres: $(wildcard test/conformance/chain/postgres/*.go) $(wildca
 
 CHAIN := PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres PYTHON=$(CURDIR)/$(PYTHON)/venv/bin/python node
 chain: build postgres $(BIN)/chain-postgres test/conformance/chain/node_modules $(PYTHON)/venv #: Run official clients, official facilitator and a real EVM node with `parley serve`
-	$(CHAIN) test/conformance/chain/exact.mjs
-	$(CHAIN) test/conformance/chain/channels.mjs
+	$(CHAIN) test/conformance/chain/chain.mjs
 
 # A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go

@@ -5,7 +5,7 @@ import { onChain } from "./channel-journeys.mjs";
 import { kinds } from "./clients.mjs";
 
 export async function checkRefunds(world) {
-  const { chain, check, database, price, server } = world;
+  const { chain, check, query, price, server } = world;
   const friend = (kind) => friendOf(world, kind);
   await world.calm("--channel-min-deposit", "0.02");
 
@@ -35,7 +35,7 @@ export async function checkRefunds(world) {
       assert.deepEqual([after.balance, after.claimed], [before.balance - 10_000n, charged], "the refund claims what is charged");
 
       await world.calm("--channel-min-deposit", "0.02");
-      await database.query("UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'"); // one refund per channel and minute
+      await query("UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'"); // one refund per channel and minute
       const money = await chain.balance(agent.wallet.address);
       const left = before.balance - 10_000n - charged;
       const all = await agent.client.refund(`${server.url}/agent/unread`);

@@ -1,7 +1,8 @@
 // Clients restart, with and without the state of their payment channels.
 import { strict as assert } from "node:assert";
+import { newFolder } from "../processes.mjs";
 import { friendOf, newAccount, newAgent, sendPath, timesSent } from "./channel-agents.mjs";
-import { kinds, newFolder } from "./clients.mjs";
+import { kinds } from "./clients.mjs";
 import { onChain } from "./channel-journeys.mjs";
 
 export async function checkRestarts(world) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity 0.8.37;
 
-import {digestOf, isSignedBy, recovered, Token} from "./contracts.sol";
+import {digestOf, Domain, isSignedBy, recovered, Token} from "./contracts.sol";
 
 struct ChannelConfig {
     address payer;
@@ -26,7 +26,7 @@ struct VoucherClaim {
 
 /// Payment channels with the interface of x402BatchSettlement, written for these checks. Like the token it has no constructor and no
 /// immutables, so that its code can be put at the canonical address.
-contract Channels {
+contract Channels is Domain {
     struct Channel {
         uint128 balance; // deposits without refunds and withdrawals; claims do not lower it
         uint128 totalClaimed;
@@ -65,8 +65,6 @@ contract Channels {
     event Claimed(bytes32 indexed channelId, address indexed sender, uint128 claimAmount, uint128 newTotalClaimed);
     event Settled(address indexed receiver, address indexed token, address indexed sender, uint128 amount);
     event Refunded(bytes32 indexed channelId, address indexed sender, uint128 amount);
-    event WithdrawInitiated(bytes32 indexed channelId, uint128 amount, uint40 finalizeAfter);
-    event WithdrawFinalized(bytes32 indexed channelId, address indexed sender, uint128 amount);
 
     error InvalidChannel();
     error InvalidAmount();
@@ -102,14 +100,6 @@ contract Channels {
         if (channel.balance == 0) emit ChannelCreated(id, config);
         channel.balance += amount;
         emit Deposited(id, msg.sender, amount, channel.balance);
-    }
-
-    function claim(VoucherClaim[] calldata claims) external once {
-        for (uint256 i = 0; i < claims.length; i++) {
-            ChannelConfig calldata config = claims[i].voucher.channel;
-            if (msg.sender != config.receiver && msg.sender != config.receiverAuthorizer) revert NotAuthorized();
-            process(claims[i], domain());
-        }
     }
 
     function claimWithSignature(VoucherClaim[] calldata claims, bytes calldata authorizerSignature) external once {
@@ -151,11 +141,6 @@ contract Channels {
         emit Settled(receiver, token, msg.sender, amount);
     }
 
-    function refund(ChannelConfig calldata config, uint128 amount) external once {
-        if (msg.sender != config.receiver && msg.sender != config.receiverAuthorizer) revert NotAuthorized();
-        giveBack(getChannelId(config), config, amount);
-    }
-
     /// The nonce is used even if nothing is left to refund.
     function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata receiverAuthorizerSignature)
         external
@@ -167,10 +152,6 @@ contract Channels {
             revert InvalidSignature();
         }
         refundNonce[id] = nonce + 1;
-        giveBack(id, config, amount);
-    }
-
-    function giveBack(bytes32 id, ChannelConfig calldata config, uint128 amount) private {
         uint128 moved = pay(id, config, amount);
         Withdrawal storage pending = pendingWithdrawals[id];
         if (pending.initiatedAt != 0 && spendable(id) < pending.amount) {
@@ -186,7 +167,6 @@ contract Channels {
         if (pendingWithdrawals[id].initiatedAt != 0) revert WithdrawalPending();
         if (amount == 0 || amount > spendable(id)) revert InvalidAmount();
         pendingWithdrawals[id] = Withdrawal(amount, uint40(block.timestamp));
-        emit WithdrawInitiated(id, amount, uint40(block.timestamp) + config.withdrawDelay);
     }
 
     function finalizeWithdraw(ChannelConfig calldata config) external once {
@@ -194,7 +174,7 @@ contract Channels {
         Withdrawal memory pending = pendingWithdrawals[id];
         if (pending.initiatedAt == 0 || block.timestamp < pending.initiatedAt + config.withdrawDelay) revert WithdrawalNotDue();
         delete pendingWithdrawals[id];
-        emit WithdrawFinalized(id, msg.sender, pay(id, config, pending.amount));
+        pay(id, config, pending.amount);
     }
 
     /// Pays at most what is neither claimed nor paid back yet to the payer.
@@ -250,17 +230,8 @@ contract Channels {
         return keccak256(abi.encode(CHANNEL_CONFIG_TYPEHASH, config));
     }
 
-    /// Computed at run time: no constructor runs for code that is put at an address.
     function domain() private view returns (bytes32) {
-        return keccak256(
-            abi.encode(
-                keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
-                keccak256("x402 Batch Settlement"),
-                keccak256("1"),
-                block.chainid,
-                address(this)
-            )
-        );
+        return domainOf("x402 Batch Settlement", "1");
     }
 }
 

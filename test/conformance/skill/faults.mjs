@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { decodePaymentRequiredHeader, decodePaymentSignatureHeader, encodePaymentRequiredHeader } from "@x402/core/http";
-import { openProxy } from "./proxy.mjs";
+import { openProxy } from "../proxy.mjs";
 
 // identified checks that a payment has an unguessable identifier of its own.
 const identifiers = new Map();

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import { identified } from "./faults.mjs";
-import { openProxy } from "./proxy.mjs";
+import { openProxy } from "../proxy.mjs";
 
 const paths = { poller: "/agent/unread", sender: "/chat/private/send", rotator: "/agent/rotate_key" };
 const roles = Object.keys(paths);

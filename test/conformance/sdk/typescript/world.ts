@@ -4,6 +4,7 @@ import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from "@
 import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { privateKeyToAccount } from "viem/accounts";
+import { identified, insisting } from "../../payments.mjs";
 
 type Wallet = { address: string; private_key: `0x${string}` };
 type Operation = { operationId: string; "x-payment-info"?: { protocols: [{ x402: { amount: string } }] } };
@@ -15,26 +16,8 @@ export const url = environment("PARLEY_URL");
 const facilitator = environment("PARLEY_FACILITATOR");
 const payTo = environment("PARLEY_PAY_TO");
 
-// Sends a paid request again, with the same payment, when its response is lost or its outcome is open.
-const insisting = (send: typeof fetch) => async (input: RequestInfo | URL, init?: RequestInit) => {
-  const request = new Request(input, init);
-  const paid = request.headers.has("PAYMENT-SIGNATURE");
-  for (let tries = 1; ; tries++) {
-    let wait = 0.2;
-    try {
-      const response = await send(request.clone());
-      const open = response.status >= 500 || (response.status === 409 && (await response.clone().json()).code === "payment_in_progress");
-      if (!paid || !open || tries === 10) return response;
-      wait = Number(response.headers.get("Retry-After") ?? wait);
-    } catch (error) {
-      if (!paid || tries === 10) throw error;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 1000 * wait));
-  }
-};
-
 // Loses the first response with an API key.
-export let lost = 0;
+let lost = 0;
 const losing = async (input: RequestInfo | URL, init?: RequestInit) => {
   const request = new Request(input, init);
   const response = await fetch(request);
@@ -55,13 +38,7 @@ export function payingFetch(number: number): typeof fetch {
   client.register("eip155:*", channels);
   registerExactEvmScheme(client, { signer });
   paymentChannels.push(channels);
-  client.registerExtension({
-    key: "payment-identifier",
-    enrichPaymentPayload: async (payload) => ({
-      ...payload,
-      extensions: { ...payload.extensions, "payment-identifier": { info: { required: false, id: crypto.randomUUID() } } },
-    }),
-  });
+  identified(client);
   return wrapFetchWithPayment(insisting(losing), client);
 }
 
