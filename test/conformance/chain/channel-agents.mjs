@@ -54,6 +54,13 @@ export class Agent {
     return result;
   }
 
+  // persist makes a call that must succeed within two tries, and returns the number of tries.
+  async persist(path, body) {
+    if ((await this.attempt(path, body)).status === 200) return 1;
+    await this.call(path, body);
+    return 2;
+  }
+
   // get returns the response body of a call.
   async get(path, body, method) {
     return (await this.call(path, body, method)).reply;

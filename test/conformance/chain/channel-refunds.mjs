@@ -52,9 +52,7 @@ export async function checkRefunds(world) {
       const agent = await newAccount(world, kind, `closed_${name}`);
       await agent.send(friend(kind), `${name} pays without RPC`);
       await agent.client.refund(`${server.url}/agent/me`);
-      const message = { recipient_agent_id: friend(kind).id, content: `${name} goes on without RPC` };
-      const first = await agent.attempt(sendPath, message);
-      if (first.status !== 200) await agent.call(sendPath, message);
+      await agent.persist(sendPath, { recipient_agent_id: friend(kind).id, content: `${name} goes on without RPC` });
       assert.equal((await onChain(world, agent.wallet)).balance, registration + price(sendPath));
     });
   }

@@ -38,11 +38,7 @@ export async function checkRestarts(world) {
       for (let i = 0; i < 10; i++) {
         await agent.restart();
         const message = { recipient_agent_id: friend(kind).id, content: `${name} forgets ${i}` };
-        tries++;
-        if ((await agent.attempt(sendPath, message)).status !== 200) {
-          tries++;
-          await agent.call(sendPath, message);
-        }
+        tries += await agent.persist(sendPath, message);
         assert.equal(await timesSent(world, message.content), 1);
       }
       console.log(`    ${kind}: ${tries} tries for ten calls`);

@@ -60,55 +60,42 @@ contract Channels is Domain {
     mapping(address => mapping(address => Receiver)) public receivers;
 
     event ChannelCreated(bytes32 indexed channelId, ChannelConfig config);
-    event ChannelClosed(bytes32 indexed channelId, ChannelConfig config);
     event Deposited(bytes32 indexed channelId, address indexed sender, uint128 amount, uint128 newBalance);
     event Claimed(bytes32 indexed channelId, address indexed sender, uint128 claimAmount, uint128 newTotalClaimed);
     event Settled(address indexed receiver, address indexed token, address indexed sender, uint128 amount);
     event Refunded(bytes32 indexed channelId, address indexed sender, uint128 amount);
 
-    error InvalidChannel();
-    error InvalidAmount();
-    error InvalidSignature();
-    error InvalidNonce();
-    error NotAuthorized();
-    error ClaimExceedsCeiling();
-    error ClaimExceedsBalance();
-    error WithdrawalPending();
-    error WithdrawalNotDue();
-    error Reentered();
-
     bool private transient entered;
 
     modifier once() {
-        if (entered) revert Reentered();
+        require(!entered, "reentered");
         entered = true;
         _;
         entered = false;
     }
 
     function deposit(ChannelConfig calldata config, uint128 amount, address collector, bytes calldata collectorData) external once {
-        if (
-            config.payer == address(0) || config.receiver == address(0) || config.receiverAuthorizer == address(0)
-                || config.token == address(0) || config.withdrawDelay < 15 minutes || config.withdrawDelay > 30 days
-        ) revert InvalidChannel();
-        if (amount == 0) revert InvalidAmount();
+        require(config.payer != address(0) && config.receiver != address(0), "invalid channel");
+        require(config.receiverAuthorizer != address(0) && config.token != address(0), "invalid channel");
+        require(config.withdrawDelay >= 15 minutes && config.withdrawDelay <= 30 days, "invalid withdraw delay");
+        require(amount > 0, "invalid amount");
         bytes32 id = getChannelId(config);
         Channel storage channel = channels[id];
         uint256 before = Token(config.token).balanceOf(address(this));
         Collector(collector).collect(config.payer, config.token, amount, id, collectorData);
-        if (Token(config.token).balanceOf(address(this)) != before + amount) revert InvalidAmount();
+        require(Token(config.token).balanceOf(address(this)) == before + amount, "invalid amount");
         if (channel.balance == 0) emit ChannelCreated(id, config);
         channel.balance += amount;
         emit Deposited(id, msg.sender, amount, channel.balance);
     }
 
     function claimWithSignature(VoucherClaim[] calldata claims, bytes calldata authorizerSignature) external once {
-        if (claims.length == 0) revert InvalidAmount();
+        require(claims.length > 0, "no claims");
         address authorizer = claims[0].voucher.channel.receiverAuthorizer;
-        if (!isSignedBy(authorizer, getClaimBatchDigest(claims), authorizerSignature)) revert InvalidSignature();
+        require(isSignedBy(authorizer, getClaimBatchDigest(claims), authorizerSignature), "invalid signature");
         bytes32 ours = domain();
         for (uint256 i = 0; i < claims.length; i++) {
-            if (claims[i].voucher.channel.receiverAuthorizer != authorizer) revert NotAuthorized();
+            require(claims[i].voucher.channel.receiverAuthorizer == authorizer, "not authorized");
             process(claims[i], ours);
         }
     }
@@ -120,13 +107,13 @@ contract Channels is Domain {
         Channel storage channel = channels[id];
         (uint128 balance, uint128 claimed) = (channel.balance, channel.totalClaimed);
         if (row.totalClaimed <= claimed) return;
-        if (row.totalClaimed > row.voucher.maxClaimableAmount) revert ClaimExceedsCeiling();
-        if (row.totalClaimed > balance) revert ClaimExceedsBalance();
+        require(row.totalClaimed <= row.voucher.maxClaimableAmount, "claim exceeds ceiling");
+        require(row.totalClaimed <= balance, "claim exceeds balance");
         bytes32 voucher = digestOf(ours, keccak256(abi.encode(VOUCHER_TYPEHASH, id, row.voucher.maxClaimableAmount)));
         bool signed = config.payerAuthorizer == address(0)
             ? isSignedBy(config.payer, voucher, row.signature)
             : recovered(voucher, row.signature) == config.payerAuthorizer;
-        if (!signed) revert InvalidSignature();
+        require(signed, "invalid signature");
         channel.totalClaimed = row.totalClaimed;
         receivers[config.receiver][config.token].totalClaimed += row.totalClaimed - claimed;
         emit Claimed(id, msg.sender, row.totalClaimed - claimed, row.totalClaimed);
@@ -142,15 +129,10 @@ contract Channels is Domain {
     }
 
     /// The nonce is used even if nothing is left to refund.
-    function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata receiverAuthorizerSignature)
-        external
-        once
-    {
+    function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata signature) external once {
         bytes32 id = getChannelId(config);
-        if (nonce != refundNonce[id]) revert InvalidNonce();
-        if (!isSignedBy(config.receiverAuthorizer, getRefundDigest(id, nonce, amount), receiverAuthorizerSignature)) {
-            revert InvalidSignature();
-        }
+        require(nonce == refundNonce[id], "invalid nonce");
+        require(isSignedBy(config.receiverAuthorizer, getRefundDigest(id, nonce, amount), signature), "invalid signature");
         refundNonce[id] = nonce + 1;
         uint128 moved = pay(id, config, amount);
         Withdrawal storage pending = pendingWithdrawals[id];
@@ -163,16 +145,16 @@ contract Channels is Domain {
 
     function initiateWithdraw(ChannelConfig calldata config, uint128 amount) external {
         bytes32 id = getChannelId(config);
-        if (msg.sender != config.payer && msg.sender != config.payerAuthorizer) revert NotAuthorized();
-        if (pendingWithdrawals[id].initiatedAt != 0) revert WithdrawalPending();
-        if (amount == 0 || amount > spendable(id)) revert InvalidAmount();
+        require(msg.sender == config.payer || msg.sender == config.payerAuthorizer, "not authorized");
+        require(pendingWithdrawals[id].initiatedAt == 0, "withdrawal pending");
+        require(amount > 0 && amount <= spendable(id), "invalid amount");
         pendingWithdrawals[id] = Withdrawal(amount, uint40(block.timestamp));
     }
 
     function finalizeWithdraw(ChannelConfig calldata config) external once {
         bytes32 id = getChannelId(config);
         Withdrawal memory pending = pendingWithdrawals[id];
-        if (pending.initiatedAt == 0 || block.timestamp < pending.initiatedAt + config.withdrawDelay) revert WithdrawalNotDue();
+        require(pending.initiatedAt > 0 && block.timestamp >= pending.initiatedAt + config.withdrawDelay, "withdrawal not due");
         delete pendingWithdrawals[id];
         pay(id, config, pending.amount);
     }
@@ -182,7 +164,6 @@ contract Channels is Domain {
         if (amount > spendable(id)) amount = spendable(id);
         if (amount == 0) return 0;
         channels[id].balance -= amount;
-        if (spendable(id) == 0) emit ChannelClosed(id, config);
         Token(config.token).transfer(config.payer, amount);
         return amount;
     }
@@ -191,11 +172,7 @@ contract Channels is Domain {
         results = new bytes[](data.length);
         for (uint256 i = 0; i < data.length; i++) {
             (bool ok, bytes memory result) = address(this).delegatecall(data[i]);
-            if (!ok) {
-                assembly {
-                    revert(add(result, 32), mload(result))
-                }
-            }
+            require(ok, "a call failed");
             results[i] = result;
         }
     }

@@ -9,6 +9,7 @@
 // kinds of payments that a call sent.
 //
 // Both schemes are registered for the same network: in a client with schemes for "eip155:84532", those for "eip155:*" have no effect.
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { toClientEvmSigner } from "@x402/evm";
 import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
@@ -80,24 +81,18 @@ class VersionOneClient extends TypeScriptClient {
 let python;
 function startPython() {
   const program = new Program(process.env.PYTHON, ["-u", fileURLToPath(new URL("agent.py", import.meta.url))]);
-  const waiting = new Map();
-  let rest = "";
-  program.process.stdout.on("data", (chunk) => {
-    const lines = (rest + chunk).split("\n");
-    rest = lines.pop();
-    for (const line of lines.filter((each) => each.startsWith("{"))) {
-      const { id, result, failed } = JSON.parse(line);
-      if (failed) waiting.get(id).reject(new Error(failed));
-      else waiting.get(id).resolve(result);
-      waiting.delete(id);
-    }
+  const waiting = []; // for results, which come in the order of the calls
+  createInterface({ input: program.process.stdout }).on("line", (line) => {
+    const { result, failed } = JSON.parse(line);
+    const { resolve, reject } = waiting.shift();
+    if (failed) reject(new Error(failed));
+    else resolve(result);
   });
   program.ended.then(() => waiting.forEach(({ reject }) => reject(new Error(`Python ended:\n${program.log}`))));
-  let next = 0;
   return (client, action, args) =>
     new Promise((resolve, reject) => {
-      waiting.set(++next, { resolve, reject });
-      program.process.stdin.write(`${JSON.stringify({ id: next, client, do: action, arguments: args })}\n`);
+      waiting.push({ resolve, reject });
+      program.process.stdin.write(`${JSON.stringify({ client, do: action, arguments: args })}\n`);
     });
 }
 

@@ -52,7 +52,6 @@ export async function startChain() {
     address,
     abi,
     read: (functionName, ...args) => client.readContract({ address, abi, functionName, args }),
-    simulate: (functionName, ...args) => client.simulateContract({ address, abi, functionName, args }),
     write: async (functionName, ...args) => mined(await client.writeContract({ address, abi, functionName, args })),
     // send is write by another account, which gets the gas for it.
     send: async (account, functionName, ...args) => {
@@ -97,7 +96,6 @@ export async function startChain() {
       await client.mine({ blocks: 1 });
     },
     byHand: () => client.setAutomine(false),
-    mine: () => client.mine({ blocks: 1 }),
     // later moves the chain's clock forward for good. Authorizations that clients sign from then on are expired.
     later: async (seconds) => {
       await client.increaseTime({ seconds });

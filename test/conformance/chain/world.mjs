@@ -70,7 +70,8 @@ export async function startWorld(seconds) {
     claimAll: async () => {
       await new Promise((resolve) => setTimeout(resolve, 1100)); // the newest voucher has the age
       await server.restart(...claiming);
-      await until("everything is claimed and paid out", async () => (await sums()).every((sum) => sum === books.charged), 40_000).catch(() => {});
+      const paidOut = async () => (await sums()).every((sum) => sum === books.charged);
+      await until("everything is claimed and paid out", paidOut, 40_000).catch(() => {});
       assert.deepEqual(await sums(), [books.charged, books.charged], "claimed and paid out");
       await world.calm();
     },

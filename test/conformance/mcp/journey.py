@@ -5,7 +5,6 @@ The first argument is the program; PARLEY_URL is a `parley dev`.
 """
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -39,19 +38,10 @@ def parley(home: str, *arguments: str) -> str:
 
 def at_terminal(home: str, command: str) -> None:
     """Runs the command that a result names, as a person does: at a terminal, and says yes."""
-    person, terminal = pty.openpty()
     runtimes = ("CLAUDECODE", "CODEX_SANDBOX", "CURSOR_AGENT")
     environment = {name: value for name, value in os.environ.items() if name not in runtimes} | {"PARLEY_HOME": home}
-    os.write(person, b"y\n")
-    program = subprocess.Popen(command.split(), env=environment, stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    try:
-        while os.read(person, 4096):
-            pass
-    except OSError:
-        pass  # the program has ended
-    os.close(person)
-    assert program.wait() == 0, f"{command} ended with {program.returncode}"
+    person = subprocess.run(["script", "-qec", command, "/dev/null"], env=environment, input=b"y\n", capture_output=True, check=False)
+    assert person.returncode == 0, f"{command} ended with {person.returncode}: {person.stdout.decode()}"
 
 
 def contains(text: str, *parts: str) -> None:

@@ -1,4 +1,4 @@
-// `parley mcp` meets the official inspector, the official conformance package and the official TypeScript client.
+// `parley mcp` meets the official inspector and the official TypeScript client.
 // The argument is the program; PARLEY_URL is a `parley dev`.
 import { execFile, execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -10,8 +10,6 @@ import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { ElicitRequestSchema } from "@modelcontextprotocol/sdk/types.js";
-
-import { serve } from "./bridge.mjs";
 
 const run = promisify(execFile);
 const parley = resolve(process.argv[2]);
@@ -28,9 +26,6 @@ function atTerminal(name, command) {
   const person = spawnSync("script", ["-qec", command.replace(/^parley/, parley), "/dev/null"], { env, input: "y\n" });
   assert.equal(person.status, 0, String(person.stdout));
 }
-
-// The scenarios of the conformance package that need no tools, resources and prompts of their own.
-const scenarios = ["server-initialize", "ping", "tools-list", "resources-list"];
 
 async function inspect(...args) {
   const { PARLEY_HOME, PARLEY_SECRETS } = environment("alice");
@@ -51,16 +46,6 @@ async function inspector() {
   const sent = await inspect("--method", "tools/call", "--tool-name", "parley_inbox", "--tool-arg", "detailed=true");
   assert.match(sent.content[0].text, /paid 0\.001 USD/);
   console.log("ok inspector: lists, reads and calls");
-}
-
-async function conformance() {
-  const server = await serve(parley, environment("alice"));
-  for (const scenario of scenarios) {
-    const { stdout } = await run(process.execPath, [join(bin, "conformance"), "server", "--url", server.url, "--scenario", scenario], { cwd: home });
-    assert.match(stdout, /Passed: ([1-9]\d*)\/\1, 0 failed, 0 warnings/);
-    console.log(`ok conformance: ${scenario}`);
-  }
-  await server.close();
 }
 
 async function connect(name, human) {
@@ -106,7 +91,6 @@ try {
   account("alice");
   account("bob");
   await inspector();
-  await conformance();
   await journey();
 } finally {
   rmSync(home, { recursive: true });

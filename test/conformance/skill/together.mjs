@@ -1,11 +1,10 @@
 // A poller, a sender and a rotation of the API key at the same time, as processes of one agent that are killed again and again.
 import { strict as assert } from "node:assert";
-import { spawn } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
-import { identified } from "./faults.mjs";
+import { identified, startProgram } from "./faults.mjs";
 import { openProxy } from "../proxy.mjs";
 
 const paths = { poller: "/agent/unread", sender: "/chat/private/send", rotator: "/agent/rotate_key" };
@@ -16,7 +15,7 @@ const oneOf = (list) => list[Math.floor(Math.random() * list.length)];
 // What a role calls again and again. A number is in use until its call has ended.
 const calls = {
   poller: () => ["GET", "/agent/unread"],
-  sender: (recipient, number) => ["POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: recipient, content: `message ${number}` })],
+  sender: (guide, number) => ["POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: guide, content: `message ${number}` })],
   rotator: () => ["POST", "/agent/rotate_key", "{}"],
 };
 
@@ -77,14 +76,9 @@ class Together {
     return trap;
   }
 
-  // start starts the program for one call. ended has its exit code, which is null if it was killed, and what it printed.
   start(...parameters) {
     const [file, name] = this.program.command;
-    const started = spawn(file, [join("..", name), ...parameters], { cwd: this.folder, env: this.environment });
-    const output = ["", ""];
-    for (const [i, stream] of [started.stdout, started.stderr].entries()) stream.on("data", (chunk) => (output[i] += chunk));
-    started.finished = new Promise((resolve) => started.on("close", (code) => resolve({ code, output: output[0], error: output[1] })));
-    return started;
+    return startProgram([file, join("..", name)], parameters, { cwd: this.folder, env: this.environment });
   }
 
   async run(...parameters) {
