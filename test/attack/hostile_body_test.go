@@ -17,7 +17,7 @@ import (
 
 // onlyOtherAddress leaves the honest caller of another address: these attacks displace what is unfinished at their own ones.
 func (x *trial) onlyOtherAddress() {
-	x.t.Helper()
+	x.T.Helper()
 	x.withHonest()
 	x.honest = slices.DeleteFunc(x.honest, func(h *honest) bool { return h.where != "another address" })
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ type proxy struct {
 	server *http.Server // nil while the port is closed
 	fault  fault
 	mute   bool           // nothing is replied at all
-	calls  map[string]int // by path, and those of payment channels their type: "/settle claim"
+	calls  map[string]int // by path, by type for payment channels, and by payer: "/settle claim", "/settle by 0x…"
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
 
@@ -116,6 +117,13 @@ func (p *proxy) count(path string) int {
 	return p.calls[path]
 }
 
+// member finds a text in a body that the server has checked, and returns it in lower case.
+func member(body []byte, name string) string {
+	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
+	text, _, _ := bytes.Cut(rest, []byte(`"`))
+	return strings.ToLower(string(text))
+}
+
 // batchKind is the type of a payment or command of payment channels: "deposit", "claim", "settle", "refund"; or "".
 func batchKind(body []byte) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"payload":{"type":"`))
@@ -137,6 +145,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if kind := batchKind(body); kind != "" {
 		p.calls[r.URL.Path+" "+kind]++
 		p.calls["claimed rows"] += bytes.Count(body, []byte(`"totalClaimed":`))
+	}
+	if payer := member(body, "from"); payer != "" {
+		p.calls[r.URL.Path+" by "+payer]++
 	}
 	c := &call{p: p, path: r.URL.Path, number: p.calls[r.URL.Path], body: body, w: w, r: r}
 	fault, mute := p.fault, p.mute

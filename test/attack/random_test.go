@@ -220,7 +220,7 @@ func (r *randomRun) fault(c *call) {
 		pass(c)
 		return
 	}
-	nonce := nonceIn(c.body)
+	nonce := member(c.body, "nonce")
 	r.mu.Lock()
 	r.settles[nonce]++
 	number := r.settles[nonce]
@@ -270,13 +270,6 @@ func (r *randomRun) late(milliseconds int, then fault) fault {
 		}
 		then(c)
 	}
-}
-
-// nonceIn finds the nonce in a body that the server has checked.
-func nonceIn(body []byte) string {
-	_, rest, _ := bytes.Cut(body, []byte(`"nonce":"`))
-	nonce, _, _ := bytes.Cut(rest, []byte(`"`))
-	return strings.ToLower(string(nonce))
 }
 
 // chain is the chain's endpoint, which is unavailable or busy now and then.
