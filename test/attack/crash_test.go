@@ -199,37 +199,6 @@ func (s *server) secretsAfterAKill(point, name string, change func(*x402.Payment
 	}
 }
 
-// TestKilledWhileBusy kills the server at any moment while several payments are under way, again and again.
-func TestKilledWhileBusy(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	s := w.serve()
-	alice, bob := s.agent("alice"), s.agent("bob")
-	for round := range rounds(t) {
-		orders := make([]order, 8)
-		for i := range orders {
-			orders[i] = alice.says(bob, "while busy")
-		}
-		replied := make(chan []testkit.Reply)
-		go func() { replied <- s.sendAll(orders...) }()
-		time.Sleep(time.Duration(round%10) * 5 * time.Millisecond)
-		s.kill()
-		replies := <-replied
-		s.start("")
-		for i, o := range orders {
-			if i%2 == 0 {
-				s.insist(o).Want(t, "sent again", 200)
-			}
-		}
-		w.check()
-		for i, r := range replies {
-			if n := w.messages(orders[i].content); r.Status == http.StatusOK && n != 1 {
-				t.Errorf("replied 200 before the kill, and the message is there %d times", n)
-			}
-		}
-	}
-}
-
 // TestDatabaseKilled kills every process of PostgreSQL between settlement and commit, and starts it again. The server
 // must go on by itself, and the effect be there once.
 func TestDatabaseKilled(t *testing.T) {
