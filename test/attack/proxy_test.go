@@ -41,12 +41,11 @@ type fault func(c *call)
 
 // call is one call of the facilitator. A fault that does nothing with it replies 200 with nothing.
 type call struct {
-	p      *proxy
-	path   string // "/verify" or "/settle"
-	number int    // counts the calls of this path, from 1
-	body   []byte
-	w      http.ResponseWriter
-	r      *http.Request
+	p    *proxy
+	path string // "/verify" or "/settle"
+	body []byte
+	w    http.ResponseWriter
+	r    *http.Request
 }
 
 func newProxy(t testing.TB, network *devnet.Facilitator) *proxy {
@@ -117,7 +116,7 @@ func (p *proxy) count(path string) int {
 	return p.calls[path]
 }
 
-// member finds a text in a body that the server has checked, and returns it in lower case.
+// member finds a text in JSON that the server has written, and returns it in lower case.
 func member(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -144,12 +143,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.calls[r.URL.Path]++
 	if kind := batchKind(body); kind != "" {
 		p.calls[r.URL.Path+" "+kind]++
-		p.calls["claimed rows"] += bytes.Count(body, []byte(`"totalClaimed":`))
 	}
 	if payer := member(body, "from"); payer != "" {
 		p.calls[r.URL.Path+" by "+payer]++
 	}
-	c := &call{p: p, path: r.URL.Path, number: p.calls[r.URL.Path], body: body, w: w, r: r}
+	c := &call{p: p, path: r.URL.Path, body: body, w: w, r: r}
 	fault, mute := p.fault, p.mute
 	p.mu.Unlock()
 	if mute && c.path != "/rpc" {
