@@ -1,19 +1,15 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
-	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -21,7 +17,7 @@ import (
 // in _ids are lists. "chat", which is the group chat or the channel, need not be written.
 type refusal struct{ name, who, call, want string }
 
-// refusals are what the rules of group chats and channels refuse, in addition to TestAccess. All edits have parts that are good.
+// refusals are what the rules of conversations and blocks refuse, in addition to TestAccess. All edits have parts that are good.
 var refusals = []refusal{
 	{"an unknown first member", "alice", "/chat/group/create name=x initial_member_ids=bob,nobody", "404 agent_not_found"},
 	{"a first member that blocks the caller", "alice", "/chat/group/create name=x initial_member_ids=bob,erin", "403 blocked"},
@@ -51,6 +47,17 @@ var refusals = []refusal{
 	{"pinning an unknown message", "alice", "/chat/group/pin message_id=no_message", "404 message_not_found"},
 	{"messages before one of another group", "bob", "/chat/group/messages before_message_id=elsewhere", "404 message_not_found"},
 	{"messages before an unknown one", "bob", "/channel/messages before_message_id=no_message", "404 message_not_found"},
+
+	{"a reaction to an unknown message", "alice", "/message/react message_id=no_message emoji=👍", "404 message_not_found"},
+	{"removing a reaction to an unknown message", "alice", "/message/react/remove message_id=no_message", "404 message_not_found"},
+	{"a reaction in a deleted group", "bob", "/message/react message_id=ended_message emoji=👍", "410 deleted"},
+	{"removing a reaction in a deleted group", "dave", "/message/react/remove message_id=ended_message", "410 deleted"},
+	{"a reaction that is no emoji", "alice", "/message/react message_id=message emoji=👍👍", "400 invalid_request"},
+
+	{"blocking oneself", "alice", "/agent/block agent_id=alice", "400 invalid_request"},
+	{"blocking nobody", "alice", "/agent/block agent_id=nobody", "404 agent_not_found"},
+	{"unblocking nobody", "alice", "/agent/unblock agent_id=nobody", "404 agent_not_found"},
+	{"blocking a chat", "alice", "/agent/block agent_id=no_chat", "400 invalid_request"},
 
 	{"access to a group that is not there", "dave", "/chat/group/request_access chat_id=no_chat", "404 chat_not_found"},
 	{"access to a private chat", "dave", "/chat/group/request_access chat_id=private", "404 chat_not_found"},
@@ -100,6 +107,7 @@ func newConversations(t *testing.T) *conversations {
 		alice.groupMust("edit", c.ids[group], "ban_agent_ids", []*agent{c.agents["carol"]})
 		alice.must("/channel/edit", fields{"channel_id": c.ids[channel], "ban_agent_ids": []*agent{c.agents["carol"]}})
 	}
+	c.ids["ended_message"] = bob.sendGroup(c.ids["ended"], "a message of the deleted group")
 	alice.groupMust("delete", c.ids["ended"])
 	alice.must("/channel/delete", fields{"channel_id": c.ids["ended_channel"]})
 	c.ids["message"] = bob.sendGroup(c.ids["group"], "a message of the group")
@@ -112,7 +120,7 @@ func (c *conversations) request(call string) (path string, body fields) {
 	path, body = parts[0], fields{}
 	if strings.HasPrefix(path, "/channel/") {
 		body["channel_id"] = c.ids["channel"]
-	} else {
+	} else if strings.HasPrefix(path, "/chat/") {
 		body["chat_id"] = c.ids["group"]
 	}
 	if strings.HasSuffix(path, "/create") {
@@ -194,32 +202,18 @@ func TestChangesWaitForTheLock(t *testing.T) {
 		if strings.HasSuffix(path, "/info") || strings.HasSuffix(path, "/messages") || strings.HasSuffix(path, "/search") {
 			continue
 		}
-		ended := make(chan struct{})
-		mend := c.atSettlement(func() {
-			locked := make(chan struct{})
-			go c.Connect(func(ctx context.Context, connection *pgx.Conn) error {
-				defer close(ended)
-				return pgx.BeginFunc(ctx, connection, func(tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, `UPDATE conversations SET deleted_at = now() WHERE deleted_at IS NULL`)
-					close(locked)
-					testkit.Eventually(2*time.Second, func() bool { return c.Count(sessionsWaiting) > 0 })
-					return err
-				})
-			})
-			<-locked
-		})
-		if a := c.agents["alice"].ask(path, body); a.Status != http.StatusGone || !a.Charged {
-			t.Errorf("%s while somebody deletes the conversation: %v, want a charged 410", call, a)
-		}
+		held := make(chan func(), 1)
+		mend := c.atSettlement(func() { held <- c.hold(`UPDATE conversations SET deleted_at = now() WHERE deleted_at IS NULL`) })
+		c.whileWaiting(func() {
+			if a := c.agents["alice"].ask(path, body); a.Status != http.StatusGone || !a.Charged {
+				t.Errorf("%s while somebody deletes the conversation: %v, want a charged 410", call, a)
+			}
+		}, func() { (<-held)() })
 		mend()
-		<-ended
 		c.Exec(`UPDATE conversations SET deleted_at = NULL WHERE name IN ('group', 'channel')`)
 	}
 	c.checkConversations()
 }
-
-// sessionsWaiting counts the sessions of the database that wait for a lock.
-const sessionsWaiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
 // TestMembersComeAndGo: agents are added, removed and banned, and leave, all at once, and nobody waits for ever.
 func TestMembersComeAndGo(t *testing.T) {

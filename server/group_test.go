@@ -159,8 +159,12 @@ func TestGroupPins(t *testing.T) {
 		for i, number := range numbers {
 			want[i] = messages[number]
 		}
-		if diff := cmp.Diff(want, bob.group(chat).PinnedMessageIds); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", when, diff)
+		group, shown := bob.group(chat), []string{}
+		for _, message := range group.PinnedMessages {
+			shown = append(shown, message.MessageID)
+		}
+		if diff := cmp.Diff([][]string{want, want}, [][]string{group.PinnedMessageIds, shown}); diff != "" {
+			t.Errorf("%s, the pins and their messages (-want +got):\n%s", when, diff)
 		}
 	}
 	for _, number := range []int{4, 0, 3, 1, 2} {
