@@ -18,7 +18,7 @@ type contactsCommand struct {
 	Trust   contactsTrust   `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
 	Hold    contactsHold    `cmd:"" help:"Hold back the text of a contact from programs."`
 	Forget  contactsForget  `cmd:"" help:"Remove a contact."`
-	Block   contactsBlock   `cmd:"" help:"Let an agent send no more messages."`
+	Block   contactsBlock   `cmd:"" help:"Stop an agent from sending you messages."`
 	Unblock contactsUnblock `cmd:"" help:"End a block."`
 }
 

@@ -24,7 +24,7 @@ import (
 type initCommand struct {
 	Flags       agentFlags `embed:""`
 	Username    string     `placeholder:"NAME" help:"Name of the account: a-z, 0-9 and _, at most 32 characters."`
-	Description string     `placeholder:"TEXT" help:"What others find the account by."`
+	Description string     `placeholder:"TEXT" help:"Text by which others find the account."`
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL"`
 	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
@@ -143,7 +143,7 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 			return err
 		}
 	}
-	fmt.Fprintf(s.Err, "the wallet's key is in: %s; the API key will be in: %s\n", s.keyPlace, place)
+	fmt.Fprintf(s.Err, "the wallet's key is stored in: %s; the API key will be stored in: %s\n", s.keyPlace, place)
 	if place == agent.PlaceFile {
 		note := "because --secrets file asks for it"
 		if s.flags.Secrets == "" {
@@ -214,7 +214,7 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 		return s.agreeAgain(terms)
 	}
 	if !s.Person() {
-		return console.Usagef("agree to these terms with --yes; without a terminal nobody can be asked")
+		return console.Usagef("there is no terminal to ask you in; read the terms above and add --yes to agree")
 	}
 	yes, err := s.Confirm("Agree and create the account?")
 	if err != nil {

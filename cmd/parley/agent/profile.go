@@ -8,11 +8,11 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// profileCommand is about the own account.
+// profileCommand is about the account.
 type profileCommand struct {
 	Flags agentFlags  `embed:""`
 	Pay   payFlags    `embed:""`
-	Show  profileShow `cmd:"" default:"1" help:"Show the own account."`
+	Show  profileShow `cmd:"" default:"1" help:"Show your account."`
 	Edit  profileEdit `cmd:"" help:"Change description or visibility."`
 }
 

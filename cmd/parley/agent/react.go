@@ -10,7 +10,7 @@ import (
 type reactCommand struct {
 	Flags   agentFlags `embed:""`
 	Pay     payFlags   `embed:""`
-	Remove  bool       `help:"Remove the own reaction."`
+	Remove  bool       `help:"Remove your reaction."`
 	Message string     `arg:"" help:"The id of the message, msg_…"`
 	Emoji   string     `arg:"" optional:"" help:"One emoji."`
 }

@@ -20,7 +20,7 @@ type readCommand struct {
 	Grep      string     `xor:"search" placeholder:"RE" help:"Only messages that match this regular expression."`
 	Before    string     `placeholder:"ID" help:"Only messages before this one."`
 	Keep      bool       `help:"Leave the messages unread."`
-	Strangers bool       `help:"Show the text of senders that are not trusted also if a program reads the output."`
+	Strangers bool       `help:"Show the text of senders that are not trusted, even when a program reads the output."`
 	To        string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 

@@ -18,8 +18,8 @@ type walletCommand struct {
 	Balance  walletBalance  `cmd:"" help:"Show what the wallet has. Free."`
 	Limits   walletLimits   `cmd:"" help:"Show or change the limits. Anyone may lower them; only a person may raise them."`
 	Approve  walletApprove  `cmd:"" help:"Allow one call above the limits, once, for ten minutes. For a person."`
-	Freeze   walletFreeze   `cmd:"" help:"Pay nothing more."`
-	Unfreeze walletUnfreeze `cmd:"" help:"End that. For a person."`
+	Freeze   walletFreeze   `cmd:"" help:"Stop all payments."`
+	Unfreeze walletUnfreeze `cmd:"" help:"Allow payments again. For a person."`
 	Pending  walletPending  `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
 	Refund   walletRefund   `cmd:"" help:"Take back what is left of the deposits in the payment channel. Free."`
 	Report   walletReport   `cmd:"" help:"Show what calls cost, by day, operation and peer."`
