@@ -41,7 +41,8 @@ var faces = [][]string{
 	{"channel", "info", testkit.HostileChannel}, {"contacts"}, {"wallet", "report", "--by", "peer"},
 	{"call", "listUnreadMessages"}, {"call", "getGroupChat", `{"chat_id": "` + testkit.HostileRoom + `"}`},
 	{"call", "listGroupMessages", `{"chat_id": "` + testkit.HostileRoom + `"}`},
-	{"send", testkit.HostileRoom, "hi"}, {"group", "leave", testkit.HostileRoom, "--successor", "nobody"}, {"contacts", "hold", testkit.HostileRoom},
+	{"send", testkit.HostileRoom, "hi"}, {"group", "leave", testkit.HostileRoom, "--successor", "nobody"},
+	{"contacts", "hold", testkit.HostileRoom},
 }
 
 // checkSeen fails if a text drives a terminal, or hides something.

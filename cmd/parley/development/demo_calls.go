@@ -203,7 +203,8 @@ func (j *journey) evaluate(expression string, response any) (any, error) {
 // summary describes a response in a few words.
 func summary(response map[string]any) string {
 	for _, field := range []struct{ name, format string }{
-		{"message", "%v"}, {"name", "%v"}, {"username", "account of %v"}, {"count", "found: %v"}, {"total", "messages: %v"}, {"message_count", "messages: %v"}, {"total_unread", "unread: %v"},
+		{"message", "%v"}, {"name", "%v"}, {"username", "account of %v"}, {"count", "found: %v"},
+		{"total", "messages: %v"}, {"message_count", "messages: %v"}, {"total_unread", "unread: %v"},
 	} {
 		if value, there := response[field.name]; there {
 			return fmt.Sprintf(field.format, value)
