@@ -9,11 +9,8 @@ import (
 )
 
 func create(c *call) error {
-	switch c.text("kind") {
-	case "group":
-		return c.createGroup()
-	case "channel":
-		return c.createChannel()
+	if kind := c.text("kind"); kind != "account" {
+		return c.createConversation(kind)
 	}
 	return c.createAccount()
 }
@@ -47,63 +44,42 @@ func (c *call) createAccount() error {
 	return nil
 }
 
-func (c *call) createGroup() error {
-	ids, members, err := c.agentIDs(c.list("members"))
-	if err != nil {
-		return err
-	}
+// createConversation creates a group chat or a channel, and adds it to the contacts, so that it can be written to.
+func (c *call) createConversation(kind string) error {
+	operation, field := "createChannel", "channel_id"
 	arguments := map[string]any{"name": c.text("name")}
 	c.copyTo(arguments, map[string]string{"description": "description", "discoverable": "is_discoverable"})
-	if ids != nil {
-		arguments["initial_member_ids"] = ids
+	strangers := false
+	if kind == agent.KindGroup {
+		operation, field = "createGroupChat", "chat_id"
+		ids, members, err := c.agentIDs(c.list("members"))
+		if err != nil {
+			return err
+		}
+		if ids != nil {
+			arguments["initial_member_ids"] = ids
+		}
+		// What members write in a trusted group is shown. So a group with strangers is not trusted by creating it.
+		strangers = slices.ContainsFunc(members, func(member agent.Contact) bool { return !member.Trusted || member.Held })
 	}
-	var created struct {
-		ChatID string `json:"chat_id"`
-	}
-	if err := c.do("createGroupChat", "", arguments, &created); err != nil {
+	var created map[string]any
+	if err := c.do(operation, "", arguments, &created); err != nil {
 		return err
 	}
-	// What members write in a trusted group is shown. So a group with strangers is not trusted by creating it.
-	strangers := slices.ContainsFunc(members, func(member agent.Contact) bool { return !member.Trusted || member.Held })
-	if err := c.keepCreated(created.ChatID, agent.KindGroup, !strangers); err != nil {
+	id, _ := created[field].(string)
+	if err := c.agent.ChangeContact(c.ctx, id, func(known *agent.Contact) {
+		known.Name, known.Kind, known.Trusted, known.Wrote = c.text("name"), kind, !strangers, true
+	}); err != nil {
 		return err
 	}
 	if strangers {
 		c.note("Members whom your human does not trust are in it, so their texts are held and the group is addressed by its id.")
 	}
-	c.created(created.ChatID, strangers)
-	return nil
-}
-
-func (c *call) createChannel() error {
-	arguments := map[string]any{"name": c.text("name")}
-	c.copyTo(arguments, map[string]string{"description": "description", "discoverable": "is_discoverable"})
-	var created struct {
-		ChannelID string `json:"channel_id"`
-	}
-	if err := c.do("createChannel", "", arguments, &created); err != nil {
-		return err
-	}
-	if err := c.keepCreated(created.ChannelID, agent.KindChannel, true); err != nil {
-		return err
-	}
-	c.created(created.ChannelID, false)
-	return nil
-}
-
-// keepCreated adds an own group chat or channel to the contacts, so that it can be written to.
-func (c *call) keepCreated(id, kind string, trusted bool) error {
-	return c.agent.ChangeContact(c.ctx, id, func(known *agent.Contact) {
-		known.Name, known.Kind, known.Trusted, known.Wrote = c.text("name"), kind, trusted, true
-	})
-}
-
-// created says what was created.
-func (c *call) created(id string, withID bool) {
-	text := c.text("kind") + " " + agent.VisibleName(c.text("name")) + " created"
-	if withID || c.flag("detailed") {
+	text := kind + " " + agent.VisibleName(c.text("name")) + " created"
+	if strangers || c.flag("detailed") {
 		c.facts["id"] = agent.PlainWord(id)
 		text += ": " + agent.PlainWord(id)
 	}
 	c.done(text)
+	return nil
 }

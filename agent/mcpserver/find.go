@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -156,6 +157,14 @@ func newest(ids []string, n int) []string {
 	return shown
 }
 
+// optional returns a text that a response may leave out, or "".
+func optional(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
 func (c *call) lookupAgent(to agent.Contact) error {
 	profile, err := c.lastProfile(to.ID)
 	if err != nil {
@@ -167,10 +176,7 @@ func (c *call) lookupAgent(to agent.Contact) error {
 			return err
 		}
 	}
-	text := "no description"
-	if profile.Description != nil {
-		text = *profile.Description
-	}
+	text := cmp.Or(optional(profile.Description), "no description")
 	c.describe([]described{{profile.AgentID, profile.Username, text, ""}}, longDescription)
 	return nil
 }
@@ -193,11 +199,8 @@ func (c *call) lookupChannel(to agent.Contact) error {
 	if err := c.do("getChannel", to.ID, map[string]any{"channel_id": to.ID}, &channel); err != nil {
 		return err
 	}
-	text := ""
-	if channel.Description != nil {
-		text = *channel.Description
-	}
-	c.describe([]described{{channel.ChannelID, channel.Name, text, fmt.Sprintf("%d subscribers", channel.SubscriberCount)}}, longDescription)
+	size := fmt.Sprintf("%d subscribers", channel.SubscriberCount)
+	c.describe([]described{{channel.ChannelID, channel.Name, optional(channel.Description), size}}, longDescription)
 	return nil
 }
 
@@ -209,11 +212,8 @@ func (c *call) lookupGroup(to agent.Contact) error {
 	if err := c.do("getGroupChat", to.ID, map[string]any{"chat_id": to.ID}, &group); err != nil {
 		return err
 	}
-	text := ""
-	if group.Description != nil {
-		text = *group.Description
-	}
-	c.describe([]described{{group.ChatID, group.Name, text, fmt.Sprintf("%d members", group.MemberCount)}}, longDescription)
+	size := fmt.Sprintf("%d members", group.MemberCount)
+	c.describe([]described{{group.ChatID, group.Name, optional(group.Description), size}}, longDescription)
 	var members []string
 	for _, member := range group.Members[:min(len(group.Members), maxMembers)] {
 		name := agent.PlainWord(member.Username)

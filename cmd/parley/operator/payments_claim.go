@@ -23,8 +23,8 @@ type onChain struct {
 	AuthorizerKey settings.Secret `env:"PARLEY_AUTHORIZER_KEY" placeholder:"KEY"`
 }
 
-// scheme returns the payment channels of the ledger. The caller closes the database.
-func (o onChain) scheme(ctx context.Context, to console.Console) (*channel.Scheme, *store.Store, error) {
+// with opens the payment channels of the ledger for a function.
+func (o onChain) with(ctx context.Context, to console.Console, act func(*channel.Scheme) error) error {
 	var wrong settings.Wrong
 	log := NewLog(to.Err, slog.LevelInfo)
 	client, err := o.Facilitator.Config(log)
@@ -32,32 +32,29 @@ func (o onChain) scheme(ctx context.Context, to console.Console) (*channel.Schem
 	wrong.RPCURL(o.RPCURL)
 	wrong.Check(o.AuthorizerKey.Value != "", "authorizer-key", "", "the keys that sign claims, the same as those of the server")
 	if wrong != nil {
-		return nil, nil, console.Usage(wrong)
+		return console.Usage(wrong)
 	}
 	current, former, err := authorizerKeys(o.AuthorizerKey, o.Terms.Payee)
 	if err != nil {
-		return nil, nil, console.Usage(err)
+		return console.Usage(err)
 	}
-	database, err := o.Ledger.open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	var config payment.Config
-	chosen, err := o.Terms.choose(ctx, database)
-	if err == nil {
-		config.PayTo = chosen.PayTo
-		config.Network, err = networkOf(chosen)
-	}
-	var channels *channel.Scheme
-	if err == nil {
+	return o.Ledger.with(ctx, func(database *store.Store) error {
+		chosen, err := o.Terms.choose(ctx, database)
+		if err != nil {
+			return err
+		}
+		network, err := networkOf(chosen)
+		if err != nil {
+			return err
+		}
+		config := payment.Config{PayTo: chosen.PayTo, Network: network}
 		engine := payment.New(config, database, client, &x402.Chain{URL: o.RPCURL.Value}, log)
-		channels, err = channel.New(engine, channel.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour})
-	}
-	if err != nil {
-		database.Close()
-		return nil, nil, err
-	}
-	return channels, database, nil
+		channels, err := channel.New(engine, channel.Config{Authorizer: current, FormerAuthorizers: former, WithdrawDelay: 24 * time.Hour})
+		if err != nil {
+			return err
+		}
+		return act(channels)
+	})
 }
 
 // networkOf returns the network of payments in the ledger. Name and version of a custom token are not known; only deposits need them.
@@ -80,33 +77,29 @@ type paymentsClaim struct {
 	Channel string  `xor:"which" required:"" placeholder:"0x…" help:"Claim from this payment channel."`
 }
 
-func (p *paymentsClaim) Run(ctx context.Context, to console.Console) error {
+func (p *paymentsClaim) Run(ctx context.Context, to console.Console) (err error) {
 	id := ""
 	if !p.All {
-		var err error
 		if id, err = channelID(p.Channel); err != nil {
 			return err
 		}
 	}
-	channels, database, err := p.Chain.scheme(ctx, to)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	claimed, unclaimed, err := channels.ClaimNow(ctx, id)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(to.Out, "claimed from %d of %d payment channels with unclaimed vouchers\n", claimed, unclaimed)
-	if claimed > 0 {
-		if err := payOut(ctx, to, channels); err != nil {
+	return p.Chain.with(ctx, to, func(channels *channel.Scheme) error {
+		claimed, unclaimed, err := channels.ClaimNow(ctx, id)
+		if err != nil {
 			return err
 		}
-	}
-	if int64(claimed) < unclaimed {
-		return fmt.Errorf("%d payment channels are not claimed; the log above says why", unclaimed-int64(claimed))
-	}
-	return nil
+		fmt.Fprintf(to.Out, "claimed from %d of %d payment channels with unclaimed vouchers\n", claimed, unclaimed)
+		if claimed > 0 {
+			if err := payOut(ctx, to, channels); err != nil {
+				return err
+			}
+		}
+		if int64(claimed) < unclaimed {
+			return fmt.Errorf("%d payment channels are not claimed; the log above says why", unclaimed-int64(claimed))
+		}
+		return nil
+	})
 }
 
 type paymentsSettle struct {
@@ -114,12 +107,7 @@ type paymentsSettle struct {
 }
 
 func (p *paymentsSettle) Run(ctx context.Context, to console.Console) error {
-	channels, database, err := p.Chain.scheme(ctx, to)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	return payOut(ctx, to, channels)
+	return p.Chain.with(ctx, to, func(channels *channel.Scheme) error { return payOut(ctx, to, channels) })
 }
 
 func payOut(ctx context.Context, to console.Console, channels *channel.Scheme) error {
@@ -140,12 +128,9 @@ type paymentsRefresh struct {
 }
 
 func (p *paymentsRefresh) Run(ctx context.Context, to console.Console) error {
-	channels, database, err := p.Chain.scheme(ctx, to)
-	if err != nil {
+	return p.Chain.with(ctx, to, func(channels *channel.Scheme) error {
+		read, err := channels.RefreshAll(ctx)
+		fmt.Fprintf(to.Out, "read the state of %d payment channels\n", read)
 		return err
-	}
-	defer database.Close()
-	read, err := channels.RefreshAll(ctx)
-	fmt.Fprintf(to.Out, "read the state of %d payment channels\n", read)
-	return err
+	})
 }

@@ -28,37 +28,34 @@ type paymentsReconcile struct {
 	JSON   bool          `name:"json" help:"Write one JSON object instead of tables."`
 }
 
-// compare compares the ledger with the chain. The caller closes the database.
-func (b booksAndChain) compare(ctx context.Context) (*reconcile.Report, *store.Store, error) {
+// compare compares the ledger with the chain for a function.
+func (b booksAndChain) compare(ctx context.Context, use func(*store.Store, *reconcile.Report) error) error {
 	var wrong settings.Wrong
 	wrong.RPCURL(b.RPCURL)
 	if wrong != nil {
-		return nil, nil, console.Usage(wrong)
+		return console.Usage(wrong)
 	}
-	database, err := b.Ledger.open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	terms, err := b.Terms.choose(ctx, database)
-	var report *reconcile.Report
-	if err == nil {
-		report, err = reconcile.Compare(ctx, database, b.chain(), terms, b.Since.Time)
-	}
-	if err != nil {
-		database.Close()
-		return nil, nil, err
-	}
-	return report, database, nil
+	return b.Ledger.with(ctx, func(database *store.Store) error {
+		terms, err := b.Terms.choose(ctx, database)
+		if err != nil {
+			return err
+		}
+		report, err := reconcile.Compare(ctx, database, b.chain(), terms, b.Since.Time)
+		if err != nil {
+			return err
+		}
+		return use(database, report)
+	})
 }
 
 func (b booksAndChain) chain() *x402.Chain { return &x402.Chain{URL: b.RPCURL.Value} }
 
 func (p *paymentsReconcile) Run(ctx context.Context, to console.Console) error {
-	report, database, err := p.Books.compare(ctx)
-	if err != nil {
-		return err
-	}
-	database.Close()
+	return p.Books.compare(ctx, func(_ *store.Store, report *reconcile.Report) error { return p.tell(to, report) })
+}
+
+// tell prints a report. The error says what is wrong.
+func (p *paymentsReconcile) tell(to console.Console, report *reconcile.Report) (err error) {
 	if p.JSON {
 		err = console.EncodeJSON(to.Out, report)
 	} else {
@@ -68,13 +65,9 @@ func (p *paymentsReconcile) Run(ctx context.Context, to console.Console) error {
 	case err != nil:
 		return err
 	case p.Strict && report.Behind > 0:
-		return fmt.Errorf(
-			"the chain knows what the ledger lacks (behind: %d, contradictions: %d, not checked: %d); after a restore from a backup run "+
-				"`parley payments recover` and `parley payments refresh`",
-			report.Behind,
-			report.Contradictions,
-			report.Unchecked,
-		)
+		return fmt.Errorf("the chain knows what the ledger lacks (behind: %d, contradictions: %d, not checked: %d); "+
+			"after a restore from a backup run `parley payments recover` and `parley payments refresh`",
+			report.Behind, report.Contradictions, report.Unchecked)
 	case report.Contradictions+report.Unchecked > 0:
 		return fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions,
 			report.Unchecked)

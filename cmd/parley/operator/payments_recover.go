@@ -7,6 +7,7 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/reconcile"
+	"github.com/parley-chat/parley/store"
 )
 
 // paymentsRecover enters what a restored database lost and the chain knows. The payers redeem their payments
@@ -17,17 +18,14 @@ type paymentsRecover struct {
 }
 
 func (p *paymentsRecover) Run(ctx context.Context, to console.Console) error {
-	report, database, err := p.Books.compare(ctx)
-	if err != nil {
+	return p.Books.compare(ctx, func(database *store.Store, report *reconcile.Report) error {
+		if err := printLost(to.Out, report); err != nil || p.DryRun {
+			return err
+		}
+		entered, err := report.Enter(ctx, database, p.Books.chain())
+		fmt.Fprintf(to.Out, "entered %d\n", entered)
 		return err
-	}
-	defer database.Close()
-	if err := printLost(to.Out, report); err != nil || p.DryRun {
-		return err
-	}
-	entered, err := report.Enter(ctx, database, p.Books.chain())
-	fmt.Fprintf(to.Out, "entered %d\n", entered)
-	return err
+	})
 }
 
 // printLost lists what the ledger lacks.
