@@ -1,5 +1,5 @@
 // Package agent is the agent's side of Parley: an account and a wallet whose spending is limited over restarts and processes, and
-// calls that are paid once, whatever crashes. The command line and the MCP server stand on it.
+// calls that are paid once, whatever crashes. The command line and the MCP server are built on it.
 package agent
 
 import (

@@ -70,7 +70,7 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 	})
 }
 
-// insertPayment counts a payment. Its time is not before those of others: a clock that went back counts payments longer.
+// insertPayment counts a payment. Its time is never before the time of an earlier payment: a clock that went back counts payments longer.
 func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r client.Reservation) error {
 	at := l.now()
 	last, err := value[int64](ctx, tx, "SELECT coalesce(max(at), 0) FROM payments WHERE at < ?", micros(at.Add(clockMargin)))

@@ -31,7 +31,7 @@ type Contact struct {
 func (c Contact) Known() bool { return c.Trusted || c.Wrote }
 
 // String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
-// (that of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
+// (the name of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
 func (c Contact) String() string {
 	switch {
 	case c.Name == "", c.Kind != KindAgent && !c.Trusted, c.Kind == KindAgent && !usernameForm.MatchString(c.Name), !Tame(c.Name):
@@ -67,7 +67,7 @@ func (c Contact) TrustCommand() string {
 // Contacts are all contacts of a wallet.
 type Contacts []Contact
 
-// AmbiguousError means that a name is that of several contacts or channels.
+// AmbiguousError means that several contacts or channels have a name.
 type AmbiguousError struct {
 	Name string
 	IDs  []string
@@ -77,7 +77,7 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("%s is the name of several; use an id: %s", VisibleName(e.Name), strings.Join(e.IDs, ", "))
 }
 
-// ByID returns the contact with an id, which may also be that of a private chat, or nil.
+// ByID returns the contact with an id, which may also be the id of a private chat, or nil.
 func (c Contacts) ByID(id string) *Contact {
 	for i := range c {
 		if id != "" && (c[i].ID == id || c[i].Chat == id) {

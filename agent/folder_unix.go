@@ -58,8 +58,8 @@ func othersWrite(mode fs.FileMode, owner, group uint32) bool {
 // unmapped is the user that Linux shows as the owner of a folder whose owner is no user of the namespace, such as root's in a sandbox.
 const unmapped = 65534
 
-// trusted reports whether the owner of a folder may change the wallet. Root trusts those of folders that not everybody could make, such as
-// the volumes of a container.
+// trusted reports whether the owner of a folder may change the wallet. Root trusts the owners of folders that not everybody could make,
+// such as the volumes of a container.
 func trusted(folder string, owner uint32, isWallet bool) bool {
 	self := uint32(os.Geteuid()) //nolint:gosec // not negative on Unix
 	switch {

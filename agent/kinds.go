@@ -18,7 +18,7 @@ var kinds = map[client.SourceType]string{
 type Operations struct {
 	// Send sends a message to the contact in the argument To.
 	Send, To string
-	// List and Search read the conversation in the argument Conversation. That of an agent is the private chat with it.
+	// List and Search read the conversation in the argument Conversation. An agent's conversation is the private chat with it.
 	List, Search, Conversation string
 	// Info describes the contact in the argument ID.
 	Info, ID string

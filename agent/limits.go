@@ -17,10 +17,10 @@ type Limits struct {
 	Polls uint64 `json:"polls"`
 }
 
-// DefaultLimits are those of a new wallet. Everything but creating a group chat, a channel or an account is below PerCall.
+// DefaultLimits are the limits of a new wallet. Everything but creating a group chat, a channel or an account is below PerCall.
 var DefaultLimits = Limits{PerCall: 30_000, PerDay: 1_000_000, Polls: 100_000}
 
-// raises reports whether a limit is above that of the present limits.
+// raises reports whether a limit is above the present one.
 func (l Limits) raises(present Limits) bool {
 	return l.PerCall > present.PerCall || l.PerDay > present.PerDay || l.Polls > present.Polls
 }
@@ -69,7 +69,7 @@ func frozen(ctx context.Context, from queryer) bool {
 	return err != nil || text != ""
 }
 
-// Limits returns the limits, what is left of the day, and whether the wallet is frozen.
+// Limits returns the limits, what the day's limits still allow, and whether the wallet is frozen.
 func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, isFrozen bool, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
 		if limits, err = loadLimits(ctx, tx); err != nil {

@@ -33,7 +33,7 @@ type Poller struct {
 	fetched []time.Time // the fetches of the last 24 hours, the oldest first
 }
 
-// NewPoller returns a poller whose first pause is the first of a policy. What is zero in the policy is that of [DefaultPolling].
+// NewPoller returns a poller whose first pause is the first of a policy. Zero fields take their values from [DefaultPolling].
 func NewPoller(policy Polling) *Poller {
 	policy.First, policy.PerDay = cmp.Or(policy.First, DefaultPolling.First), cmp.Or(policy.PerDay, DefaultPolling.PerDay)
 	policy.Longest = max(cmp.Or(policy.Longest, DefaultPolling.Longest), policy.First)

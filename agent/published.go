@@ -94,7 +94,7 @@ func (p *Published) takeProtocols(payment json.RawMessage) {
 const PlayNetwork = x402.NetworkBaseSepolia
 
 // PlayMoney reports whether a server takes play money: it asks for payments on PlayNetwork only, and it and its facilitator are on this
-// machine, as those of parley dev.
+// machine, as with parley dev.
 func (p *Published) PlayMoney(server string) bool {
 	if !slices.Equal(p.Networks, []string{PlayNetwork}) {
 		return false

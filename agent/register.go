@@ -121,7 +121,7 @@ func (a *Agent) RegisterApproved(ctx context.Context, username, description stri
 }
 
 // RegisterOnce is Register for a program that was told to agree to its price, without a person. It approves the price at most once in
-// the life of the wallet, and only if nobody has lowered the limits below those of a new wallet. Otherwise the limits hold.
+// the life of the wallet, and only if nobody has lowered the limits below the defaults. Otherwise the limits hold.
 func (a *Agent) RegisterOnce(ctx context.Context, username, description string) (json.RawMessage, error) {
 	may, err := a.ledger.mayRegister(ctx)
 	if err != nil {

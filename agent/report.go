@@ -23,7 +23,7 @@ type Costs struct {
 	// Charged is what the server charged, Open what it may have charged, in atomic units.
 	Charged uint64 `json:"charged"`
 	Open    uint64 `json:"open,omitempty"`
-	// Transactions are those of the transfers. A voucher has none: the server claims many vouchers in one.
+	// Transactions are the transactions of transfers. A voucher has none: the server claims many vouchers in one.
 	Transactions []string `json:"transactions,omitempty"`
 }
 

@@ -19,7 +19,7 @@ import (
 type PaidResponse struct {
 	Time      time.Time
 	Operation string
-	// Peer is that of the call's [CallOptions].
+	// Peer comes from the call's [CallOptions].
 	Peer string
 	Body json.RawMessage
 

@@ -39,7 +39,7 @@ var ErrNoSecret = errors.New("the secret is not there")
 // ErrNoKeyring means that the operating system has no keyring that this process can use.
 var ErrNoKeyring = errors.New("this system has no keyring; use an encrypted file or an external signer")
 
-// OpenSecrets returns a place for secrets of a folder. passphrase asks for that of an encrypted file.
+// OpenSecrets returns a place for secrets of a folder. passphrase asks for the passphrase of an encrypted file.
 func OpenSecrets(place, folder string, passphrase func() (string, error)) (Secrets, error) {
 	switch place {
 	case PlaceKeyring:

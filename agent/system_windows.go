@@ -10,5 +10,5 @@ func Shell(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "cmd", "/C", command)
 }
 
-// CheckFolder accepts every folder: those of a user are not open to others on Windows.
+// CheckFolder accepts every folder: on Windows a user's folders are not open to others.
 func CheckFolder(string) error { return nil }

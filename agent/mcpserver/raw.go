@@ -9,7 +9,7 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// raw makes any call of the contract. The rules for recipients and for the text of strangers are those of the other tools.
+// raw makes any call of the contract. It obeys the rules of the other tools for recipients and for the text of strangers.
 func raw(c *call) error {
 	operation := c.text("operation")
 	if operation == "requestAccount" || operation == "createAccount" {

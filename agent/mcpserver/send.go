@@ -14,7 +14,7 @@ func send(c *call) error {
 	}
 	content, _ := c.in["text"].(string)
 	of := agent.OperationsOf[to.Kind]
-	var sent client.SentPrivateMessage // its fields are those of all kinds
+	var sent client.SentPrivateMessage // the other kinds have the same fields
 	if err := c.do(of.Send, to.ID, map[string]any{of.To: to.ID, "content": content}, &sent); err != nil {
 		return err
 	}

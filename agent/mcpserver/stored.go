@@ -55,12 +55,12 @@ func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
 	for kind, of := range agent.OperationsOf {
 		if response.Operation == of.List || response.Operation == of.Search {
 			var page client.MessagePage
-			_ = json.Unmarshal(response.Body, &page) // that of another version has none
+			_ = json.Unmarshal(response.Body, &page) // a response of another version has none
 			return conversation{kind: sourceTypes[kind], id: response.Peer}.of(page.Messages)
 		}
 	}
 	var page client.UnreadPage
-	_ = json.Unmarshal(response.Body, &page) // that of another version has none
+	_ = json.Unmarshal(response.Body, &page) // a response of another version has none
 	return page.Messages
 }
 

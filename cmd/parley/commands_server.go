@@ -20,7 +20,7 @@ type serverCommands struct {
 // serverSettings finds the settings of a server.
 type serverSettings = settings.Settings
 
-// groups are those of commands and of settings in the help.
+// groups are the groups of commands and settings in the help.
 var groups = append([]kong.Group{{Key: agent.Group, Title: "Commands for agents:"}, {Key: operator.Group, Title: "Commands for operators:"},
 	{Key: development.Group, Title: "Commands for developers:"}}, operator.Groups...)
 

@@ -18,7 +18,7 @@ import (
 )
 
 // commands is the command line. Each command has its own file. Settings come from flags or from the environment
-// variables that --help lists, those of servers from a file as well.
+// variables that --help lists; settings of servers also come from a file.
 type commands struct {
 	Agent   agent.Commands  `embed:""`
 	Server  serverCommands  `embed:""`

@@ -15,7 +15,7 @@ import (
 type agentConfig struct {
 	Server  string `json:"server,omitempty"`
 	Network string `json:"network,omitempty"`
-	// Address is that of the wallet.
+	// Address is the wallet's address.
 	Address  string `json:"address,omitempty"`
 	Username string `json:"username,omitempty"`
 	// Secrets is the place of the wallet's key and of the API key.

@@ -92,7 +92,7 @@ func (c *inboxCommand) view(s *session, pages []client.UnreadPage) (shown []show
 	return shown, notices, others, nil
 }
 
-// pages returns the unread messages of the server, or those of the local copy.
+// pages returns the unread messages of the server, or the messages of the local copy.
 func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.UnreadPage, err error) {
 	if c.Cached {
 		bodies, err := s.agent.Stored(ctx, "listUnreadMessages", cachedPages)

@@ -30,7 +30,7 @@ type initCommand struct {
 	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
 }
 
-// DefaultServer is that of parley dev.
+// DefaultServer is the address at which parley dev serves.
 const DefaultServer = "http://127.0.0.1:8402"
 
 // Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.

@@ -19,7 +19,7 @@ type installCommand struct {
 	Flags   agentFlags `embed:""`
 	Runtime string     `arg:"" enum:"claude,codex,cursor,openclaw" help:"claude, codex, cursor or openclaw."`
 	Tools   string     `enum:"read,core,all" default:"core" help:"The tools of the server: read, core or all (${default})."`
-	File    string     `placeholder:"FILE" help:"The configuration file. Default: the runtime's own file; for claude, .mcp.json in this folder."`
+	File    string     `placeholder:"FILE" help:"The configuration file. Default: the runtime's own; for claude .mcp.json in this folder."`
 	Print   bool       `help:"Print what would be added. Change nothing."`
 }
 

@@ -121,7 +121,7 @@ func (s *session) choosePlace(playMoney bool) (string, error) {
 	return "", errNoPlace
 }
 
-// passphrase returns that of the encrypted file.
+// passphrase returns the passphrase of the encrypted file.
 func (s *session) passphrase() (string, error) {
 	if name := os.Getenv("PARLEY_PASSPHRASE_FILE"); name != "" {
 		content, err := os.ReadFile(name)

@@ -53,7 +53,7 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	})
 }
 
-// prices returns those that were agreed, or without a wallet those of the contract.
+// prices returns the agreed prices, or without a wallet the prices of the contract.
 func (s *session) prices(ctx context.Context) ([]agent.Priced, error) {
 	err := s.open(ctx)
 	if errors.Is(err, errNoWallet) {

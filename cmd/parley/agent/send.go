@@ -60,7 +60,7 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	var sent client.SentPrivateMessage // its fields are those of all kinds
+	var sent client.SentPrivateMessage // the other kinds have the same fields
 	if err := s.agent.Decode(ctx, result, &sent); err != nil {
 		return err
 	}

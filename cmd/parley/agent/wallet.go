@@ -21,7 +21,7 @@ type walletCommand struct {
 	Freeze   walletFreeze   `cmd:"" help:"Stop all payments."`
 	Unfreeze walletUnfreeze `cmd:"" help:"Allow payments again. For a person."`
 	Pending  walletPending  `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
-	Refund   walletRefund   `cmd:"" help:"Take back what is left of the deposits in the payment channel. Free."`
+	Refund   walletRefund   `cmd:"" help:"Take the unspent deposits in the payment channel back. Free."`
 	Report   walletReport   `cmd:"" help:"Show what calls cost, by day, operation and peer."`
 	Export   walletExport   `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
 }

@@ -25,7 +25,7 @@ const (
 	trialPath = "/register/request_account"
 	// trialTime is the patience of the trial payment: a settlement can take a minute.
 	trialTime = 90 * time.Second
-	// lagTime is how far the endpoint may be behind that of the facilitator.
+	// lagTime is how far the endpoint may be behind the facilitator's.
 	lagTime = 10 * time.Second
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/parley-chat/parley/server"
 )
 
-// Limits are the limits for calls without payment. The defaults are those of server.DefaultLimits.
+// Limits are the limits for calls without payment. The defaults equal server.DefaultLimits.
 type Limits struct {
 	AddressRate float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N"`
 	CallerRate  float64 `env:"LIMIT_CALLER_RATE" default:"20" placeholder:"N"`

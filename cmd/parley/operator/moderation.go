@@ -137,7 +137,7 @@ func settled(ctx context.Context, database *store.Store, to console.Console) (at
 	return began.Add(store.SettledAfter), sleep(ctx, store.SettledAfter)
 }
 
-// eraseReads erases the stored responses that contain what was removed, also those of calls that are under way. settledAt is from settled.
+// eraseReads erases the stored responses that contain what was removed, also of calls that are under way. settledAt is from settled.
 func eraseReads(ctx context.Context, database *store.Store, to console.Console, of store.StoredReads, settledAt time.Time) (err error) {
 	if of.Operations, err = parley.Reads(); err != nil {
 		return err

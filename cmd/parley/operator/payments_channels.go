@@ -106,7 +106,7 @@ func showChannel(ctx context.Context, to console.Console, database *store.Store,
 	if err != nil {
 		return err
 	}
-	for _, one := range done { // of a claim the amount is that of all its payment channels
+	for _, one := range done { // the amount of a claim is the sum of its payment channels
 		fmt.Fprintf(out, "%s\t%s, payment channels: %d\t\t\t%s\t\t%s\n",
 			timestamp(one.CreatedAt), one.Kind, len(one.PaymentChannelIDs), usd(one.Claimed+one.Paid), one.Transaction)
 	}

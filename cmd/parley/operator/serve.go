@@ -187,7 +187,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	return ServeOn(ctx, listener, admin, config, client, s.RPCURL.Value, database, log, supervised(ctx, log, ready))
 }
 
-// listen opens the listeners. That of the operator may be nil.
+// listen opens the listeners. The operator's listener may be nil.
 func (s *Serve) listen(ctx context.Context) (listener, admin net.Listener, err error) {
 	if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen); err != nil || s.AdminListen == "" {
 		return listener, nil, err

@@ -33,7 +33,7 @@ func (e Encryption) enabled() bool {
 	return e.CertificateFile != "" || e.KeyFile != "" || len(e.Domain) > 0
 }
 
-// scheme returns that of the server's URL.
+// scheme returns the scheme of the server's URL.
 func (e Encryption) scheme() string {
 	if e.enabled() {
 		return "https://"

@@ -17,7 +17,7 @@ type fileValue struct {
 	list []string
 }
 
-// readSettings reads the configuration file. names are those of all settings. Without a file name it returns no values.
+// readSettings reads the configuration file. names has the names of all settings. Without a file name it returns no values.
 func readSettings(name string, names []string) (map[string]fileValue, Wrong) {
 	values := map[string]fileValue{}
 	if name == "" {

@@ -26,8 +26,8 @@ const (
 	fromFlag
 )
 
-// Settings finds the values of settings. A setting is a flag with an environment variable, of a command with settingsFile. Its key
-// in the file is the name of the flag. A setting with the tag secret may be in a file of its own: NAME-file has that file's name.
+// Settings finds the values of settings. A setting is a flag with an environment variable, of a command with a [File]. Its key in the
+// file is the name of the flag.
 type Settings struct {
 	parser  *kong.Kong
 	command *kong.Context // that runs
@@ -46,7 +46,7 @@ func (s *Settings) Options() []kong.Option {
 	return []kong.Option{kong.PostBuild(s.prepare), kong.Resolvers(s), kong.Bind(s)}
 }
 
-// prepare finds the settings, adds NAME-file for secrets, and lets wrong values be reported together.
+// prepare finds the settings, adds [FileHint] to the help of secrets, and lets wrong values be reported together.
 func (s *Settings) prepare(parser *kong.Kong) error {
 	s.parser = parser
 	return kong.Visit(parser.Model, func(visited kong.Visitable, next kong.Next) error {
@@ -141,7 +141,7 @@ func (s *Settings) Check(command *kong.Context) error {
 	return s.Report(nil)
 }
 
-// Report returns an error about the wrong settings, including those of err, or nil. It names each setting once.
+// Report returns an error about the wrong settings, including the ones in err, or nil. It names each setting once.
 func (s *Settings) Report(err error) error {
 	var further, wrong Wrong
 	further.Add(err)
