@@ -29,7 +29,7 @@ import (
 type bench struct {
 	plan
 	report
-	folder      string // for scripts and logs
+	folder      string // for logs
 	postgres    *embedded.Server
 	ledger      *devnet.Ledger
 	facilitator *httptest.Server
