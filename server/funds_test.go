@@ -80,7 +80,7 @@ func TestFacilitatorQuota(t *testing.T) {
 			return false
 		}
 		asked.Add(1)
-		rw.Header().Set("Retry-After", "2")
+		rw.Header().Set("Retry-After", "3")
 		rw.WriteHeader(http.StatusTooManyRequests)
 		return true
 	})
@@ -89,7 +89,7 @@ func TestFacilitatorQuota(t *testing.T) {
 		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"a little later"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
 	for range 5 {
-		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") != "2" || a.Charged {
+		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") != "3" || a.Charged {
 			t.Errorf("the facilitator's quota is used up: %v with Retry-After %q, want 503 unavailable", a, a.Header.Get("Retry-After"))
 		}
 	}
@@ -100,7 +100,7 @@ func TestFacilitatorQuota(t *testing.T) {
 		t.Error("a payment that was not sent is in the ledger")
 	}
 	mend()
-	time.Sleep(2 * time.Second)
+	time.Sleep(3 * time.Second)
 	send().Want(t, "when the facilitator listens again", 200)
 }
 

@@ -128,6 +128,9 @@ func TestVoucherForASecret(t *testing.T) {
 	if a := ask("dave", voucher); a.Status != http.StatusConflict || a.Code != "proof_required" {
 		t.Errorf("the same voucher: %v, want 409 proof_required", a)
 	}
+	if reason, _, _ := correctionOf(t, ask("dave", payer.sign(path, 15_000, 0))); reason != x402.ReasonBatchCumulativeMismatch {
+		t.Errorf("a voucher for less than was charged: %s", reason)
+	}
 	thief := w.channelPayer(w.Wallet(testkit.Dollar))
 	forged, err := thief.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
 	if err != nil {

@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -241,5 +244,15 @@ func TestDepositByThePayer(t *testing.T) {
 	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "a minute later"); a.Status != http.StatusOK {
 		t.Errorf("a minute later: %v", a)
 	}
+	w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" { // somebody else brings the deposit to the chain first
+			body, _ := io.ReadAll(r.Body)
+			first := r.Clone(r.Context())
+			first.Body, r.Body = io.NopCloser(bytes.NewReader(body)), io.NopCloser(bytes.NewReader(body))
+			w.Facilitator.ServeHTTP(httptest.NewRecorder(), first)
+		}
+		return false
+	})
+	alice.sendWith(payer.sign(sendPath, 15_000, 20_000), bob, "brought by somebody else").Want(t, "a deposit that somebody else brought", 200)
 	w.checkChannels()
 }

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 )
 
 func main() {
@@ -79,9 +79,9 @@ func run(ctx context.Context, arguments []string) error {
 }
 
 // size is the amount of data at a scale.
-func size(scale float64) store.Seeding {
+func size(scale float64) storetest.Seeding {
 	times := func(full, least int64) int64 { return max(int64(scale*float64(full)), least) }
-	return store.Seeding{Agents: times(100_000, 5_000), Conversations: times(20_000, 2_000), Messages: times(2_000_000, 100_000),
+	return storetest.Seeding{Agents: times(100_000, 5_000), Conversations: times(20_000, 2_000), Messages: times(2_000_000, 100_000),
 		Subscribers: times(100_000, 5_000)}
 }
 
