@@ -14,7 +14,8 @@ import (
 
 // Offer is what a server that takes the price returns for a price inquiry, without resource and extensions.
 func Offer(price uint64) *x402.PaymentRequired {
-	return &x402.PaymentRequired{X402Version: x402.Version, Accepts: []x402.PaymentRequirements{PlayMoney.Requirements(price, devnet.Payee, 60)}}
+	return &x402.PaymentRequired{X402Version: x402.Version,
+		Accepts: []x402.PaymentRequirements{PlayMoney.Requirements(price, devnet.Payee, 60)}}
 }
 
 // exactOffer returns the entry of a 402 that is not a payment channel.
@@ -30,7 +31,8 @@ func exactOffer(t testing.TB, required *x402.PaymentRequired) x402.PaymentRequir
 }
 
 // Payment returns a signed payment of scheme exact, changed before it is signed.
-func Payment(t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired, changes ...func(*x402.PaymentPayload)) *x402.PaymentPayload {
+func Payment(t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired,
+	changes ...func(*x402.PaymentPayload)) *x402.PaymentPayload {
 	t.Helper()
 	offer := exactOffer(t, required)
 	var resource *x402.ResourceInfo

@@ -56,7 +56,8 @@ func (s *server) refuseSecrets(alice, bob *agent) {
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header[1:]),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", o.header, "PAYMENT-SIGNATURE", alice.key),
 		s.call(http.MethodPost, o.path, o.body[:len(o.body)-3], "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
-		s.call(http.MethodPost, o.path, `{"content":`+fmt.Sprintf("%q", alice.key)+`,"tan":"`+o.content+`"}`, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path, `{"content":`+fmt.Sprintf("%q", alice.key)+`,"tan":"`+o.content+`"}`, "X-API-KEY", alice.key,
+			"PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path+"/"+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path+"?key="+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodGet, o.path, "", "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header, "X-Request-Id", alice.key+"/"),
@@ -75,7 +76,7 @@ func (s *server) repeatSecrets(alice, bob *agent) {
 		"in a page": func(c *call) { c.write(500, "<html>"+string(c.body)+"</html>") },
 		"in a reason": func(c *call) {
 			reason, _ := json.Marshal(string(c.body))
-			c.write(200, `{"success":false,"errorReason":`+string(reason)+`,"errorMessage":`+string(reason)+`,"transaction":"","network":"eip155:84532"}`)
+			c.write(200, fmt.Sprintf(`{"success":false,"errorReason":%s,"errorMessage":%[1]s,"transaction":"","network":"eip155:84532"}`, reason))
 		},
 		"in a transaction": func(c *call) {
 			transaction, _ := json.Marshal(string(c.body))
