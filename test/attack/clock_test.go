@@ -5,7 +5,6 @@ package attack
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"os"
@@ -65,18 +64,10 @@ var differenceLine = regexp.MustCompile(`(?m)^parley_clock_difference_seconds (\
 
 func differenceAt(t testing.TB, admin string) float64 {
 	t.Helper()
-	response, err := http.Get("http://" + admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := differenceLine.FindSubmatch(body)
-	if found == nil {
-		t.Fatal("there is no metric parley_clock_difference_seconds")
+	r, err := testkit.Request(t.Context(), http.DefaultClient, http.MethodGet, "http://"+admin+"/metrics", "")
+	found := differenceLine.FindSubmatch(r.Body)
+	if err != nil || found == nil {
+		t.Fatalf("there is no metric parley_clock_difference_seconds (%v)", err)
 	}
 	difference, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {

@@ -5,7 +5,6 @@ package attack
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -22,14 +21,8 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
-	sent := s.pay(alice.says(bob, "a confidential sentence"))
-	var chat struct {
-		ChatID string `json:"chat_id"`
-	}
-	if err := json.Unmarshal(sent.Body, &chat); err != nil {
-		t.Fatalf("%v: %v", sent, err)
-	}
-	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat.ChatID}))
+	chat := s.pay(alice.says(bob, "a confidential sentence")).Field(t, "chat_id")
+	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat}))
 
 	s.refuseSecrets(alice, bob)
 	s.repeatSecrets(alice, bob)
@@ -105,18 +98,12 @@ func (s *server) repeatSecrets(alice, bob *agent) {
 func (w *world) scrape(admin string) {
 	w.T.Helper()
 	for _, path := range []string{"/metrics", "/livez", "/readyz"} {
-		response, err := http.Get("http://" + admin + path)
-		if err != nil {
-			w.T.Errorf("GET %s: %v", path, err)
-			continue
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || len(body) == 0 {
-			w.T.Errorf("GET %s: %d %.100s (%v), want 200", path, response.StatusCode, body, err)
+		r, err := testkit.Request(w.T.Context(), http.DefaultClient, http.MethodGet, "http://"+admin+path, "")
+		if err != nil || r.Status != http.StatusOK || len(r.Body) == 0 {
+			w.T.Errorf("GET %s: %v (%v), want 200", path, r, err)
 		}
 		w.mu.Lock()
-		w.errors.Write(body)
+		w.errors.Write(r.Body)
 		w.mu.Unlock()
 	}
 }
