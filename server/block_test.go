@@ -1,11 +1,9 @@
 package server_test
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/internal/testkit"
 )
 
 func (a *agent) block(other *agent) {
@@ -61,6 +59,10 @@ func TestBlocks(t *testing.T) {
 		t.Errorf("refused first messages left %d chats, want the one before", chats)
 	}
 	bob.send(carol, "a third is not concerned")
+	profile, err := alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{AgentID: &bob.ID})
+	if err != nil || profile.JSON200 == nil || profile.JSON200.Description == nil || profile.JSON200.CreatedAt == nil {
+		t.Errorf("who has blocked looks at the blocked agent: %v %s, want all", err, profile.Body)
+	}
 	for _, reader := range []*agent{alice, bob} {
 		read, err := reader.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: chat})
 		if err != nil || read.JSON200 == nil || read.JSON200.Total != 1 {
@@ -75,59 +77,10 @@ func TestBlocks(t *testing.T) {
 	bob.unblock(alice) // a stranger: succeeds unchanged
 	bob.refusedSend(alice, blocked, "bob has unblocked")
 	alice.unblock(bob)
+	profile, err = bob.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{AgentID: &alice.ID})
+	if err != nil || profile.JSON200 == nil || profile.JSON200.Description == nil || profile.JSON200.CreatedAt == nil {
+		t.Errorf("unblocked, bob looks at alice: %v %s, want all", err, profile.Body)
+	}
 	alice.send(bob, "friends again")
 	bob.send(alice, "gladly")
-}
-
-func TestBlockedProfile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	look := func(viewer *agent, request client.AgentProfileRequest) *client.AgentProfile {
-		t.Helper()
-		profile, err := viewer.GetAgentProfileWithResponse(t.Context(), request)
-		testkit.Require200(t, viewer.Name+" looks", profile, err)
-		return profile.JSON200
-	}
-	alice.block(bob)
-	for name, request := range map[string]client.AgentProfileRequest{
-		"by id": {AgentID: &alice.ID}, "by username": {Username: &alice.Name}, "by both": {AgentID: &alice.ID, Username: &alice.Name},
-	} {
-		profile := look(bob, request)
-		if profile.AgentID != alice.ID || profile.Username != "alice" || !profile.IsDiscoverable || profile.Description != nil || profile.CreatedAt != nil {
-			t.Errorf("the blocked agent looks %s and sees %+v, want neither description nor created_at", name, profile)
-		}
-	}
-	if profile := look(alice, client.AgentProfileRequest{AgentID: &bob.ID}); profile.Description == nil || profile.CreatedAt == nil {
-		t.Errorf("who has blocked sees %+v, want all", profile)
-	}
-	alice.unblock(bob)
-	if profile := look(bob, client.AgentProfileRequest{AgentID: &alice.ID}); profile.Description == nil || profile.CreatedAt == nil {
-		t.Errorf("unblocked, bob sees %+v, want all", profile)
-	}
-}
-
-func TestBlockRefusals(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice := w.agent("alice")
-	revenue, settles := w.Revenue(), w.settles.Load()
-	for _, test := range []struct {
-		name, path, id string
-		status         int
-		code           client.ErrorCode
-	}{
-		{"blocking oneself", "/agent/block", alice.ID, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
-		{"blocking nobody", "/agent/block", noAgent, http.StatusNotFound, client.ErrorCodeAgentNotFound},
-		{"unblocking nobody", "/agent/unblock", noAgent, http.StatusNotFound, client.ErrorCodeAgentNotFound},
-		{"blocking a chat", "/agent/block", noChat, http.StatusBadRequest, client.ErrorCodeInvalidRequest},
-	} {
-		a := w.pay(alice.Wallet, test.path, `{"agent_id":`+quote(test.id)+`}`, "X-API-KEY", alice.Key)
-		if a.Status != test.status || a.Code != string(test.code) || a.Charged {
-			t.Errorf("%s: %v, want %d %s", test.name, a, test.status, test.code)
-		}
-	}
-	if w.Revenue() != revenue || w.settles.Load() != settles || w.Count("SELECT count(*) FROM blocks") != 0 {
-		t.Errorf("refusals brought %d and left %d blocks", w.Revenue()-revenue, w.Count("SELECT count(*) FROM blocks"))
-	}
 }

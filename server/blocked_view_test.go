@@ -84,7 +84,8 @@ var blockedCalls = []struct{ call, body, want string }{
 	{"POST /chat/group/leave", `{"chat_id":"HIS","successor_agent_id":"ALICE","transfer_message":"yours"}`, isBlocked},
 	{"POST /chat/group/leave", `{"chat_id":"HERS"}`, ok},
 	{"POST /chat/group/delete", `{"chat_id":"HIS"}`, ok},
-	{"POST /channel/delete", `{"channel_id":"OWN"}`, ok},
+	{"POST /channel/transfer", `{"channel_id":"OWN","new_admin_agent_id":"ALICE"}`, ok}, // without a message
+	{"POST /channel/delete", `{"channel_id":"OWN"}`, notAdmin},
 	{"POST /agent/edit", `{"is_discoverable":false}`, ok},
 	{"POST /agent/block", `{"agent_id":"ALICE"}`, ok},
 	{"POST /agent/unblock", `{"agent_id":"ALICE"}`, ok},

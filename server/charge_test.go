@@ -114,8 +114,13 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 		t.Errorf("/settle was called %d times, want once for each of six calls before and once now", w.settles.Load())
 	}
 	reordered := `{"content":"once",  "recipient_agent_id":` + quote(bob.ID) + `}`
-	if a := w.call(http.MethodPost, "/chat/private/send", reordered, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment); string(a.Body) != string(replies[0].Body) {
-		t.Errorf("the same request in another spelling returns %v, want the stored reply", a)
+	a := w.call(http.MethodPost, sendPath, reordered, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	if string(a.Body) != string(replies[0].Body) || a.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the same request in another spelling returns %v, want the stored reply, which says so", a)
+	}
+	a = w.pay(alice.Wallet, sendPath, body, "X-API-KEY", alice.Key)
+	if a.Status != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("another payment returns %v, want a new message", a)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestErasedAgent(t *testing.T) {
 		t.Errorf("%d conversations have gaps", gaps)
 	}
 	f.checkChannels()
-	f.checkGroups()
+	f.checkConversations()
 	f.checkPeers()
 
 	o.becomes(f.agent, http.StatusUnauthorized)

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,16 +131,4 @@ func TestMessagePagesAreRanges(t *testing.T) {
 	if err != nil || strange.JSONDefault == nil || strange.JSONDefault.Code != client.ErrorCodeMessageNotFound {
 		t.Errorf("an anchor of another chat: %v %s, want 404 message_not_found", err, strange.Body)
 	}
-}
-
-func TestFreeOperations(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	health := w.call(http.MethodGet, "/health", "")
-	skill := w.call(http.MethodGet, "/skill", "")
-	if health.Status != http.StatusOK || skill.Status != http.StatusOK {
-		t.Errorf("health %v, skill %v, want 200 without payment", health, skill)
-	}
-	w.disconnect()
-	w.call(http.MethodGet, "/health", "").Want(t, "health without a database", 503)
 }

@@ -84,28 +84,3 @@ func TestWhatEndsLeavesEverything(t *testing.T) {
 	c.must(alice, "/channel/delete", `{"channel_id":`+quote(channel)+`}`)
 	check(carol, "a deleted channel", channel, sees{false, false, false})
 }
-
-// TestBlocksReachOtherOperations: what a block forbids beside private messages, and what it leaves alone.
-func TestBlocksReachOtherOperations(t *testing.T) {
-	t.Parallel()
-	c := newCast(t) // alice has blocked erin
-	alice, bob, erin := c.alice, c.bob, c.erin
-	erins := c.must(erin, "/chat/group/create", `{"name":"erin's","initial_member_ids":[`+quote(bob.ID)+`]}`).Field(t, "chat_id")
-	bobs := c.must(bob, "/chat/group/create", `{"name":"bob's","initial_member_ids":[`+quote(alice.ID)+`,`+quote(erin.ID)+`]}`).Field(t, "chat_id")
-	channel := c.must(erin, "/channel/create", `{"name":"erin's news"}`).Field(t, "channel_id")
-	for name, refused := range map[string]testkit.Reply{
-		"adding":                  erin.ask("/chat/group/edit", fields{"chat_id": erins, "add_member_ids": []*agent{alice}}),
-		"founding a group with":   erin.ask("/chat/group/create", fields{"name": "new", "initial_member_ids": []*agent{alice}}),
-		"handing a channel over":  erin.ask("/channel/transfer", fields{"channel_id": channel, "new_admin_agent_id": alice, "message": "yours"}),
-		"writing, by the blocker": alice.ask("/chat/private/send", fields{"recipient_agent_id": erin, "content": "hello"}),
-	} {
-		refused.WantRefused(t, name+" an agent behind a block", 403, "blocked")
-	}
-	// Common groups go on, a transfer without a message too.
-	c.must(erin, "/chat/group/send", `{"chat_id":`+quote(bobs)+`,"content":"hello all"}`)
-	read, err := alice.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: bobs})
-	if err != nil || read.JSON200 == nil || len(read.JSON200.Messages) != 1 || read.JSON200.Messages[0].SenderID != erin.ID {
-		t.Errorf("alice reads what erin wrote to their common group: %v %s", err, read.Body)
-	}
-	c.must(erin, "/channel/transfer", `{"channel_id":`+quote(channel)+`,"new_admin_agent_id":`+quote(alice.ID)+`}`)
-}

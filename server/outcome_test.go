@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
@@ -98,18 +97,6 @@ func TestUnclearSettlements(t *testing.T) {
 	}
 }
 
-func TestPendingSettlementIsFollowedUp(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	w.Facilitator.PendSettlements(1)
-	alice.send(bob, "confirmed a little later")
-	if w.Revenue() != revenue+5000 {
-		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
-	}
-}
-
 // TestRefusedSettlement: a definite no is a 402 with both headers, and the next payment is a new one.
 func TestRefusedSettlement(t *testing.T) {
 	t.Parallel()
@@ -125,26 +112,6 @@ func TestRefusedSettlement(t *testing.T) {
 	}
 	if w.Count("SELECT count(*) FROM messages") != 0 || w.Count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
 		t.Error("a refused payment left a message, or did not end as failed")
-	}
-}
-
-// TestUsedAuthorization: one that was cancelled or used before we ever saw it buys nothing, however often it is sent.
-func TestUsedAuthorization(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"for nothing"}`
-	var cancelled x402.Authorization
-	payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { cancelled = p.Payload.Authorization })
-	if err := w.Ledger.Cancel(cancelled.From, cancelled.Nonce); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		a := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		a.Want(t, "a cancelled authorization", 402, "payment_refused")
-	}
-	if w.Count("SELECT count(*) FROM messages") != 0 {
-		t.Error("a cancelled authorization bought a message")
 	}
 }
 
@@ -193,27 +160,6 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	if again.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
 		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.Revenue()-revenue)
-	}
-}
-
-// TestServerDiedDuringSettlement: the row of a server that is gone is taken up when its lease has run out.
-func TestServerDiedDuringSettlement(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"after the crash"}`
-	payment := w.sign(alice.Wallet, "/chat/private/send")
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
-	// The ledger as a server leaves it that died after the facilitator moved the money.
-	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	send()
-	mend()
-	w.Exec("UPDATE payments SET state = 'settling', lease_until = now() - interval '1 second' WHERE state = 'unknown'")
-	if a := send(); a.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
-		t.Errorf("sent again: %v; charged %d, want one message for 5000", a, w.Revenue()-revenue)
 	}
 }
 
@@ -381,33 +327,6 @@ func TestDatabaseUnavailable(t *testing.T) {
 		}
 	}
 	w.call(http.MethodPost, "/chat/private/send", "").Want(t, "the price without a database", 402)
-}
-
-// TestStoredResponsesAreSealed: the ledger holds no key, TAN or message that somebody could read there.
-func TestStoredResponsesAreSealed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	chat, _ := alice.send(bob, "a confidential sentence")
-	if read, err := bob.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat}); err != nil || read.JSON200 == nil {
-		t.Fatalf("bob reads: %v %s", err, read.Body)
-	}
-	n := 0
-	w.EachRow(func(row pgx.Rows) error {
-		n++
-		var text string
-		var sealed []byte
-		err := row.Scan(&text, &sealed)
-		w.CheckSecrets(t, "the ledger", text)
-		w.CheckSecrets(t, "a sealed response", string(sealed))
-		return err
-	}, "SELECT payments::text, response FROM payments")
-	if n == 0 {
-		t.Error("the ledger is empty")
-	}
-	if plain := w.Count("SELECT count(*) FROM agents WHERE encode(key_hash, 'escape') LIKE 'parley_%'"); plain != 0 {
-		t.Error("an API key is stored in the open")
-	}
 }
 
 // TestFormerTerms: the payee has changed. A payment that was begun before is repeated or completed, and never gets a 402, after which its

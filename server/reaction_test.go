@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -117,62 +116,5 @@ func TestManyReactions(t *testing.T) {
 		if want := fmt.Sprintf("fan_%d", 150-i); reaction.Username != want {
 			t.Fatalf("at %d stands the reaction of %s, want %s", i, reaction.Username, want)
 		}
-	}
-}
-
-func TestWhoMayReact(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	admin, reader, stranger, banned := w.agent("admin"), w.agent("reader"), w.agent("stranger"), w.agent("banned")
-	_, private := admin.send(reader, "private")
-	message := map[string]string{"private": private}
-	for _, kind := range []string{"group", "channel"} {
-		w.insertConversation(kind, kind, admin, reader, banned)
-		w.insertMessage(kind, admin, "in the "+kind)
-	}
-	for _, unread := range reader.unread(nil, nil, nil).Messages {
-		switch unread.SourceType {
-		case client.SourceTypeGroupChat:
-			message["group"] = unread.MessageID
-		case client.SourceTypeChannel:
-			message["channel"] = unread.MessageID
-		}
-	}
-	w.Exec(`UPDATE memberships m SET status = 'banned' FROM agents a WHERE a.id = m.agent_id AND a.username = 'banned'`)
-	w.Exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.name = 'group' AND a.username = 'admin'`)
-
-	for _, id := range message {
-		reader.react(id, "👍")
-		admin.react(id, "👍") // of the channel without subscription
-	}
-	refused := func(who *agent, path, body string, status int, code client.ErrorCode) {
-		t.Helper()
-		revenue, reactions := w.Revenue(), w.Count("SELECT count(*) FROM reactions")
-		a := w.pay(who.Wallet, path, body, "X-API-KEY", who.Key)
-		if a.Status != status || a.Code != string(code) || a.Charged {
-			t.Errorf("%s at %s %s: %v, want %d %s", who.Name, path, body, a, status, code)
-		}
-		if w.Revenue() != revenue || w.Count("SELECT count(*) FROM reactions") != reactions {
-			t.Errorf("%s at %s %s: was charged or changed something", who.Name, path, body)
-		}
-	}
-	both := func(who *agent, id string, status int, code client.ErrorCode) {
-		t.Helper()
-		refused(who, "/message/react", `{"message_id":`+quote(id)+`,"emoji":"👍"}`, status, code)
-		refused(who, "/message/react/remove", `{"message_id":`+quote(id)+`}`, status, code)
-	}
-	both(stranger, message["private"], http.StatusForbidden, client.ErrorCodeNotMember)
-	both(stranger, message["group"], http.StatusForbidden, client.ErrorCodeNotMember)
-	both(stranger, message["channel"], http.StatusForbidden, client.ErrorCodeNotSubscriber)
-	both(banned, message["group"], http.StatusForbidden, client.ErrorCodeBanned)
-	both(banned, message["channel"], http.StatusForbidden, client.ErrorCodeBanned)
-	both(reader, noMessage, http.StatusNotFound, client.ErrorCodeMessageNotFound)
-	for _, text := range []string{"a", "1", "👍👍", "\ufe0f", "🏽", "👍 ", "", "not an emoji, and far longer than any"} {
-		refused(reader, "/message/react", `{"message_id":`+quote(private)+`,"emoji":`+quote(text)+`}`, http.StatusBadRequest, client.ErrorCodeInvalidRequest)
-	}
-	w.Exec(`UPDATE conversations SET deleted_at = now() WHERE kind <> 'private'`)
-	for _, kind := range []string{"group", "channel"} {
-		both(reader, message[kind], http.StatusGone, client.ErrorCodeDeleted)
-		both(stranger, message[kind], http.StatusGone, client.ErrorCodeDeleted)
 	}
 }

@@ -80,38 +80,6 @@ func TestSearchAgents(t *testing.T) {
 	}
 }
 
-func TestSearchGroupsAndChannels(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice := w.agent("alice")
-	for _, kind := range []string{"group", "channel"} {
-		for j, row := range []string{"'Travel', 'to Lisbon'", "'Travel planners', NULL", "'Lisbon', 'TRAVEL %'"} {
-			w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, member_count, created_at)
-				VALUES (gen_random_uuid(), '%s', %s, %s, true, %d, to_timestamp(1700000000 + %d))`, kind, row, uuidOf("alice"), j+1, j))
-		}
-		w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, is_discoverable, created_at, deleted_at) VALUES
-			(gen_random_uuid(), '%[1]s', 'Travel in secret', %[2]s, false, now(), NULL), (gen_random_uuid(), '%[1]s', 'Travel no more', %[2]s, true, now(), now())`, kind, uuidOf("alice")))
-	}
-	groups, err := alice.SearchGroupsWithResponse(t.Context(), client.SearchGroupsRequest{Query: " travel"})
-	testkit.Require200(t, "alice looks for groups", groups, err)
-	wantGroups := &client.GroupSearchPage{Count: 3, Page: 1, Groups: []client.GroupSearchItem{
-		{Name: "Travel", Description: "to Lisbon", MemberCount: 1, CreatedAt: 1700000000},
-		{Name: "Travel planners", MemberCount: 2, CreatedAt: 1700000001},
-		{Name: "Lisbon", Description: "TRAVEL %", MemberCount: 3, CreatedAt: 1700000002},
-	}}
-	if diff := cmp.Diff(wantGroups, groups.JSON200, cmpopts.IgnoreFields(client.GroupSearchItem{}, "ChatID")); diff != "" {
-		t.Errorf("groups (-want +got):\n%s", diff)
-	}
-	channels, err := alice.SearchChannelsWithResponse(t.Context(), client.SearchChannelsRequest{Query: "% lisb", PageSize: new(int64(1))})
-	testkit.Require200(t, "alice looks for channels", channels, err)
-	wantChannels := &client.ChannelSearchPage{Count: 1, Page: 1, Channels: []client.ChannelSearchItem{
-		{Name: "Lisbon", Description: "TRAVEL %", SubscriberCount: 3, CreatedAt: 1700000002},
-	}}
-	if diff := cmp.Diff(wantChannels, channels.JSON200, cmpopts.IgnoreFields(client.ChannelSearchItem{}, "ChannelID")); diff != "" {
-		t.Errorf("channels (-want +got):\n%s", diff)
-	}
-}
-
 func TestSearchPrivateMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,55 +179,5 @@ func TestSearchEndsAtItsBound(t *testing.T) {
 	}
 	if searches < 2 {
 		t.Error("one search saw it all; the bound was not reached")
-	}
-}
-
-func TestSearchGroupAndChannelMessages(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
-	// alice is the admin of both and no subscriber, bob a member, carol banned, dave a stranger.
-	var ids [2]string
-	for i, kind := range []string{"group", "channel"} {
-		ids[i] = fmt.Sprintf("018f0000-0000-7000-8000-00000000000%d", i)
-		w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, last_number, created_at) VALUES ('%s', '%s', 'News', %s, 2, now())`, ids[i], kind, uuidOf("alice")))
-		w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES
-			('%[1]s', %[2]s, 'member', 0, 0, now()), ('%[1]s', %[3]s, 'banned', 0, 0, now())`, ids[i], uuidOf("bob"), uuidOf("carol")))
-		w.Exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES
-			('%[1]s', 1, gen_random_uuid(), %[2]s, 'Sun in Porto', now()), ('%[1]s', 2, gen_random_uuid(), %[2]s, 'Rain in Lisbon', now())`, ids[i], uuidOf("alice")))
-	}
-	w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) VALUES ('%s', %s, 'member', 0, 0, now())`, ids[0], uuidOf("alice")))
-	const group, channel = "chat_01hw000000e008000000000000", "channel_01hw000000e008000000000001"
-	for _, test := range []struct {
-		who    *agent
-		path   string
-		body   string
-		status int
-		code   string
-	}{
-		{alice, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 200, ""},
-		{bob, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 200, ""},
-		{carol, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 403, "banned"},
-		{dave, "/chat/group/search", `{"chat_id":"` + group + `","query":"lisbon$"}`, 403, "not_member"},
-		{alice, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 200, ""},
-		{bob, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 200, ""},
-		{carol, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 403, "banned"},
-		{dave, "/channel/search", `{"channel_id":"` + channel + `","query":"lisbon$"}`, 403, "not_subscriber"},
-	} {
-		revenue := w.Revenue()
-		a := w.pay(test.who.Wallet, test.path, test.body, "X-API-KEY", test.who.Key)
-		if a.Status != test.status || a.Code != test.code {
-			t.Errorf("%s searches %s: %v, want %d %s", test.who.Name, test.path, a, test.status, test.code)
-		}
-		if charged := w.Revenue() - revenue; (charged == 5_000) != (test.status == 200) {
-			t.Errorf("%s paid %d for a %d", test.who.Name, charged, a.Status)
-		}
-		if body := string(a.Body); test.status == 200 && (!strings.Contains(body, "Rain in Lisbon") || strings.Contains(body, "Porto") || !strings.Contains(body, `"count":1`)) {
-			t.Errorf("%s finds %s, want the one message about Lisbon", test.who.Name, body)
-		}
-	}
-	w.Exec("UPDATE conversations SET deleted_at = now()")
-	for path, body := range map[string]string{"/chat/group/search": `{"chat_id":"` + group + `","query":"x"}`, "/channel/search": `{"channel_id":"` + channel + `","query":"x"}`} {
-		w.pay(bob.Wallet, path, body, "X-API-KEY", bob.Key).Want(t, path+" in what was deleted", 410, "deleted")
 	}
 }

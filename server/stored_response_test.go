@@ -102,6 +102,8 @@ func TestStoredResponsesOpenNothing(t *testing.T) {
 
 	rows, open, controls := s.w.storedRows(), map[string]int{}, map[string]bool{}
 	for _, row := range rows {
+		s.w.CheckSecrets(t, "the ledger", fmt.Sprint(row.columns))
+		s.w.CheckSecrets(t, "a sealed response", string(row.response))
 		if row.opens(s.requests, row.secrets()) {
 			open[row.operation]++
 		}

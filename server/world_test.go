@@ -112,7 +112,8 @@ func (w *world) recover() {
 		return
 	}
 	var left []string
-	w.Scan("SELECT array_agg(concat_ws(' ', operation, state, failure_reason, attempts)) FROM payments WHERE state IN ("+states+")", nil, &left)
+	w.Scan("SELECT array_agg(concat_ws(' ', operation, state, failure_reason, attempts)) FROM payments WHERE state IN ("+states+")",
+		nil, &left)
 	w.T.Errorf("payments are left: %v", left)
 }
 
@@ -144,14 +145,19 @@ func (w *world) sendOnCredit(from, to *agent) (send func() testkit.Reply) {
 		}
 	})
 	return func() testkit.Reply {
-		defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Path == "/settle" {
-				spend()
-			}
-			return false
-		})()
+		defer w.atSettlement(spend)()
 		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", from.Key, x402.HeaderPaymentSignature, payment)
 	}
+}
+
+// atSettlement does something whenever the facilitator is asked to settle, until the returned function is called.
+func (w *world) atSettlement(do func()) (mend func()) {
+	return w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" {
+			do()
+		}
+		return false
+	})
 }
 
 // call sends a request as it is; headers are pairs.

@@ -168,7 +168,7 @@ func TestCertificateFiles(t *testing.T) {
 		load.Go(func() {
 			caller := ca.client(t)
 			caller.Transport.(*http.Transport).DisableKeepAlives = true // so that each call makes a handshake
-			for pace := time.Tick(5 * time.Millisecond); ctx.Err() == nil; <-pace {
+			for pace := time.Tick(50 * time.Millisecond); ctx.Err() == nil; <-pace {
 				response, err := caller.Get("https://" + address + "/skill")
 				if calls.Add(1); err != nil || response.StatusCode != http.StatusOK {
 					failures.Add(1)
