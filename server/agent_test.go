@@ -168,12 +168,9 @@ func TestRotationsThatRace(t *testing.T) {
 	// The dry run of all rotations ends before one of them is settled.
 	var dryRuns sync.WaitGroup
 	dryRuns.Add(len(payments))
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			dryRuns.Done()
-			dryRuns.Wait()
-		}
-		return false
+	mend := w.atSettlement(func() {
+		dryRuns.Done()
+		dryRuns.Wait()
 	})
 	replies := make([]testkit.Reply, len(payments))
 	var group sync.WaitGroup

@@ -25,9 +25,7 @@ func TestFacilitatorUnavailable(t *testing.T) {
 		}
 		return true
 	})
-	send := func(content string) testkit.Reply {
-		return w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key)
-	}
+	send := func(content string) testkit.Reply { return alice.sends(bob, content) }
 	for i := range 7 {
 		began := time.Now()
 		a := send(fmt.Sprint("while it is unavailable ", i))

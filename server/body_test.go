@@ -176,12 +176,9 @@ func TestStreamsMakeRoom(t *testing.T) {
 	}
 	release, settling := make(chan struct{}), make(chan struct{}, 2)
 	payments := []string{w.sign(alice.Wallet, "/agent/profile"), w.sign(alice.Wallet, "/agent/profile")}
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			settling <- struct{}{}
-			<-release
-		}
-		return false
+	mend := w.atSettlement(func() {
+		settling <- struct{}{}
+		<-release
 	})
 	paid := make(chan int, 2)
 	for _, payment := range payments {

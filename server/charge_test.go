@@ -118,7 +118,7 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 	if string(a.Body) != string(replies[0].Body) || a.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("the same request in another spelling returns %v, want the stored reply, which says so", a)
 	}
-	a = w.pay(alice.Wallet, sendPath, body, "X-API-KEY", alice.Key)
+	a = alice.sends(bob, "once")
 	if a.Status != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "" {
 		t.Errorf("another payment returns %v, want a new message", a)
 	}

@@ -199,12 +199,9 @@ func TestNoRoomIsToldCheaply(t *testing.T) {
 			payments = append(payments, w.sign(alice.Wallet, profile))
 		}
 		release, settling := make(chan struct{}), make(chan struct{}, 2)
-		mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Path == "/settle" {
-				settling <- struct{}{}
-				<-release
-			}
-			return false
+		mend := w.atSettlement(func() {
+			settling <- struct{}{}
+			<-release
 		})
 		address := w.listen()
 		var busy []net.Conn

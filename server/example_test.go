@@ -275,9 +275,7 @@ func TestErrorExamples(t *testing.T) {
 	const send = "/chat/private/send"
 	message := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
 	reused := w.sign(alice.Wallet, send)
-	if a := w.call(http.MethodPost, send, message, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, reused); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	w.call(http.MethodPost, send, message, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, reused).Require(t, "a call", http.StatusOK)
 	base, _ := x402.LookupNetwork("eip155:8453")
 	forSale := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) {
 		config.BaseURL, config.Network, config.PayTo = "https://parley.example", base, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"

@@ -15,9 +15,7 @@ func TestErrorsHelp(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat := bob.createGroup("planners")
 	to := func(a *agent) string { return `{"recipient_agent_id":` + quote(a.ID) + `,"content":"x"}` }
-	ask := func(path, body string) testkit.Reply {
-		return w.pay(alice.Wallet, path, body, "X-API-KEY", alice.Key)
-	}
+	ask := func(path, body string) testkit.Reply { return w.pay(alice.Wallet, path, body, "X-API-KEY", alice.Key) }
 	for _, test := range []struct {
 		name   string
 		reply  testkit.Reply

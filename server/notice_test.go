@@ -213,9 +213,7 @@ func TestWrittenByTheService(t *testing.T) {
 	if diff := cmp.Diff(&want, about); diff != "" {
 		t.Errorf("the note to the new admin (-want +got):\n%s", diff)
 	}
-	if a := w.pay(bob.Wallet, sendPath, fmt.Sprintf(`{"recipient_agent_id":%q,"content":"x","about":{"type":"access_request"}}`, alice.ID), "X-API-KEY", bob.Key); a.Status != http.StatusBadRequest {
-		t.Errorf("an agent sets about: %v", a)
-	}
+	w.pay(bob.Wallet, sendPath, fmt.Sprintf(`{"recipient_agent_id":%q,"content":"x","about":{"type":"access_request"}}`, alice.ID), "X-API-KEY", bob.Key).Want(t, "an agent sets about", http.StatusBadRequest)
 }
 
 // asked is the text of the newest message that the service wrote in the name of the agent.

@@ -69,9 +69,7 @@ func TestUnclearSettlements(t *testing.T) {
 		content := "sent while: " + test.name
 		body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
 		payment := w.sign(alice.Wallet, "/chat/private/send")
-		send := func() testkit.Reply {
-			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		}
+		send := func() testkit.Reply { return alice.sendWith(payment, bob, content) }
 		mend := w.breakFacilitator(test.fault)
 		a := send()
 		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" || bytes.Contains(a.Body, []byte(`"charged"`)) {
@@ -122,12 +120,9 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.Revenue()
 	reached, release := make(chan struct{}), make(chan struct{})
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			close(reached)
-			<-release
-		}
-		return false
+	mend := w.atSettlement(func() {
+		close(reached)
+		<-release
 	})
 	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"I am gone"}`
 	payment := w.sign(alice.Wallet, "/chat/private/send")
@@ -150,14 +145,14 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 		t.Fatal("the caller did not hang up")
 	}
 	// A copy that comes meanwhile is told to wait, not to pay again.
-	waiting := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	waiting := alice.sendWith(payment, bob, "I am gone")
 	if waiting.Status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.Header.Get("Retry-After") == "" ||
 		bytes.Contains(waiting.Body, []byte(`"charged"`)) {
 		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress that does not say whether it is charged", waiting)
 	}
 	mend()
 	close(release)
-	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	again := alice.sendWith(payment, bob, "I am gone")
 	if again.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
 		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.Revenue()-revenue)
 	}
@@ -171,10 +166,7 @@ func TestStoredResponseOutlivesTheTimeWindow(t *testing.T) {
 	payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) {
 		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
 	})
-	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"in time"}`
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "in time") }
 	first := send()
 	time.Sleep(3 * time.Second)
 	if again := send(); first.Status != http.StatusOK || again.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) {
@@ -187,11 +179,8 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	payer := w.Wallet(testkit.Dollar)
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 	})
 	const path = "/register/request_account"
 	payment := w.sign(payer, path)
@@ -352,7 +341,7 @@ func TestFormerTerms(t *testing.T) {
 				if lost {
 					mend = w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 				}
-				w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, signed)
+				alice.sendWith(signed, bob, "hello")
 				mend()
 				other := newWorldOn(t, w.DatabaseURL, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
 					config.PayTo = "0x" + strings.Repeat("42", 20)

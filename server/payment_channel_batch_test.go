@@ -40,9 +40,7 @@ func TestVouchersTogether(t *testing.T) {
 		here := w.agent(fmt.Sprint("agent_", i))
 		there := &agent{here.Agent, other}
 		payer := w.channelPayer(here.Wallet)
-		if a := here.sendWith(payer.sign(sendPath, 5000, 1_000_000), bob, "hello"); a.Status != http.StatusOK {
-			t.Fatalf("deposit: %v", a)
-		}
+		here.sendWith(payer.sign(sendPath, 5000, 1_000_000), bob, "hello").Require(t, "deposit", http.StatusOK)
 		agents.Go(func() {
 			charged := uint64(5000)
 			for n := range rounds {
@@ -56,9 +54,7 @@ func TestVouchersTogether(t *testing.T) {
 					t.Errorf("a send: %v %+v", a, extra)
 				}
 				charged += 5000 + price
-				if a := on.poll(payer.signGet(unreadPath, charged)); a.Status != http.StatusOK {
-					t.Errorf("a poll: %v", a)
-				}
+				on.poll(payer.signGet(unreadPath, charged)).Want(t, "a poll", http.StatusOK)
 			}
 		})
 	}

@@ -66,9 +66,7 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	payer := w.channelPayer(alice.Wallet)
-	if a := alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "and on"); a.Status != 200 {
-		t.Errorf("the next voucher: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "and on").Want(t, "the next voucher", 200)
 	if _, _, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "claimed")); newest != nil {
 		t.Error("a claimed voucher, which is public, got the newest one")
 	}

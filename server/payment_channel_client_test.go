@@ -73,9 +73,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.channelPayer(alice.Wallet)
-	if a := alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one"); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one").Require(t, "a call", http.StatusOK)
 	for _, lost := range []string{payer.sign(sendPath, 5000, 50_000), payer.sign(sendPath, 5000, 0)} {
 		if first := alice.firstOffer(); first != x402.SchemeBatch {
 			t.Errorf("before, %s is offered first", first)
@@ -87,13 +85,9 @@ func TestNobodyIsLockedOut(t *testing.T) {
 		if first := bob.firstOffer(); first != x402.SchemeBatch {
 			t.Errorf("another agent is offered %s first", first)
 		}
-		if a := w.pay(alice.Wallet, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"exact"}`, "X-API-KEY", alice.Key); a.Status != http.StatusOK {
-			t.Errorf("paying with exact: %v", a)
-		}
+		alice.sends(bob, "exact").Want(t, "paying with exact", http.StatusOK)
 		charged := uint64(w.Count(`SELECT charged FROM payment_channels`))
-		if a := alice.sendWith(payer.sign(sendPath, charged+5000, 0), bob, "found again"); a.Status != http.StatusOK {
-			t.Errorf("a voucher that fits: %v", a)
-		}
+		alice.sendWith(payer.sign(sendPath, charged+5000, 0), bob, "found again").Want(t, "a voucher that fits", http.StatusOK)
 	}
 	// Without an account the address counts.
 	stranger := w.channelPayer(w.Wallet(testkit.Dollar))
@@ -125,17 +119,13 @@ func TestVoucherForASecret(t *testing.T) {
 	voucher := payer.sign(path, 20_000, 0)
 	second := ask("dave", voucher)
 	w.Secret(second.Field(t, "tan"))
-	if a := ask("dave", voucher); a.Status != http.StatusConflict || a.Code != "proof_required" {
-		t.Errorf("the same voucher: %v, want 409 proof_required", a)
-	}
+	ask("dave", voucher).Want(t, "the same voucher", http.StatusConflict, "proof_required")
 	thief := w.channelPayer(w.Wallet(testkit.Dollar))
 	forged, err := thief.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := ask("dave", thief.encode(forged)); a.Status != http.StatusPaymentRequired {
-		t.Errorf("a voucher of another channel: %v, want 402", a)
-	}
+	ask("dave", thief.encode(forged)).Want(t, "a voucher of another channel", http.StatusPaymentRequired)
 	fresh := ask("dave", payer.sign(path, 30_000, 0))
 	if string(fresh.Body) != string(second.Body) {
 		t.Errorf("the next voucher: %v, want the stored response", fresh)
@@ -182,9 +172,7 @@ func TestVoucherWithIdentifier(t *testing.T) {
 	if a := alice.sendWith(named(15_000, 0, "identifier-number-2"), bob, "again and again"); a.Status != http.StatusOK || string(a.Body) == string(first.Body) {
 		t.Errorf("the next voucher with another identifier: %v, want a second message", a)
 	}
-	if a := alice.sendWith(named(20_000, 0, "identifier-number-2"), bob, "another request"); a.Status != http.StatusConflict || a.Code != "payment_reused" {
-		t.Errorf("an identifier for another request: %v, want 409 payment_reused", a)
-	}
+	alice.sendWith(named(20_000, 0, "identifier-number-2"), bob, "another request").Want(t, "an identifier for another request", http.StatusConflict, "payment_reused")
 	w.checkChannels()
 }
 
@@ -197,14 +185,10 @@ func TestWithdrawal(t *testing.T) {
 		w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours)
 	}
 	age(13)
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls"); a.Status != http.StatusOK {
-		t.Errorf("the state of the channel was looked up again: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls").Want(t, "the state of the channel was looked up again", http.StatusOK)
 	age(13)
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
-	if a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind"); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
-		t.Errorf("the state of the channel is unknown: %v, want 503 unavailable", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind").Want(t, "the state of the channel is unknown", http.StatusServiceUnavailable, "unavailable")
 	mend()
 	if err := w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000); err != nil {
 		t.Fatal(err)

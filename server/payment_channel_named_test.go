@@ -77,9 +77,7 @@ func TestRefundInAnOutage(t *testing.T) {
 		return r.URL.Path == "/settle"
 	})()
 	payer.refund("/agent/me", 5000, 0).Want(t, "a refund that the facilitator does not take", http.StatusServiceUnavailable, "unavailable")
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "hello"); a.Status != http.StatusOK {
-		t.Errorf("the next voucher: %v, want 200", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "hello").Want(t, "the next voucher", http.StatusOK)
 	w.checkChannels()
 }
 
@@ -141,6 +139,6 @@ func TestNamedWalletKeepsItsTokens(t *testing.T) {
 			t.Fatalf("a voucher that nobody signed: %v", a)
 		}
 	}
-	w.pay(alice.Wallet, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", alice.Key).
+	alice.sends(bob, "hello").
 		Want(t, "a paid call of the wallet that was named", http.StatusOK)
 }

@@ -137,9 +137,7 @@ func TestIdleRefund(t *testing.T) {
 		t.Errorf("the ledger has a refund of %d, want 95000", n)
 	}
 	payer := w.channelPayer(alice.Wallet)
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "back"); a.Status != http.StatusOK {
-		t.Errorf("a deposit after the refund: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "back").Want(t, "a deposit after the refund", http.StatusOK)
 	w.checkChannels()
 }
 

@@ -63,9 +63,7 @@ func TestRefund(t *testing.T) {
 		t.Errorf("the channel has %+v, want what was charged, claimed", state)
 	}
 	correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "nothing left"))
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "after another deposit"); a.Status != http.StatusOK {
-		t.Errorf("after another deposit: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "after another deposit").Want(t, "after another deposit", http.StatusOK)
 	w.checkChannels()
 }
 
@@ -85,13 +83,9 @@ func TestLostRefund(t *testing.T) {
 				testkit.HangUp(rw) // the chain is away too
 				return true
 			})
-			if a := payer.refund("/agent/me", 5000, 0); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
-				t.Errorf("the response is lost: %v, want 503 payment_unknown", a)
-			}
+			payer.refund("/agent/me", 5000, 0).Want(t, "the response is lost", http.StatusServiceUnavailable, "payment_unknown")
 			mend()
-			if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile"); a.Status != http.StatusConflict || a.Code != "payment_in_progress" {
-				t.Errorf("a voucher meanwhile: %v, want 409 payment_in_progress", a)
-			}
+			alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile").Want(t, "a voucher meanwhile", http.StatusConflict, "payment_in_progress")
 			w.Exec(`UPDATE payment_channels SET lease_until = now() - interval '1 second'`)
 			if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE state <> 'open'`) == 0 }) {
 				t.Error("the refund stays open")

@@ -17,19 +17,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-const sendPath = "/chat/private/send" // 5000 units
-
-// sendWith sends a private message with a payment.
-func (a *agent) sendWith(payment string, to *agent, content string) testkit.Reply {
-	a.w.T.Helper()
-	body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":` + quote(content) + `}`
-	r, err := a.w.try(http.MethodPost, sendPath, body, "X-API-KEY", a.Key, x402.HeaderPaymentSignature, payment)
-	if err != nil {
-		a.w.T.Error(err)
-	}
-	return r
-}
-
 // TestPaymentChannel: a deposit, then vouchers, which reach no facilitator.
 func TestPaymentChannel(t *testing.T) {
 	t.Parallel()
@@ -185,9 +172,7 @@ func TestRejectedVoucher(t *testing.T) {
 		t.Errorf("a rejected call: %v, want 400 without a charge", a)
 	}
 	w.checkChannels()
-	if a := alice.sendWith(voucher, bob, "two"); a.Status != http.StatusOK {
-		t.Errorf("the same voucher for another request: %v", a)
-	}
+	alice.sendWith(voucher, bob, "two").Want(t, "the same voucher for another request", http.StatusOK)
 	w.checkChannels()
 }
 

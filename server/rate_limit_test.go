@@ -143,12 +143,9 @@ func TestPaymentsUnderWayTakeNothing(t *testing.T) {
 			}
 		}
 	}()
-	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			here <- struct{}{}
-			<-all
-		}
-		return false
+	defer w.atSettlement(func() {
+		here <- struct{}{}
+		<-all
 	})()
 	var running sync.WaitGroup
 	for i := range calls {
@@ -251,9 +248,7 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 	alice, mallory := w.agent("alice"), w.agent("mallory")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	seen := w.sign(alice.Wallet, profile)
-	if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen).Require(t, "a call", http.StatusOK)
 	for i := range 10 {
 		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen)
 		a.Require(t, fmt.Sprintf("repetition %d by a stranger", i+1), 409)
@@ -279,17 +274,13 @@ func TestAddressesBehindAProxy(t *testing.T) {
 	}
 	w := newWorld(t, withLimits(server.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	for range 3 {
-		if a := ask(w, "198.51.100.1"); a.Status != http.StatusOK {
-			t.Fatal(a)
-		}
+		ask(w, "198.51.100.1").Require(t, "a call", http.StatusOK)
 	}
 	w.wantLimited("the first client", ask(w, "203.0.113.9, 198.51.100.1"), "address")
 	ask(w, "198.51.100.2").Want(t, "a second client behind the proxy", 200)
 	w = newWorld(t, withLimits(server.Limits{Address: few(3)}))
 	for i := range 3 {
-		if a := ask(w, fmt.Sprint("198.51.100.", i)); a.Status != http.StatusOK {
-			t.Fatal(a)
-		}
+		ask(w, fmt.Sprint("198.51.100.", i)).Require(t, "a call", http.StatusOK)
 	}
 	w.wantLimited("a client that changes its header", ask(w, "198.51.100.77"), "address")
 }

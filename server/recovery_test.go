@@ -89,9 +89,7 @@ func TestRetriedRotationReplacesOnlyItsKey(t *testing.T) {
 	if w.Count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
 		t.Error("the first rotation was delivered, or is lost")
 	}
-	if a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet, "/agent/me")); a.Status != http.StatusOK {
-		t.Errorf("the key of the second rotation: %v, want 200", a)
-	}
+	w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet, "/agent/me")).Want(t, "the key of the second rotation", http.StatusOK)
 }
 
 // TestRefusalAfterALostResponse: after an attempt whose reply was lost, a refusal is not the last word until the chain says
@@ -102,9 +100,7 @@ func TestRefusalAfterALostResponse(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.Wallet(testkit.Dollar)
 	payment := w.sign(payer, "/chat/private/send")
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "for nothing") }
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
 			testkit.HangUp(rw)
@@ -133,7 +129,7 @@ func TestInconclusiveRefusals(t *testing.T) {
 		mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) {
 			fmt.Fprintf(rw, `{"success":false,"errorReason":%q,"transaction":"","network":"eip155:84532"}`, reason)
 		}))
-		if a := w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote("it was "+reason)+`}`, "X-API-KEY", alice.Key); a.Status != http.StatusServiceUnavailable {
+		if a := alice.sends(bob, "it was "+reason); a.Status != http.StatusServiceUnavailable {
 			t.Errorf("refused as %q: %v, want 503", reason, a)
 		}
 		mend()
@@ -154,7 +150,7 @@ func TestChainDecides(t *testing.T) {
 		payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
 		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool { return r.URL.Path == "/settle" && fault(rw, r) })
 		defer mend()
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(name)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		return alice.sendWith(payment, bob, name)
 	}
 	hang := func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true }
 	expire := func() {
@@ -206,7 +202,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"whose?"}`, "X-API-KEY", alice.Key)
+	alice.sends(bob, "whose?")
 	mend()
 	open := store.OpenPayments{Network: testkit.PlayMoney.ID, Asset: strings.ToLower(testkit.PlayMoney.Asset), Limit: 10, MaxAttempts: 50}
 	claim := func() int {
@@ -246,9 +242,7 @@ func TestPaymentWithoutAnOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	send := func(content string) testkit.Reply {
-		return w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key)
-	}
+	send := func(content string) testkit.Reply { return alice.sends(bob, content) }
 	delivered := func() bool { return w.Count(`SELECT count(*) FROM messages WHERE content = 'lost in a failover'`) == 1 }
 	var owner int
 	settled := w.settleAndThen(testkit.HangUp)

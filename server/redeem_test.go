@@ -25,11 +25,8 @@ func TestRedeemingInVainIsLimited(t *testing.T) {
 	w := newWorld(t, withLimits(server.Limits{Wallet: few(5)}))
 	payer := w.Wallet(testkit.Dollar)
 	const path, body = "/register/request_account", `{"requested_username":"wanted"}`
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 	})
 	if a := w.pay(payer, path, body); a.Status != http.StatusConflict || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want 409, charged", a)
@@ -62,11 +59,8 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 			}
 		}
 	})
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			tryWrong()
-		}
-		return false
+	mend := w.atSettlement(func() {
+		tryWrong()
 	})
 	defer mend()
 	a := w.pay(owner, create, account("slow", tan))
@@ -100,7 +94,7 @@ func TestOldAuthorizationAndSlowChain(t *testing.T) {
 	if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
 		t.Fatal(err)
 	}
-	a := w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
+	a := bob.sendWith(public, alice, "stolen")
 	a.Want(t, "while the chain does not say", 503)
 	w.recover()
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
@@ -125,7 +119,7 @@ func TestOldAuthorizationAndSlowFacilitator(t *testing.T) {
 		response.WriteHeader(http.StatusInternalServerError)
 		return true
 	})
-	a := w.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
+	a := bob.sendWith(public, alice, "stolen")
 	a.Want(t, "while the facilitator does not say", 503)
 	mend()
 	w.recover()
@@ -162,9 +156,7 @@ func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	request := func(name string) testkit.Reply {
 		return w.pay(payer, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
 	}
-	if a := request("first"); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	request("first").Require(t, "a call", http.StatusOK)
 	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(w.Wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
 		t.Fatal(err)
 	}
@@ -180,17 +172,11 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.addBlock(bob, alice)
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.addBlock(bob, alice)
 	})
 	payment := w.sign(alice.Wallet, "/chat/private/send")
-	send := func() testkit.Reply {
-		body := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "hello") }
 	if refused := send(); refused.Code != "blocked" || !refused.Charged {
 		t.Fatalf("blocked after the settlement: %v", refused)
 	}

@@ -189,13 +189,10 @@ func TestOpenPaymentsOpenNothing(t *testing.T) {
 	}
 	var row, fingerprint []byte
 	signed, elsewhere := w.sign(payer, create, testkit.Identified(identifier)), newWorldOn(t, w.DatabaseURL, withResponseKeys(payment.ResponseKey{2}))
-	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.Scan(`SELECT payload || request, fingerprint FROM payments WHERE state = 'settling'`, nil, &row, &fingerprint)
-			a := elsewhere.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
-			a.Want(t, "meanwhile at a server with another key", http.StatusServiceUnavailable, "payment_unknown")
-		}
-		return false
+	defer w.atSettlement(func() {
+		w.Scan(`SELECT payload || request, fingerprint FROM payments WHERE state = 'settling'`, nil, &row, &fingerprint)
+		a := elsewhere.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
+		a.Want(t, "meanwhile at a server with another key", http.StatusServiceUnavailable, "payment_unknown")
 	})()
 	created := w.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
 	w.Secret(created.Field(t, "api_key"))
