@@ -108,25 +108,24 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	transfer := func(number int) (payment string) {
+	transfer := func() (payment string) {
 		t.Helper()
 		var signed x402.Authorization
 		payment = w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-		if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", number)); err != nil {
-			t.Fatal(err)
-		}
+		w.transfer(signed, 5000)
 		return payment
 	}
 	send := func(payment, content string) testkit.Reply { return alice.sendWith(payment, bob, content) }
 	revenue := w.Revenue()
-	send(transfer(1), "front-run").Want(t, "settled by somebody else a moment ago", 200)
+	send(transfer(), "front-run").Want(t, "settled by somebody else a moment ago", 200)
 	if w.Revenue() != revenue+5000 {
 		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
-	public := transfer(2)
+	public := transfer()
 	old := newWorldOn(t, w.DatabaseURL, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
 	old.Ledger, old.Facilitator = w.Ledger, w.Facilitator
-	old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public).Want(t, "read on the chain two minutes ago", http.StatusPaymentRequired)
+	old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key,
+		x402.HeaderPaymentSignature, public).Want(t, "read on the chain two minutes ago", http.StatusPaymentRequired)
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 {
 		t.Error("a stranger has sent a message with somebody else's money")
 	}
@@ -181,7 +180,8 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 		SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.kind = 'group' AND a.username LIKE 'filler%'`)
 	payment := w.sign(alice.Wallet, "/chat/group/info")
 	info := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature,
+			payment)
 	}
 	revenue := w.Revenue()
 	first := info()

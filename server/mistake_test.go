@@ -77,7 +77,8 @@ func TestQueryIsCheckedBeforeThePrice(t *testing.T) {
 	alice := w.agent("alice")
 	payment := w.signFor(alice.Wallet, http.MethodGet, "/agent/unread")
 	for query, field := range map[string]string{
-		"page=1&page=2": "?page", "page=1;mark_read=false": "?", "mark_read=%zz": "?", "Page=1": "?Page", "page=0": "?page", "mark_read=maybe": "?mark_read", "mark_read=": "?mark_read",
+		"page=1&page=2": "?page", "page=1;mark_read=false": "?", "mark_read=%zz": "?", "Page=1": "?Page", "page=0": "?page",
+		"mark_read=maybe": "?mark_read", "mark_read=": "?mark_read",
 	} {
 		path := "/agent/unread?" + query
 		for name, a := range map[string]testkit.Reply{

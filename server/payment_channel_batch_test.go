@@ -50,7 +50,8 @@ func TestVouchersTogether(t *testing.T) {
 					t.Errorf("a rejected send: %v, want 404 without a charge", a)
 				}
 				a := on.sendWith(voucher, bob, fmt.Sprint("number ", n))
-				if _, extra := settledOf(t, a); a.Status != http.StatusOK || extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(charged+5000) || extra.ChannelState.Balance != "1000000" {
+				if _, extra := settledOf(t, a); a.Status != http.StatusOK || extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(charged+5000) ||
+					extra.ChannelState.Balance != "1000000" {
 					t.Errorf("a send: %v %+v", a, extra)
 				}
 				charged += 5000 + price
@@ -88,7 +89,8 @@ func TestPollWithAVoucher(t *testing.T) {
 			t.Errorf("poll %d: %v, again %v", i, first, again)
 		}
 		charged += price
-		if a := bob.poll(payer.signGet(unreadPath, charged)); !strings.Contains(string(a.Body), fmt.Sprint("later ", i)) || strings.Contains(string(a.Body), "number") {
+		if a := bob.poll(payer.signGet(unreadPath, charged)); !strings.Contains(string(a.Body), fmt.Sprint("later ", i)) ||
+			strings.Contains(string(a.Body), "number") {
 			t.Errorf("the next poll: %v", a)
 		}
 	}

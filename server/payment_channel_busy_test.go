@@ -58,7 +58,8 @@ func TestBusyChannel(t *testing.T) {
 	}
 }
 
-// TestWithdrawalDuringADeposit: the payer starts a withdrawal while its deposit is being settled. The deposit is kept and nothing is charged.
+// TestWithdrawalDuringADeposit: the payer starts a withdrawal while its deposit is being settled. The deposit is kept and nothing is
+// charged.
 func TestWithdrawalDuringADeposit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)

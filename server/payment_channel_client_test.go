@@ -44,7 +44,8 @@ func TestTwoOffers(t *testing.T) {
 			X402Version int
 			Accepts     []struct{ Scheme string }
 		}
-		if err := json.Unmarshal(w.call(http.MethodPost, sendPath, "").Body, &body); err != nil || body.X402Version != 1 || len(body.Accepts) != 1 || body.Accepts[0].Scheme != x402.SchemeExact {
+		if err := json.Unmarshal(w.call(http.MethodPost, sendPath, "").Body, &body); err != nil || body.X402Version != 1 ||
+			len(body.Accepts) != 1 || body.Accepts[0].Scheme != x402.SchemeExact {
 			t.Errorf("the body offers %+v (%v), want exact alone", body, err)
 		}
 	}
@@ -60,7 +61,8 @@ func TestDocumentsNameTheSchemes(t *testing.T) {
 			t.Errorf("the agent card lacks %q: %s", want, card)
 		}
 		llms := string(w.call(http.MethodGet, "/llms.txt", "").Body)
-		if !strings.Contains(llms, "- `exact`: ") || strings.Contains(llms, "- `batch-settlement`: ") != strings.Contains(want, x402.SchemeBatch) {
+		if !strings.Contains(llms, "- `exact`: ") || strings.Contains(llms, "- `batch-settlement`: ") != strings.Contains(want,
+			x402.SchemeBatch) {
 			t.Errorf("the schemes of llms.txt are not %q:\n%.1500s", want, llms)
 		}
 	}
@@ -93,7 +95,8 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	stranger := w.channelPayer(w.Wallet(testkit.Dollar))
 	const path = "/register/request_account"
 	ask := func(name string) testkit.Reply {
-		return w.call(http.MethodPost, path, `{"requested_username":`+quote(name)+`}`, x402.HeaderPaymentSignature, stranger.sign(path, 10_000, 50_000))
+		return w.call(http.MethodPost, path, `{"requested_username":`+quote(name)+`}`, x402.HeaderPaymentSignature, stranger.sign(path, 10_000,
+			50_000))
 	}
 	w.Secret(ask("carol").Field(t, "tan"))
 	correctionOf(t, ask("dave"))
@@ -130,7 +133,8 @@ func TestVoucherForASecret(t *testing.T) {
 	if string(fresh.Body) != string(second.Body) {
 		t.Errorf("the next voucher: %v, want the stored response", fresh)
 	}
-	if settled, extra := settledOf(t, fresh); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "20000" || settled.Transaction != "" {
+	if settled, extra := settledOf(t, fresh); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "20000" ||
+		settled.Transaction != "" {
 		t.Errorf("the next voucher was charged: %+v %+v", settled, extra)
 	}
 	signed, err := payer.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
@@ -141,7 +145,8 @@ func TestVoucherForASecret(t *testing.T) {
 	named := payer.encode(signed)
 	third := ask("erin", named)
 	w.Secret(third.Field(t, "tan"))
-	if a := ask("erin", named); string(a.Body) != string(third.Body) || a.Header.Get(x402.HeaderPaymentResponse) != third.Header.Get(x402.HeaderPaymentResponse) {
+	if a := ask("erin", named); string(a.Body) != string(third.Body) ||
+		a.Header.Get(x402.HeaderPaymentResponse) != third.Header.Get(x402.HeaderPaymentResponse) {
 		t.Errorf("the same voucher with its payment identifier: %v, want %v", a, third)
 	}
 	w.checkChannels()
@@ -166,13 +171,16 @@ func TestVoucherWithIdentifier(t *testing.T) {
 	if _, extra := settledOf(t, again); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "10000" {
 		t.Errorf("it was charged: %+v", extra)
 	}
-	if reason, _, _ := correctionOf(t, alice.sendWith(named(10_000, 0, "identifier-number-2"), bob, "again and again")); reason != x402.ReasonBatchCumulativeMismatch {
+	if reason, _, _ := correctionOf(t, alice.sendWith(named(10_000, 0, "identifier-number-2"), bob,
+		"again and again")); reason != x402.ReasonBatchCumulativeMismatch {
 		t.Errorf("the same voucher and request with another identifier: %s", reason)
 	}
-	if a := alice.sendWith(named(15_000, 0, "identifier-number-2"), bob, "again and again"); a.Status != http.StatusOK || string(a.Body) == string(first.Body) {
+	if a := alice.sendWith(named(15_000, 0, "identifier-number-2"), bob, "again and again"); a.Status != http.StatusOK ||
+		string(a.Body) == string(first.Body) {
 		t.Errorf("the next voucher with another identifier: %v, want a second message", a)
 	}
-	alice.sendWith(named(20_000, 0, "identifier-number-2"), bob, "another request").Want(t, "an identifier for another request", http.StatusConflict, "payment_reused")
+	alice.sendWith(named(20_000, 0, "identifier-number-2"), bob, "another request").Want(t, "an identifier for another request",
+		http.StatusConflict, "payment_reused")
 	w.checkChannels()
 }
 
@@ -185,10 +193,12 @@ func TestWithdrawal(t *testing.T) {
 		w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours)
 	}
 	age(13)
-	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls").Want(t, "the state of the channel was looked up again", http.StatusOK)
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls").Want(t, "the state of the channel was looked up again",
+		http.StatusOK)
 	age(13)
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
-	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind").Want(t, "the state of the channel is unknown", http.StatusServiceUnavailable, "unavailable")
+	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind").Want(t, "the state of the channel is unknown", http.StatusServiceUnavailable,
+		"unavailable")
 	mend()
 	if err := w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000); err != nil {
 		t.Fatal(err)

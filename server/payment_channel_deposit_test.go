@@ -89,12 +89,14 @@ func TestLostDeposit(t *testing.T) {
 			if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
 				t.Fatalf("the response of /settle is lost: %v, want 503 payment_unknown", a)
 			}
-			alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "meanwhile").Want(t, "a voucher of the channel meanwhile", http.StatusConflict, "payment_in_progress")
+			alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "meanwhile").Want(t, "a voucher of the channel meanwhile", http.StatusConflict,
+				"payment_in_progress")
 			mend()
 			w.Facilitator.PendSettlements(0)
 			w.recover()
 			a = alice.sendWith(deposit, bob, "lost")
-			if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" || extra.ChannelState.ChargedCumulativeAmount != "5000" || extra.ChannelState.Balance != "50000" {
+			if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" ||
+				extra.ChannelState.ChargedCumulativeAmount != "5000" || extra.ChannelState.Balance != "50000" {
 				t.Errorf("the deposit again: %v %+v %+v", a, settled, extra)
 			}
 			if n := w.Count(`SELECT count(*) FROM messages`); n != 1 {
@@ -144,7 +146,8 @@ func TestDepositRefused(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	rich := w.Wallet(testkit.Dollar)
 	payer := w.channelPayer(rich)
-	if a := alice.sendWith(payer.sign(sendPath, 5000, testkit.Dollar+1), bob, "too much"); a.Status != http.StatusPaymentRequired || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+	if a := alice.sendWith(payer.sign(sendPath, 5000, testkit.Dollar+1), bob, "too much"); a.Status != http.StatusPaymentRequired ||
+		a.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Errorf("a deposit above the balance of the wallet: %v, want 402", a)
 	}
 	deposit := payer.sign(sendPath, 5000, testkit.Dollar)
@@ -214,7 +217,8 @@ func TestDepositByThePayer(t *testing.T) {
 	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
 		t.Fatal(err)
 	}
-	if reason, _, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "at once")); reason != x402.ReasonBatchExceedsBalance {
+	if reason, _, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob,
+		"at once")); reason != x402.ReasonBatchExceedsBalance {
 		t.Errorf("the state of the channel is a moment old: %s", reason)
 	}
 	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 seconds'`)

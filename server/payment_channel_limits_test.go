@@ -107,7 +107,8 @@ func TestUnsupported(t *testing.T) {
 		t.Errorf("a facilitator that does not respond: the 402 offers %s", schemes(w.price(sendPath)))
 	}
 	mend()
-	kinds, _ := json.Marshal(x402.SupportedResponse{Kinds: []x402.SupportedKind{{X402Version: 2, Scheme: x402.SchemeExact, Network: testkit.PlayMoney.ID}}})
+	kinds, _ := json.Marshal(x402.SupportedResponse{Kinds: []x402.SupportedKind{{X402Version: 2, Scheme: x402.SchemeExact,
+		Network: testkit.PlayMoney.ID}}})
 	mend = w.breakFacilitator(supported(string(kinds)))
 	if !w.recoverUntil(offers("exact")) {
 		t.Errorf("the 402 offers %s, want exact only", schemes(w.price(sendPath)))
@@ -132,7 +133,8 @@ func TestAdoption(t *testing.T) {
 	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
 		t.Fatal(err)
 	}
-	if reason, state, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "skipped")); reason != x402.ReasonBatchCumulativeMismatch ||
+	if reason, state, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob,
+		"skipped")); reason != x402.ReasonBatchCumulativeMismatch ||
 		state.ChargedCumulativeAmount != "0" || state.Balance != "20000" || newest != nil {
 		t.Errorf("a voucher that does not fit: %s %+v", reason, state)
 	}

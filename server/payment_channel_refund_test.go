@@ -32,12 +32,14 @@ func TestRefund(t *testing.T) {
 	alice, bob, payer := w.openChannel()
 	id := payer.signer(sendPath).ID
 	before := w.Ledger.Balance(testkit.Address(alice.Wallet))
-	if reason, state, _ := correctionOf(t, payer.refund("/agent/me", 0, 0)); reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "5000" {
+	if reason, state, _ := correctionOf(t, payer.refund("/agent/me", 0, 0)); reason != x402.ReasonBatchCumulativeMismatch ||
+		state.ChargedCumulativeAmount != "5000" {
 		t.Errorf("a refund by a client that lost its state: %s %+v", reason, state)
 	}
 	a := payer.refund("/agent/me", 5000, 15_000)
 	settled, extra := settledOf(t, a)
-	if a.Status != http.StatusNoContent || settled.Amount != "15000" || len(settled.Transaction) != 66 || extra.ChannelState.Balance != "35000" ||
+	if a.Status != http.StatusNoContent || settled.Amount != "15000" || len(settled.Transaction) != 66 ||
+		extra.ChannelState.Balance != "35000" ||
 		extra.ChannelState.TotalClaimed != "5000" || extra.ChannelState.RefundNonce != "1" || extra.ChargedAmount != "" {
 		t.Errorf("a part: %v %+v %+v", a, settled, extra)
 	}
@@ -49,7 +51,8 @@ func TestRefund(t *testing.T) {
 	}
 	w.Exec(`UPDATE payment_channels SET refunded_at = now() - interval '1 minute'`)
 	payer.refund("/agent/me", 5000, 9_999).Want(t, "less than a cent", http.StatusPaymentRequired, "payment_refused")
-	if settled, extra := settledOf(t, payer.refund("/agent/unread", 5000, 0)); settled.Amount != "30000" || extra.ChannelState.Balance != "5000" {
+	if settled, extra := settledOf(t, payer.refund("/agent/unread", 5000, 0)); settled.Amount != "30000" ||
+		extra.ChannelState.Balance != "5000" {
 		t.Errorf("the rest: %+v %+v", settled, extra)
 	}
 	if reason, _, _ := correctionOf(t, payer.refund("/agent/unread", 5000, 0)); reason != x402.ReasonBatchRefundNoBalance {
@@ -85,7 +88,8 @@ func TestLostRefund(t *testing.T) {
 			})
 			payer.refund("/agent/me", 5000, 0).Want(t, "the response is lost", http.StatusServiceUnavailable, "payment_unknown")
 			mend()
-			alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile").Want(t, "a voucher meanwhile", http.StatusConflict, "payment_in_progress")
+			alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile").Want(t, "a voucher meanwhile", http.StatusConflict,
+				"payment_in_progress")
 			w.Exec(`UPDATE payment_channels SET lease_until = now() - interval '1 second'`)
 			if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE state <> 'open'`) == 0 }) {
 				t.Error("the refund stays open")
@@ -98,7 +102,8 @@ func TestLostRefund(t *testing.T) {
 	}
 }
 
-// TestRefundIsNotForgotten: a refund whose response was lost is rejected when it is sent again. While the chain cannot be read, that does not
+// TestRefundIsNotForgotten: a refund whose response was lost is rejected when it is sent again. While the chain cannot be read, that does
+// not
 // show that nothing was refunded, so the payment channel stays closed.
 func TestRefundIsNotForgotten(t *testing.T) {
 	t.Parallel()
@@ -193,7 +198,8 @@ func TestRefundCause(t *testing.T) {
 			return false
 		}
 		rw.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(rw).Encode(map[string]any{"success": true, "transaction": "0x" + strings.Repeat("ab", 32), "network": "eip155:84532", "payer": "0x0000000000000000000000000000000000000001"})
+		_ = json.NewEncoder(rw).Encode(map[string]any{"success": true, "transaction": "0x" + strings.Repeat("ab", 32), "network": "eip155:84532",
+			"payer": "0x0000000000000000000000000000000000000001"})
 		return true
 	})()
 	payer.refund("/agent/me", 5000, 0)

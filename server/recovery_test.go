@@ -25,7 +25,8 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	alice, bob, newcomer := w.agent("alice"), w.agent("bob"), w.Wallet(10*testkit.Dollar)
 	alice.send(bob, "to be read")
 	var reserved struct{ TAN string }
-	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.Body, &reserved) != nil || reserved.TAN == "" {
+	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.Body, &reserved) != nil ||
+		reserved.TAN == "" {
 		t.Fatalf("carol's TAN: %v", a)
 	}
 	w.Secret(reserved.TAN)
@@ -35,20 +36,26 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		by                 *agent
 		effect             string
 	}{
-		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"found later"}`, alice, `SELECT count(*) FROM messages WHERE content = 'found later'`},
+		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"found later"}`, alice,
+			`SELECT count(*) FROM messages WHERE content = 'found later'`},
 		{http.MethodGet, "/agent/unread?page_size=10", "", bob, `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = conversation_id
-			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents WHERE username = 'bob')`},
-		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice, `SELECT count(*) FROM conversations WHERE name = 'renamed'`},
+			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents
+			WHERE username = 'bob')`},
+		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice,
+			`SELECT count(*) FROM conversations WHERE name = 'renamed'`},
 		{http.MethodPost, "/agent/rotate_key", "", bob, `SELECT count(*) FROM agents WHERE username = 'bob' AND previous_key_hash IS NOT NULL`},
-		{http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`, nil, `SELECT count(*) FROM registrations WHERE username = 'dave'`},
-		{http.MethodPost, "/register/create_account", `{"username":"carol","tan":` + quote(reserved.TAN) + `,"description":""}`, nil, `SELECT count(*) FROM agents WHERE username = 'carol'`},
+		{http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`, nil,
+			`SELECT count(*) FROM registrations WHERE username = 'dave'`},
+		{http.MethodPost, "/register/create_account", `{"username":"carol","tan":` + quote(reserved.TAN) + `,"description":""}`, nil,
+			`SELECT count(*) FROM agents WHERE username = 'carol'`},
 	} {
 		wallet, headers := newcomer, []string{}
 		if test.by != nil {
 			wallet, headers = test.by.Wallet, []string{"X-API-KEY", test.by.Key}
 		}
 		path, _, _ := bytes.Cut([]byte(test.path), []byte("?"))
-		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), testkit.Identified(rand.Text()+rand.Text())))
+		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path),
+			testkit.Identified(rand.Text()+rand.Text())))
 		revenue, before := w.Revenue(), w.Count(test.effect)
 		mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 		w.call(test.method, test.path, test.body, headers...).Want(t, test.path+", the settlement's reply lost", 503)
@@ -70,7 +77,8 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 			t.Errorf("%s: sent again it had %d effects for %d", test.path, w.Count(test.effect)-before, w.Revenue()-revenue)
 		}
 	}
-	if w.Count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT NULL`) != 0 {
+	if w.Count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT
+		NULL`) != 0 {
 		t.Error("a payment is not delivered, or keeps what it needs no more")
 	}
 }
@@ -89,7 +97,8 @@ func TestRetriedRotationReplacesOnlyItsKey(t *testing.T) {
 	if w.Count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
 		t.Error("the first rotation was delivered, or is lost")
 	}
-	w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet, "/agent/me")).Want(t, "the key of the second rotation", http.StatusOK)
+	w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet,
+		"/agent/me")).Want(t, "the key of the second rotation", http.StatusOK)
 }
 
 // TestRefusalAfterALostResponse: after an attempt whose reply was lost, a refusal is not the last word until the chain says
@@ -109,9 +118,7 @@ func TestRefusalAfterALostResponse(t *testing.T) {
 	})
 	send().Want(t, "the facilitator hangs up", 503)
 	mend()
-	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(alice.Wallet), testkit.Dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
-		t.Fatal(err)
-	}
+	w.transfer(x402.Authorization{From: testkit.Address(payer), To: testkit.Address(alice.Wallet)}, testkit.Dollar)
 	send().Want(t, "refused while the first attempt may be under way", 503, "payment_unknown")
 	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
 	send().Want(t, "refused when it can never be settled any more", 402, "payment_refused")
@@ -167,9 +174,7 @@ func TestChainDecides(t *testing.T) {
 	}
 	// Somebody else brings the payer's authorization to the chain before us: the money is ours all the same.
 	if a := pay("settled by somebody else", func(http.ResponseWriter, *http.Request) bool {
-		if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, "0x"+fmt.Sprintf("%064d", 7)); err != nil {
-			t.Error(err)
-		}
+		w.transfer(signed, 5000)
 		return false
 	}); a.Status != http.StatusOK {
 		t.Errorf("settled by somebody else: %v, want 200", a)
@@ -183,7 +188,8 @@ func TestChainDecides(t *testing.T) {
 		t.Errorf("cancelled before it came: %v, want 402", a)
 	}
 	w.recover()
-	for name, want := range map[string]int{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1, "cancelled before it came": 0} {
+	for name, want := range map[string]int{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1,
+		"cancelled before it came": 0} {
 		if got := w.Count(`SELECT count(*) FROM messages WHERE content = '` + name + `'`); got != want {
 			t.Errorf("%s: %d messages, want %d", name, got, want)
 		}
@@ -302,7 +308,8 @@ func TestLongResponsesAreErased(t *testing.T) {
 	erase := func(ago time.Duration, left int) {
 		t.Helper()
 		w.Exec(`UPDATE payments SET updated_at = now() - $1::interval
-			- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
+			- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE
+			interval '0' END`, ago)
 		if !w.recoverUntil(func() bool {
 			return w.Count(`SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND response IS NOT NULL`) == left
 		}) {
@@ -318,7 +325,8 @@ func TestLongResponsesAreErased(t *testing.T) {
 	erase(70*time.Minute, 0)
 	revenue := w.Revenue()
 	for i := range 2 {
-		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) || !bytes.Contains(a.Body, []byte("no longer stored")) {
+		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) || !bytes.Contains(a.Body,
+			[]byte("no longer stored")) {
 			t.Errorf("%s, sent again after the hour: %v, want a 409 that says why", calls[i].path, a)
 		}
 	}

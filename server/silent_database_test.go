@@ -107,7 +107,8 @@ func TestRepetitionWithoutDatabase(t *testing.T) {
 	route.Cut(true)
 	repeated := send(x402.HeaderPaymentSignature, payment)
 	route.Cut(false)
-	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" || bytes.Contains(repeated.Body, []byte(`"charged"`)) {
+	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" || bytes.Contains(repeated.Body,
+		[]byte(`"charged"`)) {
 		t.Errorf("the repetition without a database: %v, want 503 unavailable without charged", repeated)
 	}
 	testkit.Eventually(30*time.Second, func() bool {
@@ -158,7 +159,8 @@ func TestUnavailableDatabaseTakesNoTokens(t *testing.T) {
 	send().Want(t, "without a database", http.StatusServiceUnavailable)
 	route.Cut(false)
 	var last testkit.Reply
-	if !testkit.Eventually(20*time.Second, func() bool { last = send(); return last.Status != http.StatusServiceUnavailable }) || last.Status != http.StatusOK {
+	if !testkit.Eventually(20*time.Second, func() bool { last = send(); return last.Status != http.StatusServiceUnavailable }) ||
+		last.Status != http.StatusOK {
 		t.Errorf("the same payment with a database: %v, want 200", last)
 	}
 }

@@ -74,7 +74,8 @@ func (o *operator) audited(action, target string) {
 	o.w.T.Helper()
 	for entry, err := range o.on.Audit(o.w.T.Context(), store.AuditFilter{}) {
 		o.must(err)
-		if entry.Action != action || entry.TargetID != o.id(target) || entry.Actor != "olga" || entry.Reason != "abuse" || entry.CreatedAt.IsZero() {
+		if entry.Action != action || entry.TargetID != o.id(target) || entry.Actor != "olga" || entry.Reason != "abuse" ||
+			entry.CreatedAt.IsZero() {
 			o.w.T.Errorf("the newest entry of the audit is %+v, want %s of %s", entry, action, target)
 		}
 		return
@@ -113,13 +114,15 @@ func TestSuspendedAgent(t *testing.T) {
 			t.Errorf("%s: %q, want what the operator tells the agent", path, refused.Message)
 		}
 	}
-	w.call(http.MethodPost, "/agent/rotate_key", "{}", "X-API-KEY", alice.Key).Want(t, "without a payment", http.StatusPaymentRequired, "payment_required")
+	w.call(http.MethodPost, "/agent/rotate_key", "{}", "X-API-KEY", alice.Key).Want(t, "without a payment", http.StatusPaymentRequired,
+		"payment_required")
 	again := alice.sendWith(before, bob, "paid before")
 	if again.Require(t, "what was paid before", 200); again.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("what was paid before: %v, want the stored response", again)
 	}
 	if w.Revenue() != revenue || w.settles.Load() != settles || w.Count("SELECT count(*) FROM messages") != 1 {
-		t.Errorf("refused calls brought %d, with %d settlements, and %d messages", w.Revenue()-revenue, w.settles.Load()-settles, w.Count("SELECT count(*) FROM messages"))
+		t.Errorf("refused calls brought %d, with %d settlements, and %d messages", w.Revenue()-revenue, w.settles.Load()-settles,
+			w.Count("SELECT count(*) FROM messages"))
 	}
 	o.must(o.on.SuspendAgent(t.Context(), o.by, o.id(alice.ID), ""))
 	if !testkit.Eventually(store.SettledAfter, func() bool { return w.me(alice, alice.Key).Message == store.ErrSuspended.Message }) {
@@ -129,7 +132,8 @@ func TestSuspendedAgent(t *testing.T) {
 	o.resume(alice)
 	o.audited("agents.resume", alice.ID)
 	alice.must("/agent/rotate_key", fields{})
-	if err := o.on.ResumeAgent(t.Context(), o.by, o.id(alice.ID)); err == nil || !strings.Contains(err.Error(), store.ErrNotSuspended.Error()) {
+	if err := o.on.ResumeAgent(t.Context(), o.by, o.id(alice.ID)); err == nil || !strings.Contains(err.Error(),
+		store.ErrNotSuspended.Error()) {
 		t.Errorf("resumed twice: %v", err)
 	}
 }

@@ -1,13 +1,15 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -139,13 +141,20 @@ func (w *world) sendOnCredit(from, to *agent) (send func() testkit.Reply) {
 	payer := w.Wallet(testkit.Dollar)
 	payment := w.sign(payer, "/chat/private/send")
 	spend := sync.OnceFunc(func() {
-		if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(from.Wallet), testkit.Dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
-			w.T.Error(err)
-		}
+		w.transfer(x402.Authorization{From: testkit.Address(payer), To: testkit.Address(from.Wallet)}, testkit.Dollar)
 	})
 	return func() testkit.Reply {
 		defer w.atSettlement(spend)()
 		return from.sendWith(payment, to, "on credit")
+	}
+}
+
+// transfer moves money on the chain, without the facilitator. An authorization without a nonce gets one.
+func (w *world) transfer(signed x402.Authorization, amount uint64) {
+	w.T.Helper()
+	hash := func() string { return fmt.Sprintf("0x%x", sha256.Sum256([]byte(rand.Text()))) }
+	if err := w.Ledger.Transfer(signed.From, signed.To, amount, cmp.Or(signed.Nonce, hash()), hash()); err != nil {
+		w.T.Error(err)
 	}
 }
 
