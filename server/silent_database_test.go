@@ -156,7 +156,9 @@ func TestUnavailableDatabaseTakesNoTokens(t *testing.T) {
 	alice.send(bob, "now the server knows her key for a second, so the next call fails at its payment")
 	route.Cut(true)
 	send := func() testkit.Reply { return alice.sendWith(payment, bob, "hello") }
-	send().Want(t, "without a database", http.StatusServiceUnavailable)
+	if a := send(); a.Status != http.StatusServiceUnavailable { // the server may not know whether it is charged
+		t.Errorf("without a database: %v, want 503", a)
+	}
 	route.Cut(false)
 	var last testkit.Reply
 	if !testkit.Eventually(20*time.Second, func() bool { last = send(); return last.Status != http.StatusServiceUnavailable }) ||

@@ -81,11 +81,7 @@ func TestPresenceStays(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), storetest.URL(t)
 	present(t, url)
-	connection, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	connection := connect(t, url)
 	holder := func() (pid int) {
 		t.Helper()
 		err := connection.QueryRow(ctx, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted

@@ -15,11 +15,7 @@ import (
 // second opens the database again, as another server.
 func (g *ground) second() *store.Store {
 	g.t.Helper()
-	other, err := store.Open(g.t.Context(), g.connection.Config().ConnString(), store.Limits{})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(other.Close)
+	other := openStore(g.t, g.connection.Config().ConnString())
 	return other
 }
 

@@ -103,11 +103,7 @@ var usedIdentifier = strings.Repeat("f", 64)
 func TestVoucherBatches(t *testing.T) {
 	t.Parallel()
 	c := newCallers(t)
-	other, err := store.Open(t.Context(), c.connection.Config().ConnString(), store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
+	other := openStore(t, c.connection.Config().ConnString())
 	first, payer := c.openChannel(99, 1)
 	identified := chargeOf(first, payer, voucherPrice, c.agents[0])
 	identified.Payment.PaymentIdentifier = &usedIdentifier

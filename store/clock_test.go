@@ -83,10 +83,7 @@ func newClockGround(t *testing.T) *clockGround {
 	ctx, url := t.Context(), storetest.URL(t)
 	g := &clockGround{t: t}
 	var err error
-	if g.connection, err = pgx.Connect(ctx, url); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.connection.Close(context.Background()) })
+	g.connection = connect(t, url)
 	for _, s := range []**store.Store{&g.ahead, &g.behind} {
 		if *s, err = store.Open(ctx, url, store.Serving); err != nil {
 			t.Fatal(err)

@@ -135,11 +135,7 @@ func TestSlowStatementClosesNoConnections(t *testing.T) {
 	t.Parallel()
 	databaseURL := storetest.URL(t)
 	s := withLimits(t, databaseURL)
-	other, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close(context.Background()) }()
+	other := connect(t, databaseURL)
 	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE agents"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -17,16 +16,8 @@ import (
 func openBeside(t *testing.T) (*store.Store, *pgx.Conn) {
 	t.Helper()
 	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	s := openStore(t, url)
+	connection := connect(t, url)
 	return s, connection
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -96,11 +95,7 @@ func await(t *testing.T, url, query, want string) {
 func TestInterruptedIndexBuild(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := openStore(t, url)
 	end := busy(t, url)
 	interrupted, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -140,11 +135,7 @@ func TestIndexBuildWaitsForCallsOnly(t *testing.T) {
 	files := withMigration(t, indexMigration)
 	ended := make(chan error, 2)
 	for range 2 {
-		s, err := store.Open(t.Context(), url, store.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
+		s := openStore(t, url)
 		go func() {
 			_, err := s.MigrateWith(t.Context(), files, func(text string) {
 				if strings.Contains(text, "is locked") {

@@ -287,11 +287,7 @@ func localized(t *testing.T, base, options string) string {
 		_ = admin.Close(context.Background())
 	})
 	url := strings.Replace(base, config.Database, name, 1)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t, url)
 	if _, err := s.Migrate(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}

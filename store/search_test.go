@@ -25,16 +25,8 @@ type rig struct {
 
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	s := openStore(t, url)
+	connection := connect(t, url)
 	return &rig{s, t, connection}
 }
 

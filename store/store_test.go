@@ -23,6 +23,28 @@ import (
 
 func TestMain(m *testing.M) { storetest.Main(m) }
 
+// openStore opens a database until the test ends.
+func openStore(t testing.TB, url string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), url, store.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// connect is a connection of the test's own to a database.
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection
+}
+
 // agent creates an account as registration does.
 func agent(t *testing.T, s *store.Store, name string) uuid.UUID {
 	t.Helper()
@@ -55,11 +77,7 @@ func toGroup(from, group uuid.UUID, content string) store.OutgoingMessage {
 // TestModelsAreTheSchema: every column has its field and every field its column.
 func TestModelsAreTheSchema(t *testing.T) {
 	t.Parallel()
-	connection, err := pgx.Connect(t.Context(), storetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close(context.Background())
+	connection := connect(t, storetest.URL(t))
 	models := map[string]any{
 		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{}, "private_pairs": store.PrivatePair{},
 		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,10 +40,7 @@ func newGround(t *testing.T) *ground {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	if g.connection, err = pgx.Connect(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.connection.Close(context.Background()) })
+	g.connection = connect(t, url)
 	for i := range 4 {
 		g.agents = append(g.agents, agent(t, g.Store, fmt.Sprintf("agent_%d", i)))
 	}
