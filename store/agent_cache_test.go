@@ -49,7 +49,10 @@ func TestReplacedKeysEnd(t *testing.T) {
 	}
 	replace := func(alice *store.Agent, key string) {
 		t.Helper()
-		if err := here.Transaction(ctx, func(tx *store.Tx) error { return tx.RotateKey(ctx, alice, store.HashKey(key), uuid.New()) }); err != nil {
+		if err := here.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.RotateKey(ctx, alice, store.HashKey(key),
+				uuid.New())
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +118,8 @@ func BenchmarkAgentByKey(b *testing.B) {
 		b.Fatal(err)
 	}
 	if err := s.Transaction(b.Context(), func(tx *store.Tx) error {
-		return tx.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"), CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New())
+		return tx.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"),
+			CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New())
 	}); err != nil {
 		b.Fatal(err)
 	}

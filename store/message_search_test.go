@@ -104,9 +104,11 @@ func TestSearchMessages(t *testing.T) {
 	}
 	for want, queries := range map[error][]string{
 		store.ErrPatternTooLarge: {
-			`(\w?){999}(\w?){999}`, strings.Repeat(`\w{1000}`, 20), "(a?){900}", "(a{500}){500}", "x{1001}", strings.Repeat("(", 1100) + "x" + strings.Repeat(")", 1100),
+			`(\w?){999}(\w?){999}`, strings.Repeat(`\w{1000}`, 20), "(a?){900}", "(a{500}){500}", "x{1001}", strings.Repeat("(", 1100) + "x" +
+				strings.Repeat(")", 1100),
 		},
-		store.ErrNothingToFind: {"", "...", ".*", "^$", "(?:)", " ", `[^\x00-\x{10FFFF}]`, `[\s\S]*`, "(?i)", "a*", "x?|y", "(lisbon){0}", `\S*`, "a*$", `\s+`, `[ \t]`},
+		store.ErrNothingToFind: {"", "...", ".*", "^$", "(?:)", " ", `[^\x00-\x{10FFFF}]`, `[\s\S]*`, "(?i)", "a*", "x?|y", "(lisbon){0}", `\S*`,
+			"a*$", `\s+`, `[ \t]`},
 	} {
 		for _, query := range queries {
 			if _, err := r.SearchMessages(t.Context(), chat, query, 50, 1, nil); !errors.Is(err, want) {
@@ -366,7 +368,8 @@ func neverMisses(t *testing.T, r *rig) {
 		e.contents = append(e.contents, e.text(1, 14))
 	}
 	// Folded by neighbours: dotless i in Turkish, upsilon in Greek, sigma everywhere, i in Lithuanian.
-	corners := map[string]string{"fooı\u0307": "fooı", "άυbar": "υbar", "fooΟΣ": "fooοσ", "ΟΣbar": "οςbar", "fooI\u0301": "fooi", "foobar": "foo(bar)*", "baz": "baz(bar)*"}
+	corners := map[string]string{"fooı\u0307": "fooı", "άυbar": "υbar", "fooΟΣ": "fooοσ", "ΟΣbar": "οςbar", "fooI\u0301": "fooi",
+		"foobar": "foo(bar)*", "baz": "baz(bar)*"}
 	e.contents = append(e.contents, slices.Sorted(maps.Keys(corners))...)
 	chat := r.chatOf(e.contents)
 	r.exec(`VACUUM ANALYZE messages`)
