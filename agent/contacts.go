@@ -10,13 +10,6 @@ import (
 	"time"
 )
 
-// The kinds of contacts.
-const (
-	KindAgent   = "agent"
-	KindGroup   = "group"
-	KindChannel = "channel"
-)
-
 // Contact is an agent, a group chat or a channel that the wallet's owner has dealt with.
 type Contact struct {
 	// Name is a username, or the name of a group chat or channel. Names of these are not unique, and others choose them.
@@ -47,6 +40,19 @@ func (c Contact) String() string {
 		return "#" + VisibleName(c.Name)
 	}
 	return VisibleName(c.Name)
+}
+
+// State says whether the owner trusts the contact: "held", "trusted", "wrote first" or "stranger".
+func (c Contact) State() string {
+	switch {
+	case c.Held:
+		return "held"
+	case c.Trusted:
+		return "trusted"
+	case c.Wrote:
+		return "wrote first"
+	}
+	return "stranger"
 }
 
 // TrustCommand returns the command with which a person trusts the contact. It is "" if the id is not of the contract's form: people paste
@@ -138,6 +144,11 @@ func (a *Agent) ChangeContact(ctx context.Context, id string, change func(*Conta
 		change(found)
 		return contacts
 	})
+}
+
+// Trust notes whether the owner trusts a contact, or wants its text held.
+func (a *Agent) Trust(ctx context.Context, of Contact, trusted bool) error {
+	return a.ChangeContact(ctx, of.ID, func(known *Contact) { known.Kind, known.Trusted, known.Held = of.Kind, trusted, !trusted })
 }
 
 // ForgetContact removes a contact.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/parley-chat/parley/client"
 )
@@ -19,8 +20,9 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		return nil, err
 	}
 	for _, credit := range credits {
-		if credit.Intent.Operation != o.ID || !a.terms.isServerOf(credit.Signed.URL) { // its identifier is a secret of that server
-			continue
+		address, err := url.Parse(credit.Signed.URL)
+		if credit.Intent.Operation != o.ID || err != nil || !a.terms.agreed().isServer(address) {
+			continue // its identifier is a secret of that server
 		}
 		result, err := a.redeemOne(ctx, o, arguments, of, credit)
 		refused, ok := errors.AsType[*RefusedError](err)
@@ -43,7 +45,7 @@ func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[strin
 	}
 	of.ID = credit.Intent.ID
 	ctx = withIntent(ctx, of)
-	request, err := o.request(ctx, a.terms.server(), arguments)
+	request, err := o.request(ctx, a.Server(), arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +77,6 @@ func (a *Agent) Refund(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	refunded, err := a.payer.Refund(ctx, a.terms.server()+o.Path, "")
+	refunded, err := a.payer.Refund(ctx, a.Server()+o.Path, "")
 	return refunded, withoutURL(err)
 }

@@ -89,7 +89,7 @@ func temporary(err error) bool {
 func (a *Agent) messagesEverSent(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.terms.server()+"/health", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.Server()+"/health", nil)
 	if err != nil {
 		return ""
 	}

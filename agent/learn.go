@@ -6,11 +6,6 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// kinds are the kinds of contacts of the conversations that messages come from.
-var kinds = map[client.SourceType]string{
-	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
-}
-
 // Learn keeps who wrote, and from where, of a page of unread messages. What somebody else began is not trusted by this. Names and ids
 // that the contract does not allow are left out: they come from a server that lies.
 func (a *Agent) Learn(ctx context.Context, page client.UnreadPage) error {

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-
-	"github.com/parley-chat/parley/x402"
 )
 
 // Limits bound what a wallet may spend. Amounts are in atomic units of the token (1,000,000 are 1 USDC).
@@ -40,8 +38,20 @@ type LimitError struct {
 	Approval string
 }
 
+// Reason says what the call costs and what the limit allows.
+func (e *LimitError) Reason() string {
+	switch price, left := USD(e.Price), USD(e.Left); e.Limit {
+	case "per call":
+		return fmt.Sprintf("the call costs %s USD, the limit per call is %s USD", price, left)
+	case "of this call":
+		return fmt.Sprintf("the call costs %s USD, more than its own limit of %s USD", price, left)
+	default:
+		return fmt.Sprintf("the call costs %s USD, and %s USD are left of the limit %s", price, left, e.Limit)
+	}
+}
+
 func (e *LimitError) Error() string {
-	text := fmt.Sprintf("the call costs %s USD, the limit %s leaves %s USD", x402.FormatUSD(e.Price), e.Limit, x402.FormatUSD(e.Left))
+	text := e.Reason()
 	if e.Approval != "" {
 		text += "; a person can allow it once with: parley wallet approve " + e.Approval
 	}

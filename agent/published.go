@@ -116,7 +116,7 @@ type Priced struct {
 
 // Prices returns all operations, by path.
 func (a *Agent) Prices() []Priced {
-	return a.contract.priced(a.terms.cost)
+	return a.contract.priced(a.terms.agreed().price)
 }
 
 // ContractPrices returns all operations with the prices of the contract, by path.
@@ -157,7 +157,7 @@ func (a *Agent) AcceptPrices(prices map[string]uint64) error {
 }
 
 // Server returns the base URL of the server whose terms were agreed, or "".
-func (a *Agent) Server() string { return a.terms.server() }
+func (a *Agent) Server() string { return a.terms.agreed().Server }
 
 // Operation returns an operation of the contract.
 func (a *Agent) Operation(id string) (Priced, error) {
@@ -165,7 +165,7 @@ func (a *Agent) Operation(id string) (Priced, error) {
 	if err != nil {
 		return Priced{}, err
 	}
-	return Priced{o, a.terms.cost(o)}, nil
+	return Priced{o, a.terms.agreed().price(o)}, nil
 }
 
 // HasAccount reports whether the wallet has the API key of an account.

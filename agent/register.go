@@ -26,13 +26,6 @@ func isRegistration(operation string) bool {
 	return operation == operationRequestAccount || operation == operationCreateAccount
 }
 
-// Agreement is what a server asks for, before an agent agrees to it.
-type Agreement struct {
-	Server, Network, Asset, Payee string
-
-	pins pins
-}
-
 var addressForm = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 
 // Terms asks a server for its terms. It pays nothing. network, if not "", is the one that must be among them.
@@ -73,12 +66,11 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 			continue
 		}
 		found.Server, found.Network, found.Asset, found.Payee = strings.TrimSuffix(server, "/"), offer.Network, known.Asset, offer.PayTo
-		found.pins.Accepts = append(found.pins.Accepts, offer)
+		found.Accepts = append(found.Accepts, offer)
 	}
 	if found.Network == "" {
 		return nil, errors.New("the server takes no payment on a network that this wallet pays on")
 	}
-	found.pins.Server, found.pins.Network, found.pins.Asset, found.pins.Payee = found.Server, found.Network, found.Asset, found.Payee
 	return found, nil
 }
 
@@ -102,11 +94,11 @@ var ErrOtherTerms = errors.New("only a person at a terminal can change the terms
 
 // Agree lets the agent pay these terms, and no other. If other terms were agreed before, only a person may change them.
 func (a *Agent) Agree(agreement *Agreement, person bool) error {
-	if err := a.terms.usable(); err != nil {
+	present, err := a.terms.read()
+	if err != nil {
 		return err
 	}
-	agreed := agreement.pins
-	present := a.terms.agreed()
+	agreed := *agreement
 	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) &&
 		strings.EqualFold(agreed.Payee, present.Payee)
 	if present.Server != "" && !same && !person {
@@ -161,7 +153,7 @@ func (a *Agent) callApproved(ctx context.Context, operation string, arguments ma
 	if err != nil {
 		return nil, err
 	}
-	asked, err := a.ledger.Ask(ctx, o.ID, options.Peer, o.hash(arguments, options.Key), a.terms.cost(o))
+	asked, err := a.ledger.Ask(ctx, o.ID, options.Peer, o.hash(arguments, options.Key), a.terms.agreed().price(o))
 	if err == nil && asked.GivenAt.IsZero() {
 		_, err = a.ledger.Approve(ctx, asked.ID)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,10 +14,12 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Costs are what calls cost, summed by the fields of a Grouping. A field by which they are not summed is "".
+// Costs are what calls cost, summed by day, operation and peer. A field by which they are not summed is "".
 type Costs struct {
-	Grouped
-	Calls int `json:"calls"`
+	Day       string `json:"day,omitempty"` // UTC
+	Operation string `json:"operation,omitempty"`
+	Peer      string `json:"peer,omitempty"`
+	Calls     int    `json:"calls"`
 	// Charged is what the server charged, Open what it may have charged, in atomic units.
 	Charged uint64 `json:"charged"`
 	Open    uint64 `json:"open,omitempty"`
@@ -24,19 +27,9 @@ type Costs struct {
 	Transactions []string `json:"transactions,omitempty"`
 }
 
-// Grouped are the fields by which costs are summed.
-type Grouped struct {
-	Day       string `json:"day,omitempty"` // UTC
-	Operation string `json:"operation,omitempty"`
-	Peer      string `json:"peer,omitempty"`
-}
-
-// Grouping says by what a report sums.
-type Grouping struct{ Day, Operation, Peer bool }
-
-// Report sums what calls cost since a time. The rows are ordered by their fields. A call without an outcome may have cost what was reserved
-// for it and not released.
-func (l *Ledger) Report(ctx context.Context, since time.Time, by Grouping) ([]Costs, error) {
+// Report sums what calls cost since a time, by some of "day", "operation" and "peer". The rows are ordered by these. A call without an
+// outcome may have cost what was reserved for it and not released.
+func (l *Ledger) Report(ctx context.Context, since time.Time, by ...string) ([]Costs, error) {
 	return collect(ctx, l.db, func(row *sql.Rows, c *Costs) error {
 		var settlements []byte
 		if err := row.Scan(&c.Day, &c.Operation, &c.Peer, &c.Calls, &c.Charged, &c.Open, &settlements); err != nil {
@@ -50,7 +43,8 @@ func (l *Ledger) Report(ctx context.Context, since time.Time, by Grouping) ([]Co
 	}, `SELECT iif(?2, date(at / 1000000, 'unixepoch'), ''), iif(?3, operation, ''), iif(?4, peer, ''), count(*), sum(cost),
 			sum(iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments WHERE call = id AND NOT released), 0)),
 			json_group_array(settlement ORDER BY settlement) FILTER (WHERE settlement <> '')
-		FROM calls WHERE at >= ?1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, micros(since), by.Day, by.Operation, by.Peer)
+		FROM calls WHERE at >= ?1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, micros(since),
+		slices.Contains(by, "day"), slices.Contains(by, "operation"), slices.Contains(by, "peer"))
 }
 
 // WriteCSV writes a report as comma-separated values, with amounts in USD. Names that others chose begin with an apostrophe where a

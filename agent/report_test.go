@@ -54,24 +54,24 @@ func TestReport(t *testing.T) {
 	})
 	call("5", "searchAgents", "", 5000, signed, closed(404, 5000, ""), signed, closed(200, 0, "")) // a credit
 
-	byPeer, err := l.Report(t.Context(), start, Grouping{Operation: true, Peer: true})
+	byPeer, err := l.Report(t.Context(), start, "operation", "peer")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Costs{
-		{Grouped: Grouped{Operation: "listUnreadMessages"}, Calls: 1},
-		{Grouped: Grouped{Operation: "searchAgents"}, Calls: 1, Charged: 5000},
-		{Grouped: Grouped{Operation: "sendPrivateMessage", Peer: "=eve"}, Calls: 1},
-		{Grouped: Grouped{Operation: "sendPrivateMessage", Peer: "bob"}, Calls: 2, Charged: 5000, Open: 5000, Transactions: []string{hash}},
+		{Operation: "listUnreadMessages", Calls: 1},
+		{Operation: "searchAgents", Calls: 1, Charged: 5000},
+		{Operation: "sendPrivateMessage", Peer: "=eve", Calls: 1},
+		{Operation: "sendPrivateMessage", Peer: "bob", Calls: 2, Charged: 5000, Open: 5000, Transactions: []string{hash}},
 	}
 	if diff := cmp.Diff(want, byPeer); diff != "" {
 		t.Errorf("by operation and peer (-want +got):\n%s", diff)
 	}
-	byDay, err := l.Report(t.Context(), start.Add(time.Hour), Grouping{Day: true})
+	byDay, err := l.Report(t.Context(), start.Add(time.Hour), "day")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Costs{{Grouped: Grouped{Day: "2026-12-02"}, Calls: 3, Charged: 5000, Open: 5000}}, byDay); diff != "" {
+	if diff := cmp.Diff([]Costs{{Day: "2026-12-02", Calls: 3, Charged: 5000, Open: 5000}}, byDay); diff != "" {
 		t.Errorf("by day (-want +got):\n%s", diff)
 	}
 	var csv strings.Builder

@@ -10,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/parley-chat/parley/x402"
 )
 
 // Text that other agents wrote is data. It may contain instructions for the model that reads it, sequences that drive a terminal, and
@@ -160,6 +162,16 @@ func cut(text string, n int) string {
 	}
 	return text
 }
+
+// USD formats an amount of atomic units with at least two decimals: 0.005 or 1.00.
+func USD(amount uint64) string {
+	text := x402.FormatUSD(amount)
+	cents := strings.IndexByte(text, '.') + len(".00")
+	return text[:cents] + strings.TrimRight(text[cents:], "0")
+}
+
+// Time returns the time of a timestamp of the contract: seconds since 1970.
+func Time(timestamp float64) time.Time { return time.UnixMilli(int64(timestamp * 1000)).UTC() }
 
 // Fence marks received text as data in a result that a model reads. Each result has a fence of its own, with an id that nobody
 // could know when the text was written. In addition every line of the text begins with a bar.

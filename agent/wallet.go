@@ -54,7 +54,7 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, err
 	}
 	agreed := &terms{contract: contract, state: ledger.state}
-	if err := agreed.usable(); err != nil {
+	if _, err := agreed.read(); err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
 	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
@@ -86,7 +86,7 @@ type keyed struct {
 
 func (k keyed) RoundTrip(request *http.Request) (*http.Response, error) {
 	o := k.agent.contract.At(request.Method, request.URL.Path)
-	if o == nil || !o.Account || !k.agent.terms.isServer(request.URL) {
+	if o == nil || !o.Account || !k.agent.terms.agreed().isServer(request.URL) {
 		return k.base.RoundTrip(request)
 	}
 	key, err := k.agent.apiKey()
@@ -115,7 +115,7 @@ func (a *Agent) secretName(field, server string) (string, error) {
 
 // secret loads a field of secretFields of this wallet's account at the agreed server.
 func (a *Agent) secret(field string) (string, error) {
-	name, err := a.secretName(field, a.terms.server())
+	name, err := a.secretName(field, a.Server())
 	if err != nil {
 		return "", err
 	}

@@ -68,7 +68,7 @@ func (a *Attempt) With(payload x402.Payment, checked Checked, payment func(*Atte
 }
 
 // Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
-// form of the request, which the payment is bound to. Client is that of [Engine.Challenge]. The error is an *Error.
+// form of the request, which the payment is bound to. Client is as in [Engine.Challenge]. The error is an *Error.
 func (e *Engine) Parse(
 	ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, request []byte,
 ) (*Attempt, error) {

@@ -31,7 +31,7 @@ var errNoFacilitator = errors.New("the facilitator is unavailable")
 // errBackOff means that the facilitator returned 429 and its Retry-After is not over.
 var errBackOff = errors.New("the facilitator returned 429")
 
-// Facilitator verifies and settles payments on the chain: x402.Facilitator, or that of the official SDK. An error of Settle
+// Facilitator verifies and settles payments on the chain: x402.Facilitator, or the one of the official SDK. An error of Settle
 // means that the outcome is not known.
 type Facilitator interface {
 	Supported(ctx context.Context) (*x402.SupportedResponse, error)

@@ -16,7 +16,7 @@ type Action string
 // The actions. A [Scheme] may return Charge, Correct and Reject.
 const (
 	settleFirst Action = "settle first" // the ledger does not know the payment, which moves money on the chain
-	Charge      Action = "charge"       // charge a new voucher, or that of a deposit that has arrived without its call
+	Charge      Action = "charge"       // charge a new voucher, or the voucher of a deposit that has arrived without its call
 	repeat      Action = "repeat"       // delivered: return the stored response
 	redeem      Action = "redeem"       // settled for a call that was then rejected: deliver without settling
 	resume      Action = "resume"       // outcome unknown, or the lease is over: make another attempt

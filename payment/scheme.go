@@ -57,7 +57,7 @@ type Payment interface {
 	Same(row *store.Payment) bool
 	// Find finds the payment in the ledger by what this scheme has beside the nonce, or returns nil.
 	Find(ctx context.Context) (*store.Payment, error)
-	// Decide returns what the attempt needs by the rules of this scheme alone, or "" if those of all schemes apply: see Engine.decide.
+	// Decide returns what the attempt needs by the rules of this scheme alone, or "" if the rules of all schemes apply: see Engine.decide.
 	Decide(row *store.Payment, proven bool) (Action, error)
 	// Repeated returns the content of PAYMENT-RESPONSE for the stored response of a payment, or store.ErrVoucherMismatch if Decide should
 	// have returned Correct.
@@ -89,7 +89,7 @@ type Mover interface {
 // Charger is a payment that the ledger charges, in the transaction of the effect, or whose deposit can be in the ledger without the call.
 type Charger interface {
 	Payment
-	// Charge charges the payment and makes the effect. Row is that of a deposit that arrived without the call, or nil.
+	// Charge charges the payment and makes the effect. Row belongs to a deposit that arrived without the call, or is nil.
 	Charge(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error)
 	// Correct returns the 402 for a payment that was charged for another request.
 	Correct(ctx context.Context) error

@@ -65,7 +65,7 @@ func (k responseKey) derive(parts ...string) []byte {
 	return mixed.Sum(nil)
 }
 
-// cipher is that of a purpose: "parley response" with the request, or "parley request " and "parley payload " with nothing.
+// cipher returns the cipher of a purpose: "parley response" with the request, or "parley request " and "parley payload " with nothing.
 func (k responseKey) cipher(purpose string, payment uuid.UUID, request []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(k.derive(purpose+"\x00", string(payment[:]), string(request)))
 	if err != nil {

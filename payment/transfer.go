@@ -92,7 +92,7 @@ func (e *Engine) move(ctx context.Context, a *Attempt, mover Mover, row *store.P
 	if row.Attempts == 1 && !x402.Inconclusive(reason) && reason != x402.ReasonNonceAlreadyUsed {
 		return nil, &RefusedSettlement{reason}
 	}
-	// An earlier attempt may still move the money, or our endpoint lags behind that of the facilitator. Only the chain can rule that out.
+	// An earlier attempt may still move the money, or our endpoint lags behind the facilitator's. Only the chain can rule that out.
 	return nil, &UnclearSettlement{Unclear: store.Unclear{Reason: reason, Sent: true}}
 }
 

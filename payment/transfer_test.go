@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/parley-chat/parley/store"
@@ -102,6 +103,26 @@ func TestMove(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silentChain never responds.
+type silentChain struct{ Chain }
+
+func (silentChain) Authorization(ctx context.Context, _, _, _ string, _ time.Time) (x402.AuthorizationState, error) {
+	<-ctx.Done()
+	return x402.AuthorizationState{}, ctx.Err()
+}
+
+// TestSilentChain: a caller does not wait long for an endpoint that does not respond, and its outcome stays unknown.
+func TestSilentChain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, began := &Engine{Chain: silentChain{}}, time.Now()
+		moved, err := e.move(t.Context(), &Attempt{}, settled{}, &store.Payment{PaymentRecord: store.PaymentRecord{Attempts: 2}})
+		if _, unclear := errors.AsType[*UnclearSettlement](err); !unclear || time.Since(began) != ChainTimeout {
+			t.Errorf("after %s it is %+v, %v, want unclear after %s", time.Since(began), moved, err, ChainTimeout)
+		}
+	})
 }
 
 // TestJudge: an authorization that was used is the payment only if it paid the payee the price, not long before it came here.

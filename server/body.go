@@ -150,7 +150,7 @@ const (
 type bodyBounds struct {
 	bytes   int // of the body
 	entries int // of an array
-	members int // of an object: those of its schema, and as many unknown ones as an error lists
+	members int // of an object: its schema has that many, and an error lists as many unknown ones
 }
 
 // boundsOf computes the bounds from the schema of the request body.

@@ -256,8 +256,8 @@ func (c *connection) count(change func(h *headerCount)) headerCount {
 // errTooManyHeaders ends the connection after the response was written. net/http treats it like a disconnect.
 var errTooManyHeaders = fmt.Errorf("too many headers: %w", io.EOF)
 
-// Read counts the headers as they arrive. net/http bounds their bytes, but not their number and not those of all
-// connections together. Encrypted bytes count until the headers are complete, whatever they contain.
+// Read counts the headers as they arrive. net/http bounds their bytes, but neither their number nor
+// the bytes of all connections together. Encrypted bytes count until the headers are complete, whatever they contain.
 func (c *connection) Read(to []byte) (int, error) {
 	n, err := c.Conn.Read(to)
 	if !c.all.encrypted {

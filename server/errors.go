@@ -100,7 +100,7 @@ func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
 	return []gen.ErrorDetail{{Field: refusal.Field, Message: refusal.Message}}
 }
 
-// errorBody is gen.ParleyError with typed x402 fields. Clients of x402 version 2 read the header, those of version 1 read
+// errorBody is gen.ParleyError with typed x402 fields. Clients of x402 version 2 read the header, clients of version 1 read
 // the body. If version 1 has no name for the network, the body repeats the header.
 type errorBody struct {
 	Success   bool              `json:"success"`

@@ -80,14 +80,14 @@ func TestFacilitatorQuota(t *testing.T) {
 			return false
 		}
 		asked.Add(1)
-		rw.Header().Set("Retry-After", "2")
+		rw.Header().Set("Retry-After", "3")
 		rw.WriteHeader(http.StatusTooManyRequests)
 		return true
 	})
 	payment := w.sign(alice.Wallet, "/chat/private/send")
 	send := func() testkit.Reply { return alice.sendWith(payment, bob, "a little later") }
 	for range 5 {
-		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") != "2" || a.Charged {
+		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") != "3" || a.Charged {
 			t.Errorf("the facilitator's quota is used up: %v with Retry-After %q, want 503 unavailable", a, a.Header.Get("Retry-After"))
 		}
 	}
@@ -98,7 +98,7 @@ func TestFacilitatorQuota(t *testing.T) {
 		t.Error("a payment that was not sent is in the ledger")
 	}
 	mend()
-	time.Sleep(2 * time.Second)
+	time.Sleep(3 * time.Second)
 	send().Want(t, "when the facilitator listens again", 200)
 }
 

@@ -123,6 +123,9 @@ func TestVoucherForASecret(t *testing.T) {
 	second := ask("dave", voucher)
 	w.Secret(second.Field(t, "tan"))
 	ask("dave", voucher).Want(t, "the same voucher", http.StatusConflict, "proof_required")
+	if reason, _, _ := correctionOf(t, ask("dave", payer.sign(path, 15_000, 0))); reason != x402.ReasonBatchCumulativeMismatch {
+		t.Errorf("a voucher for less than was charged: %s", reason)
+	}
 	thief := w.channelPayer(w.Wallet(testkit.Dollar))
 	forged, err := thief.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
 	if err != nil {

@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -223,5 +226,16 @@ func TestDepositByThePayer(t *testing.T) {
 	}
 	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 seconds'`)
 	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "a minute later").Want(t, "a minute later", http.StatusOK)
+	w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/settle" { // somebody else brings the deposit to the chain first
+			body, _ := io.ReadAll(r.Body)
+			first := r.Clone(r.Context())
+			first.Body, r.Body = io.NopCloser(bytes.NewReader(body)), io.NopCloser(bytes.NewReader(body))
+			w.Facilitator.ServeHTTP(httptest.NewRecorder(), first)
+		}
+		return false
+	})
+	alice.sendWith(payer.sign(sendPath, 15_000, 20_000), bob, "brought by somebody else").
+		Want(t, "a deposit that somebody else brought", 200)
 	w.checkChannels()
 }

@@ -120,11 +120,12 @@ func TestNamedPayerGetsNoSecretOfOthers(t *testing.T) {
 	w.pay(victim, create, account("wanted", tan)).Want(t, "the wallet creates the account that exists", http.StatusForbidden)
 }
 
-// TestNamedWalletKeepsItsTokens: made-up vouchers name a wallet, and take no tokens of it.
+// TestNamedWalletKeepsItsTokens: made-up vouchers name a wallet that paid lately. They take no tokens of it, but those of their address.
 func TestNamedWalletKeepsItsTokens(t *testing.T) {
 	t.Parallel()
-	const request, tries = "/register/request_account", 10
-	w := newWorld(t, withChannels, withLimits(server.Limits{Wallet: few(tries)}))
+	const request, stranger, tries = "/register/request_account", "192.0.2.66", 10
+	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(15), Wallet: few(tries), TrustedProxies: proxies}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	offer := offerOf(t, w.price(request))
 	for range 2 * tries {
@@ -140,12 +141,13 @@ func TestNamedWalletKeepsItsTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := w.call(http.MethodPost, request, `{"requested_username":"strange"}`, x402.HeaderPaymentSignature,
-			(&channelPayer{w: w}).encode(signed))
+		a := w.call(http.MethodPost, request, `{"requested_username":"strange"}`, "X-Forwarded-For", stranger,
+			x402.HeaderPaymentSignature, (&channelPayer{w: w}).encode(signed))
 		if a.Status == http.StatusOK {
 			t.Fatalf("a voucher that nobody signed: %v", a)
 		}
 	}
+	w.wantLimited("made-up vouchers, too often", w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", stranger), "address")
 	alice.sends(bob, "hello").
 		Want(t, "a paid call of the wallet that was named", http.StatusOK)
 }

@@ -36,6 +36,24 @@ func TestRefund(t *testing.T) {
 		state.ChargedCumulativeAmount != "5000" {
 		t.Errorf("a refund by a client that lost its state: %s %+v", reason, state)
 	}
+	signed, err := payer.signer(sendPath).SignRefund(t.Context(), 5000, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := alice.sendWith(payer.encode(signed), bob, "with a refund"); a.Code != "payment_refused" || !strings.Contains(a.Message,
+		"takes no refund") {
+		t.Errorf("a refund to an operation that takes none: %v", a)
+	}
+	other, err := w.channelPayer(bob.Wallet).signer(sendPath).SignRefund(t.Context(), 5000, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := payer.encode(signed, func(p *x402.BatchPayment) {
+		p.Accepted = offerOf(t, w.priceOf(http.MethodGet, "/agent/me"))
+		p.Payload.Voucher.Signature = other.Payload.Voucher.Signature
+	})
+	w.call(http.MethodGet, "/agent/me", "", x402.HeaderPaymentSignature, forged).
+		WantRefused(t, "a refund signed by somebody else", 402, "payment_refused")
 	a := payer.refund("/agent/me", 5000, 15_000)
 	settled, extra := settledOf(t, a)
 	if a.Status != http.StatusNoContent || settled.Amount != "15000" || len(settled.Transaction) != 66 ||
@@ -43,9 +61,9 @@ func TestRefund(t *testing.T) {
 		extra.ChannelState.TotalClaimed != "5000" || extra.ChannelState.RefundNonce != "1" || extra.ChargedAmount != "" {
 		t.Errorf("a part: %v %+v %+v", a, settled, extra)
 	}
-	other := newWorldOn(t, w.DatabaseURL, withChannels)
-	other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
-	for _, server := range []*world{w, other} {
+	second := newWorldOn(t, w.DatabaseURL, withChannels)
+	second.Ledger, second.Facilitator = w.Ledger, w.Facilitator
+	for _, server := range []*world{w, second} {
 		payer.w = server
 		payer.refund("/agent/me", 5000, 0).Want(t, "again at once", http.StatusServiceUnavailable, "unavailable")
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 )
 
 // plan is a node of EXPLAIN's JSON.
@@ -175,8 +176,8 @@ func seedForPlans(t *testing.T, databaseURL string) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := database.Seed(t.Context(), store.Seeding{Agents: 100_000, Conversations: 20_000, Messages: 1_000_000, Subscribers: 100_000},
-		func(step string) { t.Log(step) }); err != nil {
+	size := storetest.Seeding{Agents: 100_000, Conversations: 20_000, Messages: 1_000_000, Subscribers: 100_000}
+	if err := storetest.Seed(t.Context(), databaseURL, size, func(step string) { t.Log(step) }); err != nil {
 		t.Fatal(err)
 	}
 	connection, err := pgx.Connect(t.Context(), databaseURL)

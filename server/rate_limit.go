@@ -59,7 +59,7 @@ func (p policy) writeHeader(header http.Header, wait int) {
 type buckets[K comparable] struct {
 	policy policy
 	rate   Rate
-	wider  func(K) K // whose bucket newcomers share; the zero key is that of all others
+	wider  func(K) K // whose bucket newcomers share; all others share the zero key
 
 	mu  sync.Mutex
 	all *simplelru.LRU[K, *rate.Limiter]

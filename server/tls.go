@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxStreams = 16 // requests of one connection with HTTP/2 at a time; admitRequest bounds those of all connections
+	maxStreams = 16 // requests of one connection with HTTP/2 at a time; admitRequest bounds the sum over all connections
 
 	// What HTTP/2 buffers before a handler reads it: of a frame, of a request, and of a connection.
 	maxFrame         = 16 << 10
@@ -29,7 +29,7 @@ const (
 
 // TLS says how connections are encrypted.
 type TLS struct {
-	// Config is that of the server. Its NextProtos say whether HTTP/2 is offered.
+	// Config is for the server. Its NextProtos say whether HTTP/2 is offered.
 	Config *tls.Config
 	// Expires returns when the certificate that is in use expires, or the zero time if there is none.
 	Expires func() time.Time

@@ -44,7 +44,8 @@ var beginPayments = func() string {
 	columns := beginFields[:len(beginFields)-1].names()
 	return `
 	INSERT INTO payments (` + columns + `, state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT ` + strings.Replace(columns, "deposit_amount", "coalesce(deposit_amount, 0)", 1) + `, 'settling', 1, @owner, now() + lease, now(), now()
+	SELECT ` + strings.Replace(columns, "deposit_amount", "coalesce(deposit_amount, 0)", 1) + `,
+		'settling', 1, @owner, now() + lease, now(), now()
 	FROM ` + beginFields.table("p") + `
 	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
 }()
@@ -172,7 +173,7 @@ type OpenPayments struct {
 const unheld = 10 * time.Second
 
 // TakeOpenPayments takes open payments and leases them to the caller. It takes payments whose lease is over, payments whose
-// server has died, and those of this server that it does not hold. Several servers may take concurrently; each payment goes to
+// server has died, and payments of this server that it does not hold. Several servers may take concurrently; each payment goes to
 // one of them.
 func (s *Store) TakeOpenPayments(ctx context.Context, open OpenPayments, lease time.Duration) (_ []Payment, err error) {
 	defer wrapInto(&err, "take open payments")

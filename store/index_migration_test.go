@@ -148,7 +148,8 @@ func TestIndexBuildWaitsForCallsOnly(t *testing.T) {
 	}
 	for range 40 {
 		execute(t, url, "SET statement_timeout = '2s'; INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at) "+
-			"SELECT id, 'a_' || left(replace(id::text, '-', ''), 30), '', true, sha256(id::text::bytea), now() FROM (SELECT gen_random_uuid() AS id) AS new")
+			"SELECT id, 'a_' || left(replace(id::text, '-', ''), 30), '', true, sha256(id::text::bytea), now() "+
+			"FROM (SELECT gen_random_uuid() AS id) AS new")
 		time.Sleep(100 * time.Millisecond)
 	}
 	select {

@@ -297,7 +297,9 @@ func localized(t *testing.T, base, options string) string {
 }
 
 // pieces are short texts in which folding, trigrams and LIKE have their corners.
-var pieces = strings.Split("a|b|k|s|i|K|S|I|\u212A|\u017F|İ|ı|ß|ẞ|ss|é|É|e\u0301|I\u0307|i\u0307|I\u0301|Ì|σ|ς|Σ|ΟΣ|οσ|ά|ι|Ά|Ι|άι|\u0307|д|Д|ж|Ж|ᏸ|Ᏸ|ǆ|ǅ|Ǆ|µ|μ|Å|å|\u212B|ﬁ|ŉ|東|京|9|٣|ש|ل|🦜|%|_|\\|'|\"|,|{|}|-| | |\n|.|abc|ABC|kiosk|ask|this|TASK|foo|Bar", "|")
+var pieces = strings.Split("a|b|k|s|i|K|S|I|\u212A|\u017F|İ|ı|ß|ẞ|ss|é|É|e\u0301|I\u0307|i\u0307|I\u0301|Ì|"+
+	"σ|ς|Σ|ΟΣ|οσ|ά|ι|Ά|Ι|άι|\u0307|д|Д|ж|Ж|ᏸ|Ᏸ|ǆ|ǅ|Ǆ|µ|μ|Å|å|\u212B|ﬁ|ŉ|東|京|9|٣|ש|ل|🦜|"+
+	"%|_|\\|'|\"|,|{|}|-| | |\n|.|abc|ABC|kiosk|ask|this|TASK|foo|Bar", "|")
 
 // expressions makes random regular expressions, many of which match one of the contents.
 type expressions struct {

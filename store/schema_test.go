@@ -53,7 +53,9 @@ func TestMigrationDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
 	s := openStore(t, url)
-	execute(t, url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE goose_db_version (id serial PRIMARY KEY, version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())")
+	execute(t, url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public; "+
+		"CREATE TABLE goose_db_version (id serial PRIMARY KEY, version_id bigint NOT NULL, "+
+		"is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())")
 	execute(t, url, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, true)")
 	connection, err := pgx.Connect(t.Context(), url)
 	if err != nil {

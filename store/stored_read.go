@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// StoredReads selects the responses of operations that were stored at this time or later. They are those that can show what was removed
-// since: the database cannot tell, because they are encrypted. Conversation, if it is not uuid.Nil, restricts them to those of its
-// members, subscribers and admin.
+// StoredReads selects the responses of operations that were stored at this time or later. Any of them can show what was removed
+// since: the database cannot tell, because they are encrypted. Conversation, if it is not uuid.Nil, selects the responses to its members,
+// subscribers and admin.
 type StoredReads struct {
 	Operations   []string // parley.Reads
 	Conversation uuid.UUID

@@ -40,7 +40,7 @@ func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// transact runs a transaction. Name is that of its span.
+// transact runs a transaction. Name is the name of its span.
 func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error) error {
 	tx := &Tx{Reader: s.Reader}
 	defer func() { // also if it is unknown whether COMMIT succeeded

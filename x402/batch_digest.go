@@ -1,7 +1,6 @@
 package x402
 
 import (
-	"encoding/binary"
 	"errors"
 	"strconv"
 
@@ -40,21 +39,17 @@ func (d BatchDomain) Separator() [32]byte { return d.domain.separator }
 // ChannelID returns the id of a channel: 0x and 64 lower-case hex digits. It is the EIP-712 digest of the configuration,
 // so it differs between chains. ChannelID returns an error for a malformed address, delay or salt.
 func (d BatchDomain) ChannelID(c ChannelConfig) (string, error) {
-	addresses := [...]string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token}
-	var encoded [8 * 32]byte
-	copy(encoded[0:], channelTypeHash[:])
-	for i, address := range addresses {
+	words := [8]evm.Hash{0: channelTypeHash, 6: evm.Word(c.WithdrawDelay), 7: evm.HexToHash(c.Salt)}
+	for i, address := range [...]string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
 		if !isAddress(address) {
 			return "", errors.New("malformed channel configuration: want addresses of 0x and 40 hex digits")
 		}
-		putHex(encoded[44+32*i:64+32*i], address)
+		words[1+i] = addressWord(address)
 	}
 	if c.WithdrawDelay >= 1<<40 || !isHex(c.Salt, 32, 32) {
 		return "", errors.New("malformed channel configuration: want a withdrawDelay of at most 40 bits and a 32-byte salt")
 	}
-	binary.BigEndian.PutUint64(encoded[216:224], c.WithdrawDelay)
-	putHex(encoded[224:256], c.Salt)
-	return evm.Hash(d.domain.digest(encoded[:])).Hex(), nil
+	return evm.Hash(d.domain.digest(words[:]...)).Hex(), nil
 }
 
 // VoucherDigest returns the EIP-712 digest that a payer's authorizer signs. maxClaimableAmount is a decimal below 2^128.
@@ -63,11 +58,7 @@ func (d BatchDomain) VoucherDigest(channelID, maxClaimableAmount string) ([32]by
 	if !ok || !isHex(channelID, 32, 32) {
 		return [32]byte{}, errors.New("malformed voucher: want a 32-byte channelId and a decimal below 2^128")
 	}
-	var encoded [3 * 32]byte
-	copy(encoded[0:], voucherTypeHash[:])
-	putHex(encoded[32:64], channelID)
-	copy(encoded[64:], amount[:])
-	return d.domain.digest(encoded[:]), nil
+	return d.domain.digest(voucherTypeHash, evm.HexToHash(channelID), amount), nil
 }
 
 // RefundDigest returns the EIP-712 digest that a receiver's authorizer signs to refund amount atomic units. nonce is the
@@ -76,18 +67,13 @@ func (d BatchDomain) RefundDigest(channelID string, nonce, amount uint64) ([32]b
 	if !isHex(channelID, 32, 32) {
 		return [32]byte{}, errors.New("malformed refund: want a 32-byte channelId")
 	}
-	var encoded [4 * 32]byte
-	copy(encoded[0:], refundTypeHash[:])
-	putHex(encoded[32:64], channelID)
-	binary.BigEndian.PutUint64(encoded[88:96], nonce)
-	binary.BigEndian.PutUint64(encoded[120:128], amount)
-	return d.domain.digest(encoded[:]), nil
+	return d.domain.digest(refundTypeHash, evm.HexToHash(channelID), evm.Word(nonce), evm.Word(amount)), nil
 }
 
 // ClaimBatchDigest returns the EIP-712 digest that a receiver's authorizer signs for a batch of claims. The order of the
 // claims counts.
 func (d BatchDomain) ClaimBatchDigest(claims []VoucherClaim) ([32]byte, error) {
-	entries := make([]byte, 0, 32*len(claims))
+	entries := make([]evm.Hash, 0, len(claims))
 	for _, claim := range claims {
 		channelID, err := d.ChannelID(claim.Voucher.Channel)
 		if err != nil {
@@ -98,17 +84,9 @@ func (d BatchDomain) ClaimBatchDigest(claims []VoucherClaim) ([32]byte, error) {
 		if !okCeiling || !okTotal {
 			return [32]byte{}, errors.New("malformed claim: want decimals below 2^128")
 		}
-		var encoded [4 * 32]byte
-		copy(encoded[0:], claimEntryTypeHash[:])
-		putHex(encoded[32:64], channelID)
-		copy(encoded[64:], ceiling[:])
-		copy(encoded[96:], total[:])
-		entries = append(entries, evm.Keccak256(encoded[:])...)
+		entries = append(entries, hashWords(claimEntryTypeHash, evm.HexToHash(channelID), ceiling, total))
 	}
-	var encoded [2 * 32]byte
-	copy(encoded[0:], claimBatchTypeHash[:])
-	copy(encoded[32:], evm.Keccak256(entries))
-	return d.domain.digest(encoded[:]), nil
+	return d.domain.digest(claimBatchTypeHash, hashWords(entries...)), nil
 }
 
 // DepositNonce returns the EIP-3009 nonce of a deposit: keccak256(abi.encode(channelId, salt)), as 0x and 64 lower-case
@@ -117,10 +95,7 @@ func DepositNonce(channelID, salt string) (string, error) {
 	if !isHex(channelID, 32, 32) || !isHex(salt, 32, 32) {
 		return "", errors.New("malformed deposit: want a 32-byte channelId and a 32-byte salt")
 	}
-	var encoded [2 * 32]byte
-	putHex(encoded[:32], channelID)
-	putHex(encoded[32:], salt)
-	return evm.Keccak256Hash(encoded[:]).Hex(), nil
+	return hashWords(evm.HexToHash(channelID), evm.HexToHash(salt)).Hex(), nil
 }
 
 // DepositDigest returns the EIP-712 digest that a payer signs to deposit into a channel, in the domain of the token. It
@@ -154,6 +129,11 @@ func depositMessage(payer, channelID string, deposit ChannelDeposit) (Authorizat
 func uint128(decimal string) (word [32]byte, ok bool) {
 	word, ok = uint256(decimal)
 	return word, ok && [16]byte(word[:16]) == [16]byte{}
+}
+
+func isUint128(decimal string) bool {
+	_, ok := uint128(decimal)
+	return ok
 }
 
 // channelAmount converts a canonical decimal to an amount of at most [MaxChannelAmount].

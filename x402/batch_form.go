@@ -63,17 +63,28 @@ func (w *wireBatchPayload) batchPayload() (BatchPayload, error) {
 	if err := w.refuseForeign(); err != nil {
 		return BatchPayload{}, err
 	}
-	if err := checkChannelConfig(payload.ChannelConfig); err != nil {
+	config, voucher := payload.ChannelConfig, payload.Voucher
+	if err := checkForm(ReasonInvalidPayload, batchWants, []formCheck{
+		{"/payload/channelConfig/payer", isAddress(config.Payer) && config.Payer != zeroAddress},
+		{"/payload/channelConfig/payerAuthorizer", isAddress(config.PayerAuthorizer)},
+		{"/payload/channelConfig/receiver", isAddress(config.Receiver)},
+		{"/payload/channelConfig/receiverAuthorizer", isAddress(config.ReceiverAuthorizer)},
+		{"/payload/channelConfig/token", isAddress(config.Token)},
+		{"/payload/channelConfig/withdrawDelay", config.WithdrawDelay > 0 && config.WithdrawDelay < 1<<40},
+		{"/payload/channelConfig/salt", isHex(config.Salt, 32, 32)},
+		{"/payload/voucher/channelId", isHex(voucher.ChannelID, 32, 32)},
+		{"/payload/voucher/maxClaimableAmount", isUint128(voucher.MaxClaimableAmount)},
+	}); err != nil {
 		return BatchPayload{}, err
 	}
-	if err := checkVoucherForm(payload.Voucher); err != nil {
-		return BatchPayload{}, err
+	if problem := signatureProblem(voucher.Signature); problem != "" {
+		return BatchPayload{}, &FormError{ReasonBatchVoucherSignature, "payload.voucher.signature " + problem}
 	}
 	if w.Amount != nil {
-		if _, ok := uint128(*w.Amount); !ok {
+		payload.Amount = *w.Amount
+		if !isUint128(payload.Amount) {
 			return BatchPayload{}, batchFormError(ReasonBatchRefundAmountInvalid, "/payload/amount")
 		}
-		payload.Amount = *w.Amount
 	}
 	if w.Deposit != nil {
 		deposit, err := w.Deposit.deposit()
@@ -125,20 +136,13 @@ func (w *wireDeposit) deposit() (*ChannelDeposit, error) {
 	case signed == nil:
 		return nil, batchFormError(ReasonBatchERC3009Required, erc3009Pointer)
 	}
-	if _, ok := uint128(w.Amount); !ok {
-		return nil, batchFormError(ReasonInvalidPayload, "/payload/deposit/amount")
-	}
-	for _, member := range []struct {
-		name string
-		ok   bool
-	}{
-		{"/validAfter", isUint256(signed.ValidAfter)},
-		{"/validBefore", isUint256(signed.ValidBefore)},
-		{"/salt", isHex(signed.Salt, 32, 32)},
-	} {
-		if !member.ok {
-			return nil, batchFormError(ReasonInvalidPayload, erc3009Pointer+member.name)
-		}
+	if err := checkForm(ReasonInvalidPayload, batchWants, []formCheck{
+		{"/payload/deposit/amount", isUint128(w.Amount)},
+		{erc3009Pointer + "/validAfter", isUint256(signed.ValidAfter)},
+		{erc3009Pointer + "/validBefore", isUint256(signed.ValidBefore)},
+		{erc3009Pointer + "/salt", isHex(signed.Salt, 32, 32)},
+	}); err != nil {
+		return nil, err
 	}
 	if !isHex(signed.Signature, signatureBytes, maxSignatureBytes) {
 		return nil, &FormError{ReasonBatchDepositSignature,
@@ -148,49 +152,9 @@ func (w *wireDeposit) deposit() (*ChannelDeposit, error) {
 	return &ChannelDeposit{w.Amount, DepositAuthorization{signed.ERC3009Deposit}}, nil
 }
 
-func isUint256(decimal string) bool {
-	_, ok := uint256(decimal)
-	return ok
-}
-
-// checkChannelConfig checks the form of a channel's configuration.
-func checkChannelConfig(c ChannelConfig) error {
-	for _, member := range []struct {
-		name string
-		ok   bool
-	}{
-		{"payer", isAddress(c.Payer) && c.Payer != zeroAddress},
-		{"payerAuthorizer", isAddress(c.PayerAuthorizer)},
-		{"receiver", isAddress(c.Receiver)},
-		{"receiverAuthorizer", isAddress(c.ReceiverAuthorizer)},
-		{"token", isAddress(c.Token)},
-		{"withdrawDelay", c.WithdrawDelay > 0 && c.WithdrawDelay < 1<<40},
-		{"salt", isHex(c.Salt, 32, 32)},
-	} {
-		if !member.ok {
-			return batchFormError(ReasonInvalidPayload, "/payload/channelConfig/"+member.name)
-		}
-	}
-	return nil
-}
-
-// checkVoucherForm checks the form of a voucher.
-func checkVoucherForm(v Voucher) error {
-	if !isHex(v.ChannelID, 32, 32) {
-		return batchFormError(ReasonInvalidPayload, "/payload/voucher/channelId")
-	}
-	if _, ok := uint128(v.MaxClaimableAmount); !ok {
-		return batchFormError(ReasonInvalidPayload, "/payload/voucher/maxClaimableAmount")
-	}
-	if problem := signatureProblem(v.Signature); problem != "" {
-		return &FormError{ReasonBatchVoucherSignature, "payload.voucher.signature " + problem}
-	}
-	return nil
-}
-
 // batchFormError describes a member that is missing or malformed.
 func batchFormError(reason, pointer string) error {
-	return &FormError{reason, fmt.Sprintf("%s is missing or malformed; it is %s", dotted(pointer), batchWants[pointer])}
+	return checkForm(reason, batchWants, []formCheck{{pointer, false}})
 }
 
 // batchJSONError is jsonFormError, and adds what the member should be.
@@ -202,9 +166,4 @@ func batchJSONError(err error) error {
 		}
 	}
 	return jsonFormError("payment payload", err)
-}
-
-// dotted writes a JSON pointer as it is usual in prose: payload.voucher.channelId.
-func dotted(pointer string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
 }

@@ -118,7 +118,7 @@ func TestParseVoucher(t *testing.T) {
 		{"a delay of 65 bits", `"withdrawDelay": 86400,
 `, `"withdrawDelay": 36893488147419103232,
 `, ReasonInvalidPayload, "from 900 to 2592000"},
-		{"a salt that is a number", batchSalt, "0", ReasonInvalidPayload, "payload.channelConfig.salt is missing or malformed; it is 32 bytes"},
+		{"a salt that is a number", batchSalt, "0", ReasonInvalidPayload, "payload.channelConfig.salt is missing or malformed; it must be 32"},
 		{"no id", `"channelId"`, `"was"`, ReasonInvalidPayload, "payload.voucher.channelId"},
 		{"an id of 31 bytes", batchID, batchID[:64], ReasonInvalidPayload, "0x and 64 hex digits"},
 		{"an amount that is a number", `"maxClaimableAmount": "1000"`, `"maxClaimableAmount": 1000`, ReasonInvalidPayload, "in a JSON string"},

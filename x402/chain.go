@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/parley-chat/parley/x402/evm"
@@ -252,11 +253,8 @@ func (c *Chain) view(
 	if !isAddress(contract) {
 		return nil, fmt.Errorf("token contract %q is not an address", contract)
 	}
-	input := append(evm.Bytes{}, selector...)
-	for _, argument := range arguments {
-		input = append(input, argument[:]...)
-	}
-	err = c.call(ctx, &output, "eth_call", map[string]any{"to": evm.HexToAddress(contract), "data": input}, at)
+	input := slices.Concat(selector, evm.Join(arguments...))
+	err = c.call(ctx, &output, "eth_call", map[string]any{"to": evm.HexToAddress(contract), "data": evm.Bytes(input)}, at)
 	return output, err
 }
 

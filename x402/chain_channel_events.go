@@ -2,7 +2,6 @@ package x402
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 
@@ -91,15 +90,13 @@ func (c *Chain) ChannelsCreated(ctx context.Context, from, until uint64) iter.Se
 
 // created decodes a ChannelCreated event: the members of the configuration are one word each.
 func (l eventLog) created() (CreatedChannel, error) {
-	var words [7]evm.Hash
-	if len(l.Data) != len(words)*evm.HashLength {
+	words := l.Data.Words()
+	if len(words) != 7 {
 		return CreatedChannel{}, fmt.Errorf("the ChannelCreated in transaction %s has no configuration", l.TransactionHash)
 	}
-	for i := range words {
-		words[i] = evm.Hash(l.Data[i*evm.HashLength : (i+1)*evm.HashLength])
-	}
+	delay, _ := words[5].Uint64() // 40 bits
 	return CreatedChannel{l.Topics[1].Hex(), ChannelConfig{
 		Payer: addressOf(words[0]), PayerAuthorizer: addressOf(words[1]), Receiver: addressOf(words[2]), ReceiverAuthorizer: addressOf(words[3]),
-		Token: addressOf(words[4]), WithdrawDelay: binary.BigEndian.Uint64(words[5][evm.HashLength-8:]), Salt: words[6].Hex(),
+		Token: addressOf(words[4]), WithdrawDelay: delay, Salt: words[6].Hex(),
 	}}, nil
 }

@@ -69,11 +69,12 @@ func (c *Chain) numbers(ctx context.Context, at evm.BlockNumber, into []*uint64,
 	if err != nil {
 		return err
 	}
-	if len(output) != evm.HashLength*len(into) { // an address without a contract returns no data
+	words := output.Words()
+	if len(words) != len(into) { // an address without a contract returns no data
 		return fmt.Errorf("there is no contract for payment channels at %s", BatchSettlementContract)
 	}
 	for i, number := range into {
-		if *number, err = amountOf(evm.Hash(output[evm.HashLength*i : evm.HashLength*(i+1)])); err != nil {
+		if *number, err = amountOf(words[i]); err != nil {
 			return err
 		}
 	}

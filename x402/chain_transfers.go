@@ -2,8 +2,6 @@ package x402
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -172,20 +170,15 @@ func (l eventLog) transfer() (Transfer, error) {
 }
 
 // addressWord returns an address as a 32-byte word, as in contract arguments and topics.
-func addressWord(address string) evm.Hash {
-	return evm.HexToAddress(address).Word()
-}
+func addressWord(address string) evm.Hash { return evm.HexToAddress(address).Word() }
 
-func addressOf(word evm.Hash) string {
-	address := word.Address()
-	return "0x" + hex.EncodeToString(address[:])
-}
+func addressOf(word evm.Hash) string { return word.Address().Lower() }
 
 // amountOf converts a word to an amount. It returns an error above 2^64-1 units; no supported token has larger amounts.
 func amountOf(word evm.Hash) (uint64, error) {
-	const high = evm.HashLength - 8
-	if [high]byte(word[:high]) != [high]byte{} {
+	amount, ok := word.Uint64()
+	if !ok {
 		return 0, errors.New("an amount on the chain is larger than 2^64-1 atomic units")
 	}
-	return binary.BigEndian.Uint64(word[high:]), nil
+	return amount, nil
 }

@@ -92,6 +92,14 @@ func TestTypeHashes(t *testing.T) {
 	if got, want := cancelTypeHash.Hex(), "0x158b0a9edf7a828aad02f63cd515c68ef2f50ba807396f6d12842833a1597429"; got != want {
 		t.Errorf("the type hash of CancelAuthorization is %s, want %s", got, want)
 	}
+	for topic, event := range map[evm.Hash]string{
+		topicAuthorizationUsed:     "AuthorizationUsed(address,bytes32)",
+		topicAuthorizationCanceled: "AuthorizationCanceled(address,bytes32)",
+	} {
+		if got := evm.Keccak256Hash([]byte(event)); got != topic {
+			t.Errorf("the topic of %s is %s, want %s", event, topic, got)
+		}
+	}
 }
 
 func TestVectors(t *testing.T) {

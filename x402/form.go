@@ -2,8 +2,10 @@ package x402
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/big"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -61,4 +63,30 @@ func uint256(decimal string) (word [32]byte, ok bool) {
 	}
 	large.FillBytes(word[:])
 	return word, true
+}
+
+func isUint256(decimal string) bool {
+	_, ok := uint256(decimal)
+	return ok
+}
+
+// formCheck says whether a member, named by its JSON pointer, has its form.
+type formCheck struct {
+	pointer string
+	ok      bool
+}
+
+// checkForm returns an error for the first member that is missing or malformed. wants says what members are, by pointer.
+func checkForm(reason string, wants map[string]string, checks []formCheck) error {
+	for _, check := range checks {
+		if !check.ok {
+			return &FormError{reason, fmt.Sprintf("%s is missing or malformed; it must be %s", dotted(check.pointer), wants[check.pointer])}
+		}
+	}
+	return nil
+}
+
+// dotted writes a JSON pointer as it is usual in prose: payload.voucher.channelId.
+func dotted(pointer string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
 }

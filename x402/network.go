@@ -1,7 +1,6 @@
 package x402
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -76,13 +75,9 @@ func NewDomain(name, version string, chainID uint64, verifyingContract string) (
 	if !isAddress(verifyingContract) {
 		return Domain{}, fmt.Errorf("token contract %q is not an address: 0x and 40 hex digits", verifyingContract)
 	}
-	var encoded [5 * 32]byte
-	copy(encoded[0:], domainTypeHash[:])
-	copy(encoded[32:], evm.Keccak256([]byte(name)))
-	copy(encoded[64:], evm.Keccak256([]byte(version)))
-	binary.BigEndian.PutUint64(encoded[120:], chainID)
-	putHex(encoded[140:], verifyingContract)
-	return Domain{name, version, chainID, verifyingContract, evm.Keccak256Hash(encoded[:])}, nil
+	separator := hashWords(domainTypeHash, evm.Keccak256Hash([]byte(name)), evm.Keccak256Hash([]byte(version)), evm.Word(chainID),
+		addressWord(verifyingContract))
+	return Domain{name, version, chainID, verifyingContract, separator}, nil
 }
 
 // domain computes the domain of the network's token.

@@ -167,6 +167,18 @@ func checkRequirements(where string, r PaymentRequirements) error {
 	return nil
 }
 
+// exactWants lists the members of an authorization, by JSON pointer.
+var exactWants = map[string]string{
+	"/payload/authorization/from":        "the payer's address: 0x and 40 hex digits",
+	"/payload/authorization/to":          "the payee's address: 0x and 40 hex digits",
+	"/payload/authorization/value":       wantUint256,
+	"/payload/authorization/validAfter":  wantUint256,
+	"/payload/authorization/validBefore": wantUint256,
+	"/payload/authorization/nonce":       "0x and 64 hex digits",
+}
+
+const wantUint256 = "a string of decimal digits without leading zeros that fits in 256 bits"
+
 // checkExactPayload checks the form of the signature and the authorization.
 func checkExactPayload(p ExactPayload) error {
 	if p.Signature == "" {
@@ -177,27 +189,15 @@ func checkExactPayload(p ExactPayload) error {
 		return &FormError{ReasonSignatureFormat, fmt.Sprintf("payload.signature is not 0x and an even number of hex digits "+
 			"for at least %d and at most %d bytes", signatureBytes, maxSignatureBytes)}
 	}
-	malformed := func(member, want string) error {
-		return &FormError{ReasonPayload, fmt.Sprintf("payload.authorization.%s is missing or malformed; it must be %s", member, want)}
-	}
 	a := p.Authorization
-	if !isAddress(a.From) {
-		return malformed("from", "the payer's address: 0x and 40 hex digits")
-	}
-	if !isAddress(a.To) {
-		return malformed("to", "the payee's address: 0x and 40 hex digits")
-	}
-	for _, number := range []struct{ member, decimal string }{
-		{"value", a.Value}, {"validAfter", a.ValidAfter}, {"validBefore", a.ValidBefore},
-	} {
-		if _, ok := uint256(number.decimal); !ok {
-			return malformed(number.member, "a string of decimal digits without leading zeros that fits in 256 bits")
-		}
-	}
-	if !isHex(a.Nonce, 32, 32) {
-		return malformed("nonce", "0x and 64 hex digits")
-	}
-	return nil
+	return checkForm(ReasonPayload, exactWants, []formCheck{
+		{"/payload/authorization/from", isAddress(a.From)},
+		{"/payload/authorization/to", isAddress(a.To)},
+		{"/payload/authorization/value", isUint256(a.Value)},
+		{"/payload/authorization/validAfter", isUint256(a.ValidAfter)},
+		{"/payload/authorization/validBefore", isUint256(a.ValidBefore)},
+		{"/payload/authorization/nonce", isHex(a.Nonce, 32, 32)},
+	})
 }
 
 // jsonFormError describes an error in JSON without quoting the JSON. The messages of the JSON library quote values.

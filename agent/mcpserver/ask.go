@@ -44,10 +44,9 @@ func (e *trustError) Error() string {
 // question returns the question of an error, if the human can decide it. Nothing in it comes from other agents but names.
 func (c *call) question(err error) (question, bool) {
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" {
-		text := fmt.Sprintf("Parley: allow once to %s for %s USD? The limit %s leaves %s USD.", c.doing(), usd(limit.Price), limit.Limit,
-			usd(limit.Left))
+		text := fmt.Sprintf("Parley: %s. Allow once to %s?", limit.Reason(), c.doing())
 		if limits, left, _, err := c.agent.Ledger().Limits(c.ctx); err == nil {
-			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", usd(limits.PerDay), usd(left.PerDay))
+			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", agent.USD(limits.PerDay), agent.USD(left.PerDay))
 		}
 		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval,
 			approval: limit.Approval}, true

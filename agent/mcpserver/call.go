@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -47,13 +46,16 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			c.noteSeen(context.WithoutCancel(ctx))
 		}
-		result, structured := c.finish(s.money(context.WithoutCancel(ctx), charges.Sum()))
+		result, structured := c.finish(s.money(context.WithoutCancel(ctx), charges.Load()))
 		return result, structured, nil
 	}
 }
 
-// do makes a call and reads its response.
+// do makes a call and reads its response, unless the call sends something to somebody whom the human does not trust.
 func (c *call) do(operation, peer string, arguments map[string]any, into any) error {
+	if err := c.mayReach(operation, arguments); err != nil {
+		return err
+	}
 	result, err := c.agent.Call(c.ctx, operation, arguments, agent.CallOptions{Peer: peer, Patience: c.patience})
 	if err != nil {
 		return err
@@ -132,35 +134,40 @@ func (e *unknownError) Error() string {
 	return fmt.Sprintf("%s is neither a trusted contact nor has written first, so nothing was sent", e.to)
 }
 
-// mayWrite returns an [unknownError] if nothing may be sent to a contact.
-func (c *call) mayWrite(to agent.Contact) error {
-	if c.Anyone || to.Known() {
-		return nil
-	}
-	return &unknownError{to}
-}
-
 // errPublish means that a call would show a text to everybody.
 var errPublish = errors.New("everybody can read the description of a profile, so only the human changes it; nothing was done")
 
-// mayPublish returns [errPublish] if a call publishes a text that goes to strangers for less than the human approves. Received text could
-// have asked for that. The descriptions of own groups and channels are like messages to them: the human approved their price.
-func (c *call) mayPublish(operation string, arguments map[string]any) error {
+// mayReach returns [errPublish] if a call publishes a text that goes to strangers for less than the human approves: received text could
+// have asked for that. The descriptions of own groups and channels are like messages to them: the human approved their price. It returns
+// an [unknownError] or a [trustError] if the call sends something to somebody who is not known.
+func (c *call) mayReach(operation string, arguments map[string]any) error {
 	if _, described := arguments["description"]; described && operation == "editAgent" && !c.Anyone {
 		return errPublish
+	}
+	contacts, err := c.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	in, _ := arguments["chat_id"].(string)
+	group := contacts.ByID(in)
+	for _, to := range contacts.Recipients(operation, arguments) {
+		if !c.Anyone && !to.Known() {
+			return &unknownError{to}
+		}
+		// What members write in a trusted group is shown.
+		if operation == "editGroupChat" && group != nil && group.Trusted && (!to.Trusted || to.Held) {
+			return &trustError{to}
+		}
 	}
 	return nil
 }
 
-// agentIDs resolves names of agents. Each must satisfy a condition.
-func (c *call) agentIDs(names []string, may func(agent.Contact) error) (ids []any, found []agent.Contact, err error) {
+// agentIDs resolves names of agents.
+func (c *call) agentIDs(names []string) (ids []any, found []agent.Contact, err error) {
 	for _, name := range names {
 		one, err := c.agent.Resolve(c.ctx, name)
 		if err == nil && one.Kind != agent.KindAgent {
 			err = fmt.Errorf("%s is no agent", one)
-		}
-		if err == nil {
-			err = may(one)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -169,9 +176,6 @@ func (c *call) agentIDs(names []string, may func(agent.Contact) error) (ids []an
 	}
 	return ids, found, nil
 }
-
-// at returns the time of a timestamp of the contract.
-func at(timestamp float64) time.Time { return time.UnixMilli(int64(timestamp * 1000)).UTC() }
 
 // withoutNulls removes arguments that are null: some clients, such as CrewAI, send those that their model left out.
 func withoutNulls(next mcp.MethodHandler) mcp.MethodHandler {

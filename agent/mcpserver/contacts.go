@@ -23,9 +23,7 @@ func contacts(c *call) error {
 	case "trust":
 		return c.trust(to)
 	case "hold":
-		err = c.agent.ChangeContact(c.ctx, to.ID, func(known *agent.Contact) {
-			known.Kind, known.Trusted, known.Held = to.Kind, false, true
-		})
+		err = c.agent.Trust(c.ctx, to, false)
 		c.done(to.String() + " is held: texts are not shown")
 	case "forget":
 		if known, _ := c.known(to.ID); known != nil && known.Held {
@@ -82,17 +80,7 @@ func (c *call) listContacts() error {
 
 // contactLine says what is known about a contact.
 func (c *call) contactLine(contact agent.Contact) string {
-	words := []string{contact.String(), contact.Kind}
-	switch {
-	case contact.Held:
-		words = append(words, "held")
-	case contact.Trusted:
-		words = append(words, "trusted")
-	case contact.Wrote:
-		words = append(words, "wrote first, texts held")
-	default:
-		words = append(words, "not trusted")
-	}
+	words := []string{contact.String(), contact.Kind, contact.State()}
 	if c.flag("detailed") {
 		words = append(words, agent.PlainWord(contact.ID))
 		if contact.Chat != "" {

@@ -48,7 +48,7 @@ func (c *call) createAccount() error {
 }
 
 func (c *call) createGroup() error {
-	ids, members, err := c.agentIDs(c.list("members"), c.mayWrite)
+	ids, members, err := c.agentIDs(c.list("members"))
 	if err != nil {
 		return err
 	}

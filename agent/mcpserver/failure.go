@@ -42,8 +42,7 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return c.explainRefusal(refused)
 	}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
-		problem = fmt.Sprintf("the call costs %s USD, and the limit %s leaves %s USD; nothing was paid", usd(limit.Price), limit.Limit,
-			usd(limit.Left))
+		problem = limit.Reason() + "; nothing was paid"
 		if limit.Limit == "polls per day" {
 			return "limit", problem, "use parley_inbox with max_age, which is free, or fetch again later; only the human can raise limits"
 		}

@@ -54,7 +54,7 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 	}
 	if minutes := c.number("max_age"); minutes > 0 {
 		since := time.Now().Add(-time.Duration(minutes) * time.Minute)
-		all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return at(m.CreatedAt).Before(since) })
+		all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return agent.Time(m.CreatedAt).Before(since) })
 	}
 	c.line("%s from the local store:", count(len(all), "message"))
 	return all, nil
@@ -120,7 +120,7 @@ func (c *call) showNotices(notices []client.Notice) error {
 			in = known.String()
 		}
 		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", agent.PlainWord(string(n.Type)), agent.PlainWord(n.ActorUsername), in,
-			at(n.CreatedAt).Format(time.DateTime)))
+			agent.Time(n.CreatedAt).Format(time.DateTime)))
 		c.line("%s", texts[len(texts)-1])
 	}
 	c.facts["notices"] = texts

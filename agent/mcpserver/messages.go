@@ -129,8 +129,8 @@ func (r *reply) fit(all []message, detailed, history bool) (items []item) {
 
 func (r *reply) render(m message, limit int, detailed bool) item {
 	cut := !m.held && utf8.RuneCountInString(m.Content) > limit
-	received := agent.Received{From: agent.PlainWord(m.SenderUsername), At: at(m.CreatedAt), Text: m.Content, Held: m.held}
-	facts := map[string]any{"from": agent.PlainWord(m.SenderUsername), "at": at(m.CreatedAt)}
+	received := agent.Received{From: agent.PlainWord(m.SenderUsername), At: agent.Time(m.CreatedAt), Text: m.Content, Held: m.held}
+	facts := map[string]any{"from": agent.PlainWord(m.SenderUsername), "at": agent.Time(m.CreatedAt)}
 	if m.SourceType != client.SourceTypePrivateChat {
 		received.In = m.SourceName
 		facts["in"] = agent.VisibleName(m.SourceName)

@@ -27,12 +27,12 @@ func read(c *call) error {
 	if err != nil {
 		return err
 	}
-	operations := historyOperations[of.kind]
-	arguments := map[string]any{operations.id: of.id}
+	operations := agent.OperationsOf[with.Kind]
+	arguments := map[string]any{operations.Conversation: of.id}
 	c.copyTo(arguments, map[string]string{"before": "before_message_id"})
-	operation := operations.list
+	operation := operations.List
 	if query := c.text("find"); query != "" {
-		operation, arguments["query"] = operations.search, query
+		operation, arguments["query"] = operations.Search, query
 	} else {
 		arguments["n"] = c.size()
 	}
@@ -57,11 +57,8 @@ func (c *call) size() int {
 
 // conversation returns the conversation with a contact. That with an agent is their private chat.
 func (c *call) conversation(with agent.Contact) (conversation, error) {
-	switch with.Kind {
-	case agent.KindGroup:
-		return conversation{client.SourceTypeGroupChat, with.ID, with.Name}, nil
-	case agent.KindChannel:
-		return conversation{client.SourceTypeChannel, with.ID, with.Name}, nil
+	if with.Kind != agent.KindAgent {
+		return conversation{sourceTypes[with.Kind], with.ID, with.Name}, nil
 	}
 	chat, err := c.agent.Chat(c.ctx, with)
 	return conversation{client.SourceTypePrivateChat, chat, ""}, err
@@ -69,7 +66,7 @@ func (c *call) conversation(with agent.Contact) (conversation, error) {
 
 // showHistory shows messages of one conversation, the oldest first.
 func (c *call) showHistory(all []client.UnreadMessage) error {
-	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return at(a.CreatedAt).Compare(at(b.CreatedAt)) })
+	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return agent.Time(a.CreatedAt).Compare(agent.Time(b.CreatedAt)) })
 	own, err := c.ownID(c.ctx)
 	if err != nil {
 		return err

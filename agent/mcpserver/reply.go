@@ -10,7 +10,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/x402"
 )
 
 // maxText is the number of characters of a result's text, and of its structured form. Together they stay below 20,000: clients cut
@@ -94,21 +93,12 @@ func (r *reply) bound() {
 func (s *parleyServer) money(ctx context.Context, paid uint64) string {
 	limits, left, frozen, err := s.agent.Ledger().Limits(ctx)
 	if err != nil {
-		return fmt.Sprintf("paid %s USD · the limits cannot be read", usd(paid))
+		return fmt.Sprintf("paid %s USD · the limits cannot be read", agent.USD(paid))
 	}
-	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", usd(paid), usd(limits.PerDay-left.PerDay),
-		usd(limits.PerDay), usd(left.PerDay))
+	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", agent.USD(paid), agent.USD(limits.PerDay-left.PerDay),
+		agent.USD(limits.PerDay), agent.USD(left.PerDay))
 	if frozen {
 		line += " · frozen"
 	}
 	return line
-}
-
-// usd writes an amount with at least two decimals, as 0.005 or 1.00.
-func usd(amount uint64) string {
-	text := x402.FormatUSD(amount)
-	if point := strings.IndexByte(text, '.'); point >= 0 {
-		text = text[:point+3] + strings.TrimRight(text[point+3:], "0")
-	}
-	return text
 }

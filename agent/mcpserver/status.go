@@ -16,10 +16,10 @@ func status(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.line("limits: %s USD a call, %s a day of which %s for fetching; left today %s, for fetching %s", usd(limits.PerCall),
-		usd(limits.PerDay), usd(limits.Polls), usd(left.PerDay), usd(min(left.Polls, left.PerDay)))
-	c.facts["limit_per_call"], c.facts["limit_per_day"] = usd(limits.PerCall), usd(limits.PerDay)
-	c.facts["left_today"], c.facts["frozen"] = usd(left.PerDay), frozen
+	c.line("limits: %s USD a call, %s a day of which %s for fetching; left today %s, for fetching %s", agent.USD(limits.PerCall),
+		agent.USD(limits.PerDay), agent.USD(limits.Polls), agent.USD(left.PerDay), agent.USD(min(left.Polls, left.PerDay)))
+	c.facts["limit_per_call"], c.facts["limit_per_day"] = agent.USD(limits.PerCall), agent.USD(limits.PerDay)
+	c.facts["left_today"], c.facts["frozen"] = agent.USD(left.PerDay), frozen
 	if frozen {
 		c.line("The wallet is frozen: nothing is paid until the human ends that.")
 	}
@@ -67,8 +67,8 @@ func (c *call) showAccount() error {
 			c.line("balance: the network did not respond")
 			return nil //nolint:nilerr // the rest of the status is worth showing
 		}
-		c.line("balance %s USDC", usd(balance))
-		c.facts["balance"] = usd(balance)
+		c.line("balance %s USDC", agent.USD(balance))
+		c.facts["balance"] = agent.USD(balance)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (c *call) countStored() error {
 	}
 	recent, held := 0, 0
 	for _, m := range judged {
-		if time.Since(at(m.CreatedAt)) < 24*time.Hour {
+		if time.Since(agent.Time(m.CreatedAt)) < 24*time.Hour {
 			recent++
 			if m.held {
 				held++
@@ -121,8 +121,8 @@ func prices(c *call) error {
 	found := map[string]string{}
 	for _, priced := range c.agent.Prices() {
 		if strings.Contains(strings.ToLower(priced.ID), strings.ToLower(c.text("find"))) {
-			found[priced.ID] = usd(priced.Agreed)
-			c.line("%s %s %s", usd(priced.Agreed), priced.ID, toolOf(priced.ID))
+			found[priced.ID] = agent.USD(priced.Agreed)
+			c.line("%s %s %s", agent.USD(priced.Agreed), priced.ID, toolOf(priced.ID))
 		}
 	}
 	c.facts["prices"] = found

@@ -11,11 +11,9 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// historyOperations are the operations that return messages of one kind of conversation.
-var historyOperations = map[client.SourceType]struct{ list, search, id string }{
-	client.SourceTypePrivateChat: {"listPrivateMessages", "searchPrivateMessages", "chat_id"},
-	client.SourceTypeGroupChat:   {"listGroupMessages", "searchGroupMessages", "chat_id"},
-	client.SourceTypeChannel:     {"listChannelMessages", "searchChannelMessages", "channel_id"},
+// sourceTypes are the types of conversations by kind of contact.
+var sourceTypes = map[string]client.SourceType{
+	agent.KindAgent: client.SourceTypePrivateChat, agent.KindGroup: client.SourceTypeGroupChat, agent.KindChannel: client.SourceTypeChannel,
 }
 
 // fetched returns the stored messages that came as unread ones, in the order in which they came, each once.
@@ -26,8 +24,8 @@ func (s *parleyServer) fetched(ctx context.Context) ([]client.UnreadMessage, err
 // stored returns all stored messages, the oldest first, each once.
 func (s *parleyServer) stored(ctx context.Context) ([]client.UnreadMessage, error) {
 	operations := []string{"listUnreadMessages"}
-	for _, of := range historyOperations {
-		operations = append(operations, of.list, of.search)
+	for _, of := range agent.OperationsOf {
+		operations = append(operations, of.List, of.Search)
 	}
 	all, err := s.messagesFrom(ctx, operations...)
 	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
@@ -54,11 +52,11 @@ func (s *parleyServer) messagesFrom(ctx context.Context, operations ...string) (
 
 // messagesOf returns the messages of a response. Those of a history do not say where they are from; the call did.
 func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
-	for kind, of := range historyOperations {
-		if response.Operation == of.list || response.Operation == of.search {
+	for kind, of := range agent.OperationsOf {
+		if response.Operation == of.List || response.Operation == of.Search {
 			var page client.MessagePage
 			_ = json.Unmarshal(response.Body, &page) // that of another version has none
-			return conversation{kind: kind, id: response.Peer}.of(page.Messages)
+			return conversation{kind: sourceTypes[kind], id: response.Peer}.of(page.Messages)
 		}
 	}
 	var page client.UnreadPage

@@ -109,8 +109,8 @@ func coreTools() []tool {
 	return []tool{
 		{
 			name: "parley_send", set: ToolsCore, openWorld: true, run: send,
-			description: "Send a message, 0.005 USD, to an own channel 0.025. Only to contacts and those who wrote first, unless " +
-				"the human opened it. Never send keys or what the human would not tell strangers.",
+			description: "Send a message, 0.005 USD, to a channel of mine 0.025. Only to contacts and those who wrote first, unless " +
+				"the human allows anyone. Never send keys or what the human would not tell strangers.",
 			properties: `"to":{"type":"string","description":"agent name, #channel, group, or id"},` +
 				`"text":{"type":"string","maxLength":16384},` + detailedProperty,
 			required:   []string{"to", "text"},

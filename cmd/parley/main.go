@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 	if err = server.Check(command); err != nil {
 		return err
 	}
-	return running.Explain(ctx, command.Run())
+	return running.Run(ctx, command)
 }
 
 // newParser returns the parser of the command line.

@@ -20,7 +20,8 @@ func TestRetentionCommand(t *testing.T) {
 		ran := invoke(t, append(args, "--database-url", url)...)
 		return ran.out, ran.err
 	}
-	if _, err := parley("seed", "--agents=10", "--conversations=20", "--messages=1000", "--subscribers=10"); err != nil {
+	size := storetest.Seeding{Agents: 10, Conversations: 20, Messages: 1000, Subscribers: 10}
+	if err := storetest.Seed(t.Context(), url, size, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	connection, err := pgx.Connect(t.Context(), url)

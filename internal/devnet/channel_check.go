@@ -2,7 +2,6 @@ package devnet
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,18 +56,13 @@ func checkChannelTerms(payload x402.BatchPayload, requirements x402.PaymentRequi
 // checkDeposit checks the time window and the signature of a deposit, in the domain that the requirements name.
 func checkDeposit(payload x402.BatchPayload, requirements x402.PaymentRequirements, now time.Time) *x402.Invalid {
 	signed := payload.Deposit.Authorization.ERC3009
-	name, _ := requirements.Extra["name"].(string)
-	version, _ := requirements.Extra["version"].(string)
-	domain, err := x402.NewDomain(name, version, token.ChainID, requirements.Asset)
-	if err != nil || name == "" || version == "" {
-		return refusal(x402.ReasonBatchMissingDomain, "paymentRequirements.extra lacks name or version")
+	domain, err := x402.DomainOf(requirements)
+	if err != nil {
+		return refusal(x402.ReasonBatchMissingDomain, err.Error())
 	}
-	// As in checkTimes, a number above 2^63-1 is a time that never comes.
-	if before, err := strconv.ParseInt(signed.ValidBefore, 10, 64); err == nil && before < now.Unix()+settlementRoom {
-		return refusal(x402.ReasonBatchValidBefore, "the deposit's authorization has ended or ends in less than 6 seconds")
-	}
-	if after, err := strconv.ParseInt(signed.ValidAfter, 10, 64); err != nil || after > now.Unix() {
-		return refusal(x402.ReasonBatchValidAfter, "the deposit's authorization is not valid yet")
+	window := x402.Authorization{ValidAfter: signed.ValidAfter, ValidBefore: signed.ValidBefore}
+	if invalid := checkTimes(window, now, x402.ReasonBatchValidBefore, x402.ReasonBatchValidAfter); invalid != nil {
+		return invalid
 	}
 	digest, err := domain.DepositDigest(payload.ChannelConfig.Payer, payload.Voucher.ChannelID, *payload.Deposit)
 	if err != nil || !x402.SignedBy(digest, signed.Signature, payload.ChannelConfig.Payer) {

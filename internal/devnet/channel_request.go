@@ -116,13 +116,5 @@ func (r *batchRequest) checkCommand() *x402.FormError {
 
 // checkTerms returns a reason to reject the request before anything else, or nil.
 func (r *batchRequest) checkTerms() *x402.Invalid {
-	switch {
-	case r.accepted.Scheme != x402.SchemeBatch || r.requirements.Scheme != x402.SchemeBatch:
-		return refusal(x402.ReasonBatchScheme, "accepted.scheme and paymentRequirements.scheme must be batch-settlement")
-	case r.accepted.Network != r.requirements.Network:
-		return refusal(x402.ReasonBatchNetworkMismatch, "accepted.network is not paymentRequirements.network")
-	case r.requirements.Network != NetworkID:
-		return refusal(x402.ReasonInvalidNetwork, "the dev network is "+NetworkID)
-	}
-	return nil
+	return checkTerms(r.accepted, r.requirements, x402.SchemeBatch, x402.ReasonBatchScheme, x402.ReasonBatchNetworkMismatch)
 }

@@ -243,26 +243,6 @@ func TestChannelsSurvive(t *testing.T) {
 	}
 }
 
-func TestPendingDeposit(t *testing.T) {
-	t.Parallel()
-	w := openWorld(t, "")
-	signer := w.payer(Accounts()[0], 0)
-	deposit := w.sign(signer, 1000, 5000)
-	w.network.PendSettlements(2)
-	_, err := w.facilitator.SettleDeposit(t.Context(), deposit, w.offer)
-	unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
-	if !ok || unknown.NotSent || !nonceForm.MatchString(unknown.Transaction) {
-		t.Fatalf("a deposit that stays pending says %v, want an unknown outcome with its transaction", err)
-	}
-	w.wantChannel(signer, x402.Channel{})
-	w.ledger.Advance(time.Hour) // it was sent in time
-	settled := w.wantSettled(w.facilitator.SettleDeposit(t.Context(), deposit, w.offer))
-	if settled.Transaction != unknown.Transaction {
-		t.Errorf("the deposit settled as %s, want %s", settled.Transaction, unknown.Transaction)
-	}
-	w.wantChannel(signer, x402.Channel{Balance: 5000})
-}
-
 // TestMalformedChannelRequests: what is not a request of the scheme has status 400, and is never a success.
 func TestMalformedChannelRequests(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package devnet
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -101,36 +100,7 @@ func set[T any](all map[string]*history[T], name string, block int, value T) {
 	h.blocks, h.values = append(h.blocks, block), append(h.values, value)
 }
 
-// check returns an error if the state does not allow the record. The functions in channel_calls.go make the checks of the
-// contract; this one holds the invariants, also for a journal that is replayed.
-func (c channels) check(r record) error {
-	claimed := map[string]uint64{}
-	for _, row := range r.Claims {
-		state := c.channel(row.Channel)
-		if row.Total <= max(state.TotalClaimed, claimed[row.Channel]) || row.Total > state.Balance {
-			return fmt.Errorf("%d cannot be claimed from a channel with a balance of %d", row.Total, state.Balance)
-		}
-		claimed[row.Channel] = row.Total
-	}
-	state := c.channel(r.Channel)
-	switch r.Kind {
-	case kindRefund, kindWithdrawn:
-		if r.Amount > state.Balance-max(state.TotalClaimed, claimed[r.Channel]) {
-			return fmt.Errorf("a %s of %d is more than what is not claimed", r.Kind, r.Amount)
-		}
-	case kindSettle:
-		if sums := c.received(r.To); r.Amount > sums.Claimed-sums.Settled {
-			return fmt.Errorf("a settlement of %d is more than what is claimed", r.Amount)
-		}
-	case kindWithdraw:
-		if r.Amount > state.Balance-state.TotalClaimed || state.WithdrawRequestedAt != 0 {
-			return fmt.Errorf("a withdrawal of %d is not possible", r.Amount)
-		}
-	}
-	return nil
-}
-
-// apply applies a record that passed check and is in a block.
+// apply applies a record in a block. The functions in channel_calls.go have made the checks of the contract.
 func (c channels) apply(r record, block int) {
 	for _, row := range r.Claims {
 		state, sums := c.channel(row.Channel), c.received(row.Receiver)

@@ -37,24 +37,31 @@ var token, tokenDomain = func() (x402.Network, x402.Domain) {
 // reject the payment, or nil. The caller has checked the payload's form.
 func (f *Facilitator) check(payload *x402.PaymentPayload, requirements x402.PaymentRequirements, now time.Time) *x402.Invalid {
 	return cmp.Or(
-		checkTerms(payload, requirements),
+		checkTerms(payload.Accepted, requirements, x402.SchemeExact, x402.ReasonScheme, x402.ReasonNetworkMismatch),
+		checkRequirements(requirements),
 		checkTransfer(payload.Payload.Authorization, requirements),
-		checkTimes(payload.Payload.Authorization, now),
+		checkTimes(payload.Payload.Authorization, now, x402.ReasonValidBefore, x402.ReasonValidAfter),
 		checkSignature(payload.Payload, requirements),
 		f.simulate(payload.Payload.Authorization, requirements),
 	)
 }
 
-// checkTerms checks scheme, network and the form of the requirements.
-func checkTerms(payload *x402.PaymentPayload, requirements x402.PaymentRequirements) *x402.Invalid {
+// checkTerms checks scheme and network.
+func checkTerms(accepted, requirements x402.PaymentRequirements, scheme, otherScheme, otherNetwork string) *x402.Invalid {
 	switch {
-	case payload.Accepted.Scheme != x402.SchemeExact || requirements.Scheme != x402.SchemeExact:
-		return refusal(x402.ReasonScheme, "accepted.scheme and paymentRequirements.scheme must be exact")
-	case payload.Accepted.Network != requirements.Network:
-		return refusal(x402.ReasonNetworkMismatch, "accepted.network is not paymentRequirements.network")
+	case accepted.Scheme != scheme || requirements.Scheme != scheme:
+		return refusal(otherScheme, "accepted.scheme and paymentRequirements.scheme must be "+scheme)
+	case accepted.Network != requirements.Network:
+		return refusal(otherNetwork, "accepted.network is not paymentRequirements.network")
 	case requirements.Network != NetworkID:
 		return refusal(x402.ReasonInvalidNetwork, "the dev network is "+NetworkID)
-	case !addressForm.MatchString(strings.ToLower(requirements.PayTo)) || !atomicForm.MatchString(requirements.Amount):
+	}
+	return nil
+}
+
+// checkRequirements checks the form of the requirements.
+func checkRequirements(requirements x402.PaymentRequirements) *x402.Invalid {
+	if !addressForm.MatchString(strings.ToLower(requirements.PayTo)) || !atomicForm.MatchString(requirements.Amount) {
 		return refusal(x402.ReasonInvalidRequirements, "paymentRequirements need an address payTo and "+
 			"an amount in atomic units")
 	}
@@ -73,13 +80,13 @@ func checkTransfer(a x402.Authorization, requirements x402.PaymentRequirements) 
 }
 
 // checkTimes checks the time window in which the token contract accepts the authorization.
-func checkTimes(a x402.Authorization, now time.Time) *x402.Invalid {
+func checkTimes(a x402.Authorization, now time.Time, ended, early string) *x402.Invalid {
 	// A number above 2^63-1 is a time that never comes: invalid as a start, valid as an end.
 	if validBefore, err := strconv.ParseInt(a.ValidBefore, 10, 64); err == nil && validBefore < now.Unix()+settlementRoom {
-		return refusal(x402.ReasonValidBefore, "the authorization has ended or ends in less than 6 seconds")
+		return refusal(ended, "the authorization has ended or ends in less than 6 seconds")
 	}
 	if validAfter, err := strconv.ParseInt(a.ValidAfter, 10, 64); err != nil || validAfter > now.Unix() {
-		return refusal(x402.ReasonValidAfter, "the authorization is not valid yet")
+		return refusal(early, "the authorization is not valid yet")
 	}
 	return nil
 }
@@ -87,26 +94,18 @@ func checkTimes(a x402.Authorization, now time.Time) *x402.Invalid {
 // checkSignature checks that the payer's key made the signature, in the domain that the requirements name. As in a real
 // facilitator, the simulation checks whether that is the token's domain.
 func checkSignature(payload x402.ExactPayload, requirements x402.PaymentRequirements) *x402.Invalid {
-	name, _ := requirements.Extra["name"].(string)
-	version, _ := requirements.Extra["version"].(string)
-	if name == "" || version == "" {
-		return refusal(x402.ReasonMissingDomain, "paymentRequirements.extra lacks name or version")
-	}
 	if !strings.EqualFold(requirements.Asset, token.Asset) {
 		return refusal(x402.ReasonNotEIP3009, "there is no token at this asset; the only one is "+token.Asset)
+	}
+	domain, err := x402.DomainOf(requirements)
+	if err != nil {
+		return refusal(x402.ReasonMissingDomain, err.Error())
 	}
 	if len(payload.Signature) != keySignature {
 		if strings.HasSuffix(payload.Signature, erc6492Suffix) {
 			return refusal(x402.ReasonUndeployedWallet, "the dev network has no smart wallets")
 		}
 		return refusal(x402.ReasonSignature, "a signature must have 65 bytes: the dev network has no smart wallets")
-	}
-	domain := tokenDomain
-	if name != token.AssetName || version != token.AssetVersion {
-		var err error
-		if domain, err = x402.NewDomain(name, version, token.ChainID, token.Asset); err != nil {
-			return refusal(x402.ReasonMissingDomain, err.Error())
-		}
 	}
 	digest, err := domain.TransferDigest(payload.Authorization)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -97,80 +96,6 @@ func TestClientAgainstTheDevNetwork(t *testing.T) {
 	wantBalance(t, ledger, Payee, 5000)
 }
 
-func TestConcurrentSettlements(t *testing.T) {
-	t.Parallel()
-	_, ledger, client := serve(t, t.TempDir())
-	payload, requirements := pay(t, Accounts()[0], nil)
-	verdicts := make([]*x402.SettleResponse, 100)
-	var group sync.WaitGroup
-	for i := range verdicts {
-		group.Go(func() {
-			verdict, err := client.Settle(t.Context(), payload, requirements)
-			if err != nil {
-				t.Errorf("settle: %v", err)
-				verdict = &x402.SettleResponse{}
-			}
-			verdicts[i] = verdict
-		})
-	}
-	group.Wait()
-	successes := 0
-	for _, verdict := range verdicts {
-		if verdict.Success {
-			successes++
-		} else if verdict.ErrorReason != x402.ReasonNonceAlreadyUsed {
-			t.Errorf("a settlement that lost says %q, want that the authorization is used", verdict.ErrorReason)
-		}
-	}
-	if successes != 1 {
-		t.Errorf("%d of 100 settlements of one authorization succeeded, want 1", successes)
-	}
-	wantBalance(t, ledger, Payee, 5000)
-}
-
-func TestBalanceExhaustion(t *testing.T) {
-	t.Parallel()
-	_, ledger, client := serve(t, "")
-	payer := Accounts()[0]
-	if err := ledger.Transfer(payer.Address, stranger, genesisBalance-5000, nonce(1), "0x01"); err != nil {
-		t.Fatalf("leave the payer one payment: %v", err)
-	}
-	transactions := map[string]bool{}
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	for range 20 {
-		payload, requirements := pay(t, payer, nil)
-		group.Go(func() {
-			verdict, err := client.Settle(t.Context(), payload, requirements)
-			if err != nil {
-				t.Errorf("settle: %v", err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if verdict.Success {
-				transactions[verdict.Transaction] = true
-			} else if verdict.ErrorReason != x402.ReasonInsufficientBalance {
-				t.Errorf("a payment without money says %q, want insufficient balance", verdict.ErrorReason)
-			}
-		})
-	}
-	group.Wait()
-	if len(transactions) != 1 {
-		t.Errorf("%d payments settled from a balance for one", len(transactions))
-	}
-	wantBalance(t, ledger, Payee, 5000)
-	wantBalance(t, ledger, payer.Address, 0)
-
-	if err := ledger.Mint(payer.Address, 5000); err != nil {
-		t.Fatalf("mint: %v", err)
-	}
-	payload, requirements := pay(t, payer, nil)
-	if verdict := settle(t, client, payload, requirements); !verdict.Success || transactions[verdict.Transaction] {
-		t.Errorf("a payment with fresh money says %+v, want a success with a new transaction", verdict)
-	}
-}
-
 func TestPendingSettlement(t *testing.T) {
 	t.Parallel()
 	facilitator, ledger, client := serve(t, "")
@@ -226,9 +151,9 @@ func TestPendingSettlement(t *testing.T) {
 }
 
 // payV1 is pay as version 1 sends and a server receives it.
-func payV1(t *testing.T, payer Account, change func(a *x402.Authorization)) (*x402.PaymentPayload, x402.PaymentRequirements) {
+func payV1(t *testing.T, payer Account) (*x402.PaymentPayload, x402.PaymentRequirements) {
 	t.Helper()
-	built, requirements := pay(t, payer, change)
+	built, requirements := pay(t, payer, nil)
 	header, err := x402test.EncodePaymentPayloadV1(built, "base-sepolia")
 	if err != nil {
 		t.Fatalf("encode: %v", err)
@@ -244,8 +169,8 @@ func payV1(t *testing.T, payer Account, change func(a *x402.Authorization)) (*x4
 func TestVersion1(t *testing.T) {
 	t.Parallel()
 	_, ledger, client := serve(t, "")
-	alice, bob := Accounts()[0], Accounts()[1]
-	payload, requirements := payV1(t, alice, nil)
+	alice := Accounts()[0]
+	payload, requirements := payV1(t, alice)
 	verified, err := client.Verify(t.Context(), payload, requirements)
 	if diff := cmp.Diff(&x402.VerifyResponse{IsValid: true, Payer: alice.Address}, verified); diff != "" || err != nil {
 		t.Errorf("verify says %v (-want +got):\n%s", err, diff)
@@ -274,40 +199,12 @@ func TestVersion1(t *testing.T) {
 			t.Errorf("settling again on %s says %+v, want that the authorization is used", version, verdict)
 		}
 	}
-
-	// The rules are those of version 2.
-	for name, row := range map[string]struct {
-		sign   func(a *x402.Authorization)
-		after  func(r *x402.PaymentRequirements)
-		reason string
-	}{
-		"too little":           {func(a *x402.Authorization) { a.Value = "4999" }, nil, x402.ReasonValueMismatch},
-		"to somebody else":     {func(a *x402.Authorization) { a.To = stranger }, nil, x402.ReasonRecipientMismatch},
-		"ended":                {func(a *x402.Authorization) { a.ValidBefore = "1" }, nil, x402.ReasonValidBefore},
-		"for another scheme":   {nil, func(r *x402.PaymentRequirements) { r.Scheme = "upto" }, x402.ReasonScheme},
-		"without a token name": {nil, func(r *x402.PaymentRequirements) { r.Extra = map[string]any{"version": "2"} }, x402.ReasonMissingDomain},
-		"for another token":    {nil, func(r *x402.PaymentRequirements) { r.Asset = stranger }, x402.ReasonNotEIP3009},
-	} {
-		payload, requirements := payV1(t, bob, row.sign)
-		if row.after != nil {
-			row.after(&requirements)
-		}
-		verified, err := client.Verify(t.Context(), payload, requirements)
-		if err != nil || verified.IsValid || verified.InvalidReason != row.reason {
-			t.Errorf("verify of a payment %s says %+v (%v), want %s", name, verified, err, row.reason)
-		}
-		if verdict := settle(t, client, payload, requirements); verdict.Success || verdict.ErrorReason != row.reason {
-			t.Errorf("settle of a payment %s says %+v, want %s", name, verdict, row.reason)
-		}
-	}
-	wantBalance(t, ledger, Payee, 5000)
-	wantBalance(t, ledger, bob.Address, genesisBalance)
 }
 
 func TestVersion1Requests(t *testing.T) {
 	t.Parallel()
 	_, ledger, client := serve(t, "")
-	payload, requirements := payV1(t, Accounts()[0], nil)
+	payload, requirements := payV1(t, Accounts()[0])
 	terms, err := json.Marshal(requirements.V1("base-sepolia", *payload.Resource), json.Deterministic(true))
 	if err != nil {
 		t.Fatalf("encode the requirements: %v", err)
@@ -490,7 +387,7 @@ func TestAccountsAndBalances(t *testing.T) {
 	}
 	var want []map[string]string
 	for i, account := range Accounts() {
-		balance := genesisBalance
+		balance := uint64(10_000_000_000)
 		if i == 3 {
 			balance--
 		}

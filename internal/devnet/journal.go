@@ -59,32 +59,16 @@ var (
 	nonceForm   = regexp.MustCompile(`^0x[0-9a-f]{64}$`)
 )
 
-// form says which members a kind of record has.
-type form struct{ from, to, nonce, channel, claims need }
-
-type need int
-
-const (
-	never need = iota
-	maybe
-	always
-)
-
-var forms = map[string]form{
-	kindMint:      {to: always},
-	kindTransfer:  {from: always, to: always, nonce: always},
-	kindCancel:    {from: always, nonce: always},
-	kindDeposit:   {from: always, to: always, nonce: maybe, channel: always},
-	kindClaim:     {claims: always},
-	kindSettle:    {from: always, to: always},
-	kindRefund:    {from: always, to: always, channel: always, claims: maybe},
-	kindWithdraw:  {channel: always},
-	kindWithdrawn: {from: always, to: always, channel: always},
+// required are the members that a kind of record must have.
+var required = map[string][]string{
+	kindMint: {"to"}, kindTransfer: {"from", "to", "nonce"}, kindCancel: {"from", "nonce"},
+	kindDeposit: {"from", "to", "channel"}, kindClaim: {"claims"}, kindSettle: {"from", "to"}, kindRefund: {"from", "to", "channel"},
+	kindWithdraw: {"channel"}, kindWithdrawn: {"from", "to", "channel"},
 }
 
 // checkForm rejects records that are not well-formed.
 func (r record) checkForm() error {
-	form, ok := forms[r.Kind]
+	names, ok := required[r.Kind]
 	if !ok {
 		return fmt.Errorf("there is no kind of record %q", r.Kind)
 	}
@@ -93,19 +77,15 @@ func (r record) checkForm() error {
 	}
 	for _, member := range []struct {
 		name         string
-		need         need
 		given, valid bool
 	}{
-		{"from", form.from, r.From != "", addressForm.MatchString(r.From)},
-		{"to", form.to, r.To != "", addressForm.MatchString(r.To)},
-		{"nonce", form.nonce, r.Nonce != "", nonceForm.MatchString(r.Nonce)},
-		{"channel", form.channel, r.Channel != "", nonceForm.MatchString(r.Channel)},
-		{"claims", form.claims, r.Claims != nil, validClaims(r.Claims)},
+		{"from", r.From != "", addressForm.MatchString(r.From)},
+		{"to", r.To != "", addressForm.MatchString(r.To)},
+		{"nonce", r.Nonce != "", nonceForm.MatchString(r.Nonce)},
+		{"channel", r.Channel != "", nonceForm.MatchString(r.Channel)},
+		{"claims", r.Claims != nil, validClaims(r.Claims)},
 	} {
-		switch {
-		case member.need == never && member.given:
-			return fmt.Errorf("a %s has no %s", r.Kind, member.name)
-		case member.need == always && !member.given, member.given && !member.valid:
+		if !member.valid && (member.given || slices.Contains(names, member.name)) {
 			return fmt.Errorf("a %s needs %s in its form: addresses have 40 hex digits, ids and nonces 64", r.Kind, member.name)
 		}
 	}

@@ -34,16 +34,6 @@ func wantBalance(t *testing.T, ledger *Ledger, address string, want uint64) {
 	}
 }
 
-func TestGenesis(t *testing.T) {
-	t.Parallel()
-	ledger := openLedger(t, "")
-	for _, account := range Accounts() {
-		wantBalance(t, ledger, account.Address, 10_000_000_000)
-	}
-	wantBalance(t, ledger, Payee, 0)
-	wantBalance(t, ledger, stranger, 0)
-}
-
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	ledger := openLedger(t, "")

@@ -2,15 +2,12 @@ package devnet
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/creachadair/jrpc2"
 	"github.com/creachadair/jrpc2/handler"
@@ -110,10 +107,6 @@ var (
 	topicTransfer              = evm.Keccak256Hash([]byte("Transfer(address,address,uint256)"))
 	topicAuthorizationUsed     = evm.Keccak256Hash([]byte("AuthorizationUsed(address,bytes32)"))
 	topicAuthorizationCanceled = evm.Keccak256Hash([]byte("AuthorizationCanceled(address,bytes32)"))
-	selectorBalanceOf          = string(evm.Keccak256([]byte("balanceOf(address)"))[:4])
-	selectorAuthorizationState = string(evm.Keccak256([]byte("authorizationState(address,bytes32)"))[:4])
-	selectorName               = string(evm.Keccak256([]byte("name()"))[:4])
-	selectorVersion            = string(evm.Keccak256([]byte("version()"))[:4])
 )
 
 type header struct {
@@ -152,56 +145,6 @@ func (c chain) code(address evm.Address) evm.Bytes {
 		return evm.Bytes{}
 	}
 	return evm.Bytes{0xfe} // the INVALID instruction; the dev network executes no code
-}
-
-// message is the call object of eth_call. Clients use either of the names data and input.
-type message struct {
-	To    evm.Address `json:"to"`
-	Data  evm.Bytes   `json:"data"`
-	Input evm.Bytes   `json:"input"`
-}
-
-// call implements eth_call.
-func (c chain) call(call message, number evm.BlockNumber) (any, error) {
-	input := string(slices.Concat(call.Data, call.Input))
-	ofChannels := call.To == evm.HexToAddress(contractAddress)
-	if call.To != tokenAddress && !ofChannels {
-		return evm.Bytes{}, nil // no contract
-	}
-	c.ledger.mu.Lock()
-	defer c.ledger.mu.Unlock()
-	at, ok := c.ledger.blockNumber(number)
-	if !ok {
-		return nil, errors.New("header not found")
-	}
-	if ofChannels {
-		return c.ledger.channels.call(input, at)
-	}
-	address := func() string { return "0x" + hex.EncodeToString([]byte(input[16:36])) }
-	var response uint64
-	switch {
-	case input == selectorName:
-		return textOf(token.AssetName), nil
-	case input == selectorVersion:
-		return textOf(token.AssetVersion), nil
-	case strings.HasPrefix(input, selectorBalanceOf) && len(input) == 36:
-		response = c.ledger.balanceAt(address(), at)
-	case strings.HasPrefix(input, selectorAuthorizationState) && len(input) == 68:
-		closed, ok := c.ledger.closed[authorization{address(), "0x" + hex.EncodeToString([]byte(input[36:]))}]
-		if ok && closed <= at {
-			response = 1
-		}
-	default:
-		return nil, errors.New("execution reverted")
-	}
-	return wordOf(response), nil
-}
-
-// textOf encodes a text of at most 32 bytes as the result of a function.
-func textOf(text string) evm.Bytes {
-	padded := make(evm.Bytes, evm.HashLength)
-	copy(padded, text)
-	return slices.Concat(wordOf(evm.HashLength), wordOf(uint64(len(text))), padded)
 }
 
 // logFilter is the filter of eth_getLogs. Each entry of Topics is null, one topic, or several topics of which one must

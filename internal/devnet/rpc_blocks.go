@@ -1,7 +1,6 @@
 package devnet
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/parley-chat/parley/x402/evm"
@@ -66,7 +65,7 @@ func (l *Ledger) events(at int) []evm.Log {
 	authorized := func(topic evm.Hash) evm.Log {
 		return evm.Log{Topics: []evm.Hash{topic, addressTopic(r.From), evm.HexToHash(r.Nonce)}, Data: evm.Bytes{}}
 	}
-	moved := evm.Log{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: wordOf(r.Amount)}
+	moved := evm.Log{Topics: []evm.Hash{topicTransfer, addressTopic(r.From), addressTopic(r.To)}, Data: evm.Join(evm.Word(r.Amount))}
 	var events []evm.Log
 	switch r.Kind {
 	case kindMint: // from address 0, as in ERC-20
@@ -88,10 +87,4 @@ func (l *Ledger) events(at int) []evm.Log {
 	return events
 }
 
-func addressTopic(address string) evm.Hash {
-	return evm.HexToAddress(address).Word()
-}
-
-func wordOf(number uint64) evm.Bytes {
-	return binary.BigEndian.AppendUint64(make([]byte, evm.HashLength-8), number)
-}
+func addressTopic(address string) evm.Hash { return evm.HexToAddress(address).Word() }

@@ -184,7 +184,8 @@ func TestBlockAt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, journalName), journal.Bytes(), 0o600); err != nil {
 		t.Fatalf("write a journal: %v", err)
 	}
-	chain := openChain(t, openLedger(t, dir))
+	ledger := openLedger(t, dir)
+	chain := openChain(t, ledger)
 	for at, want := range map[int64]uint64{
 		-1: 0, 0: 2, 1: 2, 999: 2, 1000: 4, 1001: 4, 1002: 5, 4999: 5, 5000: 6, 5001: 7, 1_699_999_999: 7,
 		1_700_000_000: 10, 1_700_000_006: 10, 1_700_000_007: 11, 1_700_000_008: 11,
@@ -197,7 +198,7 @@ func TestBlockAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1100 * time.Millisecond)
+	ledger.Advance(time.Second)
 	if later, at, err := chain.Newest(t.Context()); err != nil || later <= newest || !at.After(began) {
 		t.Errorf("a second later the newest block is %d of %s, %v, want a new one: time goes on", later, at, err)
 	}

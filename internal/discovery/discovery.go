@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/munnerz/goautoneg"
@@ -31,11 +32,12 @@ type Operation struct {
 	Requirements []x402.PaymentRequirements
 }
 
-// Document is a free, cacheable document. It is made once, at start, in one or several formats.
+// Document is a free, cacheable document in one or several formats. It is made once, at start.
 type Document struct {
 	Path  string
 	forms []form
-	types []string // the media types of forms
+	types []string        // the media types of forms
+	later func() Document // makes the document for its first request
 }
 
 // form is a document in one format.
@@ -45,17 +47,21 @@ type form struct {
 	headers           map[string]string
 }
 
-// Documents returns all documents.
+// Documents returns all documents. The contract is not written before it is asked for: that takes as long as the rest of a start.
 func Documents(document *openapi3.T, config Config, operations []Operation) ([]Document, error) {
-	contract, err := contractDocuments(parley.Contract, config, operations)
+	documents, err := agentDocuments(document, config, operations)
 	if err != nil {
 		return nil, err
 	}
-	others, err := agentDocuments(document, config, operations)
-	if err != nil {
-		return nil, err
-	}
-	return append(contract, others...), nil
+	contract := sync.OnceValue(func() [2]Document {
+		made, err := contractDocuments(parley.Contract, config, operations)
+		if err != nil {
+			panic(err) // the program's own contract is wrong
+		}
+		return made
+	})
+	return append(documents, Document{Path: "/openapi.yaml", later: func() Document { return contract()[0] }},
+		Document{Path: "/openapi.json", later: func() Document { return contract()[1] }}), nil
 }
 
 // newDocument makes a document in one format; add adds others.
@@ -80,6 +86,9 @@ func (d Document) negotiate(r *http.Request) form {
 }
 
 func (d Document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if d.later != nil {
+		d = d.later()
+	}
 	header := w.Header()
 	chosen := d.forms[0]
 	if len(d.forms) > 1 {

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
-	"strings"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers its format
@@ -15,33 +12,24 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers its format
 )
 
-// installed is a file or, without content, a folder of a .deb or .rpm package.
-type installed struct {
-	path    string
-	content []byte
-	mode    fs.FileMode // default: 0644
-	kind    string      // of nfpm; default: a file
-}
-
-// packLinux makes the .deb and the .rpm of a platform. The folder is for files that nfpm reads.
-func (r *release) packLinux(p platform, folder string, program []byte) error {
+// packLinux makes the .deb and the .rpm of a platform. program is the path of its program.
+func (r *release) packLinux(p platform, program string) error {
 	for _, format := range []string{"deb", "rpm"} {
-		content, err := r.installedFiles(format, program)
-		if err != nil {
-			return err
-		}
-		info := r.describe(p)
-		if info.Contents, err = stage(filepath.Join(folder, format), content); err != nil {
-			return err
-		}
-		if err := scripts(format, filepath.Join(folder, format), &info.Scripts); err != nil {
-			return err
-		}
 		packager, err := nfpm.Get(format)
 		if err != nil {
 			return err
 		}
-		if format == "rpm" {
+		info := r.describe(p)
+		info.Contents = r.contents(format, program)
+		switch format {
+		case "deb":
+			info.Scripts = nfpm.Scripts{
+				PostInstall: files + "linux/deb-postinst", PreRemove: files + "linux/deb-prerm", PostRemove: files + "linux/deb-postrm",
+			}
+		case "rpm":
+			info.Scripts = nfpm.Scripts{
+				PostInstall: files + "linux/rpm-post", PreRemove: files + "linux/rpm-preun", PostRemove: files + "linux/rpm-postun",
+			}
 			info.Release = "1" // an .rpm must have one
 		}
 		if err := nfpm.PrepareForPackager(info, format); err != nil {
@@ -74,96 +62,37 @@ func (r *release) describe(p platform) *nfpm.Info {
 	return info
 }
 
-// installedFiles returns what a package installs.
-func (r *release) installedFiles(format string, program []byte) ([]installed, error) {
+// contents returns what a package installs.
+func (r *release) contents(format, program string) (contents nfpmfiles.Contents) {
+	add := func(kind, source, destination string, mode fs.FileMode) {
+		contents = append(contents, &nfpmfiles.Content{
+			Type: kind, Source: source, Destination: destination, FileInfo: &nfpmfiles.ContentFileInfo{Owner: "root", Group: "root", Mode: mode},
+		})
+	}
+	const documents = "/usr/share/doc/parley/"
 	zsh := "/usr/share/zsh/vendor-completions/_parley"
 	if format == "rpm" {
 		zsh = "/usr/share/zsh/site-functions/_parley"
 	}
-	content := []installed{
-		{path: "/usr/bin/parley", content: program, mode: 0o755},
-		{path: "/etc/parley", mode: 0o750, kind: nfpmfiles.TypeDir},
-		{path: "/etc/parley/credentials", mode: 0o700, kind: nfpmfiles.TypeDir},
-		{path: "/usr/share/doc/parley/copyright", content: r.license},
-		{path: "/usr/share/doc/parley/THIRD_PARTY_LICENSES", content: r.thirdParty},
-	}
-	for _, one := range []struct {
-		from, to, kind string
-		mode           fs.FileMode
-	}{
-		{"deploy/parley.yaml", "/etc/parley/parley.yaml", nfpmfiles.TypeConfigNoReplace, 0o640},
-		{"deploy/parley.service", "/usr/lib/systemd/system/parley.service", "", 0},
-		{"files/linux/sysusers.conf", "/usr/lib/sysusers.d/parley.conf", "", 0},
-		{"files/completion/parley.bash", "/usr/share/bash-completion/completions/parley", "", 0},
-		{"files/completion/parley.zsh", zsh, "", 0},
-		{"files/completion/parley.fish", "/usr/share/fish/vendor_completions.d/parley.fish", "", 0},
-		{"docs/install.md", "/usr/share/doc/parley/", "", 0},
-		{"docs/run.md", "/usr/share/doc/parley/", "", 0},
-		{"docs/money.md", "/usr/share/doc/parley/", "", 0},
-		{"docs/disaster.md", "/usr/share/doc/parley/", "", 0},
-		{"docs/payments.md", "/usr/share/doc/parley/", "", 0},
-		{"CHANGELOG.md", "/usr/share/doc/parley/", "", 0},
-		{"deploy/Caddyfile", "/usr/share/doc/parley/", "", 0},
-		{"deploy/nginx.conf", "/usr/share/doc/parley/", "", 0},
-		{"docs/haproxy.cfg", "/usr/share/doc/parley/", "", 0},
-		{"docs/roles.sql", "/usr/share/doc/parley/", "", 0},
-		{"deploy/monitoring/rules.yaml", "/usr/share/doc/parley/monitoring/", "", 0},
-		{"deploy/monitoring/dashboard.json", "/usr/share/doc/parley/monitoring/", "", 0},
+	add(nfpmfiles.TypeDir, "", "/etc/parley", 0o750)
+	add(nfpmfiles.TypeDir, "", "/etc/parley/credentials", 0o700)
+	add(nfpmfiles.TypeConfigNoReplace, "deploy/parley.yaml", "/etc/parley/parley.yaml", 0o640)
+	add("", program, "/usr/bin/parley", 0o755)
+	add("", "deploy/parley.service", "/usr/lib/systemd/system/parley.service", 0o644)
+	add("", files+"linux/sysusers.conf", "/usr/lib/sysusers.d/parley.conf", 0o644)
+	add("", files+"completion/parley.bash", "/usr/share/bash-completion/completions/parley", 0o644)
+	add("", files+"completion/parley.zsh", zsh, 0o644)
+	add("", files+"completion/parley.fish", "/usr/share/fish/vendor_completions.d/parley.fish", 0o644)
+	add("", "LICENSE", documents+"copyright", 0o644)
+	add("", r.licenses, documents+"THIRD_PARTY_LICENSES", 0o644)
+	for _, name := range []string{
+		"docs/install.md", "docs/run.md", "docs/money.md", "docs/disaster.md", "docs/payments.md", "CHANGELOG.md", "deploy/Caddyfile",
+		"deploy/nginx.conf", "docs/haproxy.cfg", "docs/roles.sql",
 	} {
-		read := os.ReadFile
-		if strings.HasPrefix(one.from, "files/") {
-			read = files.ReadFile
-		}
-		text, err := read(one.from)
-		if err != nil {
-			return nil, err
-		}
-		if strings.HasSuffix(one.to, "/") {
-			one.to = path.Join(one.to, path.Base(one.from))
-		}
-		content = append(content, installed{one.to, text, one.mode, one.kind})
+		add("", name, documents+path.Base(name), 0o644)
 	}
-	return content, nil
-}
-
-// stage writes files into a folder, where nfpm reads them, and returns them in nfpm's form.
-func stage(folder string, content []installed) (nfpmfiles.Contents, error) {
-	var staged nfpmfiles.Contents
-	for _, one := range content {
-		if one.mode == 0 {
-			one.mode = 0o644
-		}
-		info := &nfpmfiles.ContentFileInfo{Owner: "root", Group: "root", Mode: one.mode}
-		file := &nfpmfiles.Content{Destination: one.path, Type: one.kind, FileInfo: info}
-		if one.kind != nfpmfiles.TypeDir {
-			file.Source = filepath.Join(folder, filepath.FromSlash(one.path))
-			if err := os.MkdirAll(filepath.Dir(file.Source), 0o700); err != nil {
-				return nil, err
-			}
-			if err := os.WriteFile(file.Source, one.content, 0o600); err != nil {
-				return nil, err
-			}
-		}
-		staged = append(staged, file)
+	for _, name := range []string{"rules.yaml", "dashboard.json"} {
+		add("", "deploy/monitoring/"+name, documents+"monitoring/"+name, 0o644)
 	}
-	return staged, nil
-}
-
-// scripts writes the scripts of a package into a folder, where nfpm reads them.
-func scripts(format, folder string, into *nfpm.Scripts) error {
-	names := map[string]*string{"deb-postinst": &into.PostInstall, "deb-prerm": &into.PreRemove, "deb-postrm": &into.PostRemove}
-	if format == "rpm" {
-		names = map[string]*string{"rpm-post": &into.PostInstall, "rpm-preun": &into.PreRemove, "rpm-postun": &into.PostRemove}
-	}
-	for name, path := range names {
-		text, err := files.ReadFile("files/linux/" + name)
-		if err != nil {
-			return err
-		}
-		*path = filepath.Join(folder, name)
-		if err := os.WriteFile(*path, text, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return contents
 }

@@ -49,7 +49,7 @@ var commitID = regexp.MustCompile(`^[0-9a-f]{40}(-dirty)?$`)
 
 // newRelease returns a release without packages.
 func newRelease(folder, licenses string) (*release, error) {
-	r := &release{Platforms: platforms, folder: folder, commit: os.Getenv("SOURCE_COMMIT")}
+	r := &release{Platforms: platforms, folder: folder, licenses: licenses, commit: os.Getenv("SOURCE_COMMIT")}
 	if !commitID.MatchString(r.commit) {
 		return nil, errors.New("SOURCE_COMMIT is not the id of the commit; run: make packages")
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -15,10 +14,8 @@ import (
 	"time"
 )
 
-// files are the files of the packages. The JSON files are templates.
-//
-//go:embed files
-var files embed.FS
+// files has the files of the packages, below the root of the repository. The JSON files are templates.
+const files = "internal/packages/files/"
 
 // release is one version of all packages. Templates read the fields with capital letters.
 type release struct {
@@ -27,7 +24,7 @@ type release struct {
 	Platform  platform // whose package is made
 	Bundles   []bundle
 
-	folder              string
+	folder, licenses    string // of the packages; of the licences of what parley links
 	commit              string // the id of the commit, with "-dirty" if files were changed
 	time                time.Time
 	license, thirdParty []byte
@@ -58,7 +55,7 @@ func (r *release) sum(name string, content []byte) string {
 
 // render executes a template of a JSON file.
 func (r *release) render(name string) ([]byte, error) {
-	parsed, err := template.ParseFS(files, "files/"+name)
+	parsed, err := template.ParseFiles(files + name)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +64,7 @@ func (r *release) render(name string) ([]byte, error) {
 		return nil, err
 	}
 	if !json.Valid(text.Bytes()) {
-		return nil, fmt.Errorf("internal/packages/files/%s gives invalid JSON:\n%s", name, text.String())
+		return nil, fmt.Errorf("%s gives invalid JSON:\n%s", files+name, text.String())
 	}
 	return text.Bytes(), nil
 }
@@ -88,7 +85,7 @@ func (r *release) pack(p platform, file string) error {
 	if err != nil {
 		return err
 	}
-	readme, err := files.ReadFile("files/PLATFORM.md")
+	readme, err := os.ReadFile(files + "PLATFORM.md")
 	if err != nil {
 		return err
 	}
@@ -122,11 +119,11 @@ func (r *release) finish() error {
 	if err != nil {
 		return err
 	}
-	readme, err := files.ReadFile("files/README.md")
+	readme, err := os.ReadFile(files + "README.md")
 	if err != nil {
 		return err
 	}
-	launcher, err := files.ReadFile("files/parley.js")
+	launcher, err := os.ReadFile(files + "parley.js")
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (r *release) packServer(ctx context.Context, p platform) (program []byte, e
 		return nil, err
 	}
 	if p.goos == "linux" {
-		err = r.packLinux(p, folder, program)
+		err = r.packLinux(p, built)
 	}
 	return program, err
 }
@@ -97,7 +97,7 @@ func (r *release) archived(program []byte) ([]entry, error) {
 		}
 	}
 	for _, name := range []string{"parley.bash", "parley.zsh", "parley.fish"} {
-		content, err := files.ReadFile("files/completion/" + name)
+		content, err := os.ReadFile(files + "completion/" + name)
 		if err != nil {
 			return nil, err
 		}

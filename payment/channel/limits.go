@@ -17,8 +17,8 @@ const (
 	// lostFor is how long a client that lost the state of its payment channel is offered exact first.
 	lostFor = 24 * time.Hour
 	maxLost = 10_000 // about 2 MB
-	// exactFor is how long a client is offered exact first after a voucher was refused because too much is unclaimed, and an address
-	// after that of a client without an account did not fit.
+	// exactFor is how long exact is offered first to a client whose voucher was refused because too much is unclaimed, or to the address
+	// of a client without an account.
 	exactFor = time.Minute
 	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
 	// anybody can sign a voucher of a channel that does not exist. One client has a share of them.

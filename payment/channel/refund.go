@@ -50,7 +50,7 @@ var (
 
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
 // and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see
-// mayRefundPart. Account is the caller's, or nil. The error is that of [payment.Engine.Pay].
+// mayRefundPart. Account is the caller's, or nil. The error is as from [payment.Engine.Pay].
 func (c *Scheme) Refund(
 	ctx context.Context, operation *payment.Operation, header http.Header, account *uuid.UUID, client string,
 ) (*x402.SettleResponse, error) {
@@ -152,7 +152,7 @@ func MayBeRefund(header http.Header) bool {
 }
 
 // beginRefund begins a refund and settles it. If it certainly did not reach the facilitator, the payment channel is open again. The error
-// is that of refund, or errChannelBusy if the payment channel has changed before it began.
+// is as from refund, or errChannelBusy if the payment channel has changed before it began.
 func (c *Scheme) beginRefund(ctx context.Context, channel *store.PaymentChannel, amount int64) (*x402.SettleResponse, error) {
 	channel, err := c.store.BeginRefund(ctx, channel, amount, payment.Lease, refundPause)
 	switch {

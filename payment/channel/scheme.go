@@ -85,7 +85,7 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 		keys[strings.ToLower(evm.PubkeyToAddress(key.PublicKey).Hex())] = key
 	}
 	if keys[strings.ToLower(engine.PayTo)] != nil {
-		return nil, errors.New("the authorizer's key is that of the payee; use a new key that holds no money")
+		return nil, errors.New("the payee's key cannot be the authorizer's key; use a new key that holds no money")
 	}
 	authorizer := evm.PubkeyToAddress(config.Authorizer.PublicKey).Hex()
 	c := &Scheme{

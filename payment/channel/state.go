@@ -54,7 +54,7 @@ func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) err
 		return v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
 	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(v.mirrorLifetime(), time.Since(v.started)):
-		// A state from before this server started may be that of a restored database, which lacks claims.
+		// A state from before this server started may come from a restored database, which lacks claims.
 		return v.sync(ctx, channel)
 	case v.of.Type != x402.BatchRefund && v.max()-channel.Claimed > v.toCharge().MaxUnclaimed:
 		return v.unclaimedTooMuch("this payment channel")

@@ -18,7 +18,7 @@ import (
 // manual is the documentation that the page links.
 const manual = "https://github.com/parley-chat/parley/blob/main/docs/run.md"
 
-// functions are those of the template.
+// functions can be called in the template.
 var functions = template.FuncMap{
 	"usd": usd, "number": number, "size": size, "took": took,
 	"age":   func(from, to time.Time) string { return Age(to.Sub(from)) },

@@ -78,7 +78,7 @@ func (c Calls) Rest(n int) Calls  { return Calls{Span: c.Span, Rows: c.Rows[min(
 // OutsideContract is the name of no operation: requests for documents, unknown paths and unknown methods.
 const OutsideContract = "none"
 
-// Operation are the calls of one operation. Recent counts those of Calls.Span.
+// Operation are the calls of one operation. Recent counts the calls of Calls.Span.
 type Operation struct {
 	Name            string
 	Recent, Started Outcomes

@@ -157,9 +157,9 @@ func TestAlertsDashboard(t *testing.T) {
 // databaseAway lets the database refuse connections while calls arrive.
 func databaseAway(w *alertWorld) {
 	away := "ALTER DATABASE DATABASE_NAME WITH ALLOW_CONNECTIONS "
-	w.database(away+"false", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'DATABASE_NAME'")
+	w.cluster(away+"false", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'DATABASE_NAME'")
 	w.fires(func() { w.polls(5) })
-	w.database(away + "true")
+	w.cluster(away + "true")
 	w.ends(func() { w.polls(5) })
 }
 
@@ -188,7 +188,7 @@ func (w *alertWorld) newWalletPays() {
 // undeliverable takes the username of a registration while its payment settles. Its payer redeems the payment with another one.
 func undeliverable(w *alertWorld) {
 	o := w.order(w.Wallet(testkit.Dollar), "", "/register/request_account", map[string]any{"requested_username": "wanted"})
-	w.s.crashes("begun", o)
+	w.s.crashes(o, "begun")
 	w.Exec("INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ($1, sha256($2), '0xsomebody', now() + interval '10 minutes')", "wanted", []byte("wanted"))
 	w.s.start("")
 	w.fires(nothing)

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/parley-chat/parley/internal/testkit"
 )
@@ -42,18 +41,15 @@ type alertCase struct {
 // alertWorld has a server that offers payment channels, and a real Prometheus with the alert rules, whose windows and pauses are
 // sixty times shorter.
 type alertWorld struct {
-	*channelWorld
+	*world
 	alert      string
 	prometheus string // URL
 }
 
 func newAlertWorld(t testing.TB, alert string, test alertCase) *alertWorld {
 	t.Helper()
-	w := &alertWorld{channelWorld: &channelWorld{world: newWorld(t), delay: day}, alert: alert}
-	admin := testkit.FreeAddress(t)
-	w.s = w.newServer(append(append(w.channelFlags(), "--admin-listen", admin, "--drain-time", "0s"), test.flags...)...)
-	w.s.admin = admin
-	w.s.start("")
+	w := &alertWorld{world: newWorld(t), alert: alert}
+	w.s = w.serve(append(append(w.channelFlags(), "--drain-time", "0s"), test.flags...)...)
 	w.alice, w.bob = w.s.agent("alice"), w.s.agent("bob")
 	w.watch(cmp.Or(test.every, 250*time.Millisecond), test.replace)
 	return w
@@ -97,35 +93,23 @@ func (w *alertWorld) watch(every time.Duration, replace [2]string) {
 	}
 }
 
-var (
-	rangeForm  = regexp.MustCompile(`\[(\d+[smhd])(?::(\d+s))?\]`)
-	pauseForm  = regexp.MustCompile(`(?m)^( +for: )(\d+[smh])$`)
-	dayPattern = regexp.MustCompile(`^(\d+)d$`)
-)
+var windowForm = regexp.MustCompile(`(\[|(?m:^ +for: ))(\d+)([smhd])(?::\d+s)?(\]?)`)
 
 // shorten makes the windows and pauses of rules sixty times shorter, but a window has at least five scrapes.
 func shorten(rules string, every time.Duration) string {
-	short := func(text string, least time.Duration) string {
-		text = dayPattern.ReplaceAllStringFunc(text, func(days string) string {
-			n, _ := strconv.Atoi(strings.TrimSuffix(days, "d"))
-			return fmt.Sprintf("%dh", 24*n)
-		})
-		length, err := time.ParseDuration(text)
-		if err != nil {
-			panic(err)
+	return windowForm.ReplaceAllStringFunc(rules, func(text string) string {
+		parts := windowForm.FindStringSubmatch(text)
+		n, _ := strconv.Atoi(parts[2])
+		length := time.Duration(n) * map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": day}[parts[3]] / 60
+		length = min(length, longest)
+		if parts[1] == "[" {
+			length = max(length, 5*every)
 		}
-		return fmt.Sprintf("%dms", max(min(length/60, longest), least).Milliseconds())
-	}
-	rules = rangeForm.ReplaceAllStringFunc(rules, func(window string) string {
-		parts := rangeForm.FindStringSubmatch(window)
-		if parts[2] != "" {
-			return "[" + short(parts[1], 5*every) + ":" + every.String() + "]"
+		text = fmt.Sprintf("%s%dms", parts[1], length.Milliseconds())
+		if strings.Contains(parts[0], ":") && parts[1] == "[" {
+			text += ":" + every.String()
 		}
-		return "[" + short(parts[1], 5*every) + "]"
-	})
-	return pauseForm.ReplaceAllStringFunc(rules, func(pause string) string {
-		parts := pauseForm.FindStringSubmatch(pause)
-		return parts[1] + short(parts[2], 0)
+		return text + parts[4]
 	})
 }
 
@@ -196,27 +180,6 @@ func (w *alertWorld) ends(again func()) {
 
 func nothing() {}
 
-// database runs statements on a connection to another database of the same cluster.
-func (w *alertWorld) database(statements ...string) {
-	w.T.Helper()
-	address, err := url.Parse(w.DatabaseURL)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	name := strings.TrimPrefix(address.Path, "/")
-	address.Path = "/postgres"
-	connection, err := pgx.Connect(w.T.Context(), address.String())
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	defer connection.Close(w.T.Context())
-	for _, statement := range statements {
-		if _, err := connection.Exec(w.T.Context(), strings.ReplaceAll(statement, "DATABASE_NAME", name)); err != nil {
-			w.T.Fatalf("%s: %v", statement, err)
-		}
-	}
-}
-
 // lock locks a table until the returned function ends the session, as the runbook does with pg_terminate_backend.
 func (w *alertWorld) lock(table string) (end func()) {
 	w.T.Helper()
@@ -228,30 +191,22 @@ func (w *alertWorld) lock(table string) (end func()) {
 		w.T.Fatal(err)
 	}
 	return func() {
-		w.database(fmt.Sprintf("SELECT pg_terminate_backend(%d)", session.PgConn().PID()))
+		w.cluster(fmt.Sprintf("SELECT pg_terminate_backend(%d)", session.PgConn().PID()))
 		_ = session.Close(w.T.Context())
 	}
 }
+
+var alertForm = regexp.MustCompile(`(?m)^ +- alert: (\w+)$`)
 
 // alertNames returns the names of all alerts of the rules.
 func alertNames(t testing.TB) (names []string) {
 	t.Helper()
 	content, err := os.ReadFile(rulesFile)
-	var rules struct {
-		Groups []struct {
-			Rules []struct{ Alert string }
-		}
-	}
-	if err == nil {
-		err = yaml.Unmarshal(content, &rules)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, group := range rules.Groups {
-		for _, rule := range group.Rules {
-			names = append(names, rule.Alert)
-		}
+	for _, found := range alertForm.FindAllStringSubmatch(string(content), -1) {
+		names = append(names, found[1])
 	}
 	return names
 }

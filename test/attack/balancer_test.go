@@ -119,34 +119,20 @@ func (b *balancer) statistics() map[string]map[string]string {
 	return all
 }
 
-// troubles are what HAProxy had to make good, or could not: connections that failed, responses that did not come, requests that it
-// sent again, and 5xx responses of the servers.
-type troubles struct {
-	connections, responses, retries, redispatches, serverErrors int
-}
+// troubleColumns count what HAProxy had to make good, or could not: connections that failed, responses that did not come, requests that it
+// sent again, to the same server or another one, and 5xx responses of the servers.
+var troubleColumns = []string{"econ", "eresp", "wretr", "wredis", "hrsp_5xx"}
 
-func (b *balancer) troubles() (sums troubles) {
+// troubles returns the sum of the columns so far, and lists them.
+func (b *balancer) troubles() (sum int, list string) {
 	b.t.Helper()
 	all := b.statistics()["BACKEND"]
-	for column, into := range map[string]*int{
-		"econ": &sums.connections, "eresp": &sums.responses, "wretr": &sums.retries, "wredis": &sums.redispatches, "hrsp_5xx": &sums.serverErrors,
-	} {
-		var err error
-		if *into, err = strconv.Atoi(all[column]); err != nil {
+	for _, column := range troubleColumns {
+		n, err := strconv.Atoi(all[column])
+		if err != nil {
 			b.t.Fatalf("HAProxy's statistics have %s=%q", column, all[column])
 		}
+		sum, list = sum+n, list+fmt.Sprintf(" %s %d", column, n)
 	}
-	return sums
-}
-
-func (t troubles) String() string {
-	return fmt.Sprintf("HAProxy: %d connections failed, %d responses did not come, %d retries, %d redispatches, %d responses 5xx",
-		t.connections, t.responses, t.retries, t.redispatches, t.serverErrors)
-}
-
-func (t troubles) since(before troubles) troubles {
-	return troubles{
-		t.connections - before.connections, t.responses - before.responses, t.retries - before.retries,
-		t.redispatches - before.redispatches, t.serverErrors - before.serverErrors,
-	}
+	return sum, list
 }

@@ -3,9 +3,9 @@
 package attack
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,34 +13,25 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// channelCrash is where a server dies while a payment channel pays.
-type channelCrash struct {
-	name   string
-	points []string // one life each, the first with the request
-	begun  bool     // it is completed without its caller
-}
-
 // TestKilledAtEveryStepOfAVoucher kills the server while it charges a voucher. The charge and the effect are there together, or
 // neither is. The same voucher then pays for the call, or returns its response.
 func TestKilledAtEveryStepOfAVoucher(t *testing.T) {
 	t.Parallel()
-	for _, test := range []channelCrash{
-		{"parsed", []string{"parsed"}, false}, {"committing", []string{"committing"}, false}, {"charged", []string{"charged"}, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for point, charges := range map[string]bool{"parsed": false, "committing": false, "charged": true} {
+		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			w := newChannelWorld(t)
 			p := w.payer(w.alice)
 			charged := p.open(w.s, 1)
 			for round := range rounds(t) {
 				o := p.says("through a crash", charged+sendPrice, 0)
-				w.s.crashes(test.points[0], o)
+				w.s.crashes(o, point)
 				w.s.start("")
-				if got := w.messages(o.content); (got == 1) != test.begun {
-					t.Errorf("round %d: the message is there %d times after the crash, want it there: %v", round, got, test.begun)
+				if got := w.messages(o.content); (got == 1) != charges {
+					t.Errorf("round %d: the message is there %d times after the crash, want it there: %v", round, got, charges)
 				}
 				w.check()
-				if round%2 == 0 || test.begun {
+				if round%2 == 0 || charges {
 					w.s.pay(o).Want(t, "the voucher with the same request", 200)
 				} else { // the voucher is good for anything else
 					w.s.pay(p.says("instead", charged+sendPrice, 0)).Want(t, "the voucher with another request", 200)
@@ -56,14 +47,14 @@ func TestKilledAtEveryStepOfAVoucher(t *testing.T) {
 // the charge and the effect are there once, or none is.
 func TestKilledAtEveryStepOfADeposit(t *testing.T) {
 	t.Parallel()
-	for _, test := range []channelCrash{
-		{"parsed", []string{"parsed"}, false}, {"dry-run", []string{"dry-run"}, false},
-		{"begun", []string{"begun"}, true}, {"settled", []string{"settled"}, true}, {"committing", []string{"committing"}, true},
-		{"delivered", []string{"delivered"}, true},
-		{"begun, then claimed", []string{"begun", "claimed"}, true}, {"begun, then resettled", []string{"begun", "resettled"}, true},
-		{"settled, then committing", []string{"settled", "committing"}, true}, {"begun, then delivered", []string{"begun", "delivered"}, true},
+	for _, test := range []struct {
+		points string // one life each, the first with the request
+		begun  bool   // it is completed without its caller
+	}{
+		{"parsed", false}, {"dry-run", false}, {"begun", true}, {"settled", true}, {"committing", true}, {"delivered", true},
+		{"begun, claimed", true}, {"begun, resettled", true}, {"settled, committing", true}, {"begun, delivered", true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.points, func(t *testing.T) {
 			t.Parallel()
 			w := newChannelWorld(t)
 			var p *channelPayer
@@ -74,11 +65,7 @@ func TestKilledAtEveryStepOfADeposit(t *testing.T) {
 				}
 				balance := w.Ledger.Channel(p.id).Balance
 				o := p.says("with a deposit through a crash", charged+sendPrice, testkit.Dollar)
-				w.s.crashes(test.points[0], o)
-				for _, point := range test.points[1:] {
-					w.s.start(point)
-					w.s.awaitEnd(15 * time.Second)
-				}
+				w.s.crashes(o, strings.Split(test.points, ", ")...)
 				w.s.start("")
 				paid := test.begun || round%2 == 0
 				if round%2 == 0 {
@@ -106,11 +93,14 @@ func TestKilledAtEveryStepOfADeposit(t *testing.T) {
 	}
 }
 
-// TestKilledAtEveryStepOfAClaim kills the server while it claims: everything is claimed once.
+// TestKilledAtEveryStepOfAClaim kills the server while it claims and pays out. Everything is claimed and paid out once.
 func TestKilledAtEveryStepOfAClaim(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"claiming", "claimed on chain"} {
-		t.Run(point, func(t *testing.T) {
+	for _, test := range []struct {
+		point   string
+		claimed bool // at the kill
+	}{{"claiming", false}, {"claimed on chain", true}, {"paid out", true}} {
+		t.Run(test.point, func(t *testing.T) {
 			t.Parallel()
 			w := newChannelWorld(t)
 			payers := []*channelPayer{w.payer(w.alice), w.payer(w.bob)}
@@ -118,67 +108,25 @@ func TestKilledAtEveryStepOfAClaim(t *testing.T) {
 			for range rounds(t) {
 				for i, p := range payers {
 					sums[i] += sendPrice
-					w.s.pay(p.says("to be claimed", sums[i], 0)).Want(t, "a voucher", 200)
+					w.s.insist(p.says("to be claimed", sums[i], 0)).Want(t, "a voucher", 200)
 				}
 				w.s.kill()
 				w.pass(7 * time.Hour)
-				w.s.start(point)
+				w.s.start(test.point)
 				w.s.awaitEnd(15 * time.Second)
-				if claimed := w.Ledger.Channel(payers[0].id).TotalClaimed == sums[0]; claimed != (point == "claimed on chain") {
+				if claimed := w.Ledger.Channel(payers[0].id).TotalClaimed == sums[0]; claimed != test.claimed {
 					t.Errorf("claimed: %v at the crash", claimed)
 				}
 				w.pass(11 * time.Minute) // the lease of the claim
 				w.s.start("")
 				w.paidOut()
+				if settled := w.Ledger.Received(devnet.Payee).Settled; settled != sums[0]+sums[1] {
+					t.Errorf("%d are paid out, want %d", settled, sums[0]+sums[1])
+				}
 				w.check()
 				if t.Failed() {
 					return
 				}
-			}
-		})
-	}
-}
-
-// TestKilledAtPayOut kills the server while the facilitator pays out, before it acts and after: everything is paid out once.
-func TestKilledAtPayOut(t *testing.T) {
-	t.Parallel()
-	for name, acted := range map[string]bool{"before": false, "after": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newChannelWorld(t)
-			p := w.payer(w.alice)
-			charged := p.open(w.s, 1)
-			for range rounds(t) {
-				charged += sendPrice
-				w.s.insist(p.says("to be paid out", charged, 0)).Want(t, "a voucher", 200)
-				w.s.kill()
-				w.pass(7 * time.Hour)
-				reached := make(chan struct{}, 1)
-				w.proxy.breakWith(onSettle(func(c *call) {
-					if !bytes.Contains(c.body, []byte(`"payload":{"type":"settle"`)) {
-						pass(c)
-						return
-					}
-					if acted {
-						c.forward()
-					}
-					reached <- struct{}{}
-					silent(c)
-				}))
-				w.s.start("")
-				select {
-				case <-reached:
-				case <-time.After(15 * time.Second):
-					t.Fatal("nothing is paid out")
-				}
-				w.s.kill()
-				w.proxy.mend()
-				w.s.start("")
-				w.paidOut()
-				if settled := w.Ledger.Received(devnet.Payee).Settled; settled != charged {
-					t.Errorf("%d are paid out, want %d", settled, charged)
-				}
-				w.check()
 			}
 		})
 	}
@@ -196,7 +144,7 @@ func TestKilledAtEveryStepOfARefund(t *testing.T) {
 				charged := p.open(w.s, 1)
 				had := w.Ledger.Balance(testkit.Address(w.alice.wallet))
 				amount := uint64(round%2) * 300_000 // 0 asks for everything
-				w.s.crashes(points[0], p.refund(charged, amount))
+				w.s.crashes(p.refund(charged, amount), points[0])
 				for _, point := range points[1:] {
 					w.pass(2 * time.Minute) // the lease
 					w.s.start(point)

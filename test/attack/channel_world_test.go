@@ -3,7 +3,6 @@
 package attack
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -24,11 +22,8 @@ import (
 // authorizer is the servers' key for payment channels.
 var authorizer = testkit.NewKey()
 
-// day and quarter are withdraw delays: the default, and the shortest that the contract has.
-const (
-	day     = 24 * time.Hour
-	quarter = 15 * time.Minute
-)
+// day is the withdraw delay, the default.
+const day = 24 * time.Hour
 
 const (
 	mePath   = "/agent/me"
@@ -38,33 +33,13 @@ const (
 // sendPrice is the price of all messages of these tests.
 var sendPrice = operations[sendPath].price
 
-// channelWorld is a world whose servers offer payment channels, with two agents.
-type channelWorld struct {
-	*world
-	s          *server
-	alice, bob *agent
-	payers     []*channelPayer
-	delay      time.Duration // of withdrawals
-}
-
-func newChannelWorld(t testing.TB) *channelWorld {
+// newChannelWorld is a world with a server that offers payment channels, and two agents.
+func newChannelWorld(t testing.TB) *world {
 	t.Helper()
-	return newChannelWorldWith(t, day)
-}
-
-// newChannelWorldWith is newChannelWorld with another withdraw delay.
-func newChannelWorldWith(t testing.TB, delay time.Duration) *channelWorld {
-	t.Helper()
-	w := &channelWorld{world: newWorld(t), delay: delay}
-	w.s = w.serveChannels()
+	w := newWorld(t)
+	w.s = w.serve(append(w.channelFlags(), "--channel-claim-age", "6h")...)
 	w.alice, w.bob = w.s.agent("alice"), w.s.agent("bob")
 	return w
-}
-
-// serveChannels starts a server that offers payment channels.
-func (w *channelWorld) serveChannels() *server {
-	w.T.Helper()
-	return w.serve(append(w.channelFlags(), "--channel-withdraw-delay", w.delay.String(), "--channel-claim-age", (w.delay / 4).String())...)
 }
 
 // channelFlags writes the authorizer's key to a file and returns the settings of payment channels: that file, and a least deposit that
@@ -88,23 +63,18 @@ func channelOffer(path string, delay time.Duration) x402.PaymentRequirements {
 
 // channelPayer signs the payments of one payment channel. It has no state: the test says which amounts it signs.
 type channelPayer struct {
-	w      *channelWorld
+	w      *world
 	agent  *agent
 	signer *x402.ChannelSigner
 	id     string
 	sent   []order // each once
-	others uint64  // the prices of delivered calls that are not messages
 }
 
 // payer returns a payer of an agent with a payment channel of its own.
-func (w *channelWorld) payer(of *agent) *channelPayer {
+func (w *world) payer(of *agent) *channelPayer {
 	w.T.Helper()
-	return w.payerWith(of, fmt.Sprintf("0x%064x", len(w.payers)))
-}
-
-func (w *channelWorld) payerWith(of *agent, salt string) *channelPayer {
-	w.T.Helper()
-	signer, err := x402.NewChannelSigner(x402.NewKeySigner(of.wallet), salt, channelOffer(sendPath, w.delay))
+	salt := fmt.Sprintf("0x%064x", len(w.payers))
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(of.wallet), salt, channelOffer(sendPath, day))
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -126,29 +96,22 @@ func (p *channelPayer) pays(o order, cumulative, deposit uint64, changes ...func
 // with replaces the payment of an order.
 func (p *channelPayer) with(o order, payment *x402.BatchPayment, changes ...func(*x402.BatchPayment)) order {
 	p.w.T.Helper()
-	payment.Accepted = channelOffer(o.path, p.w.delay)
+	payment.Accepted = channelOffer(o.path, day)
 	for _, change := range changes {
 		change(payment)
 	}
-	o = p.encoded(o, payment)
-	p.w.Secret(o.header)
+	header, err := x402.EncodeBatchPayment(payment)
+	if err != nil {
+		p.w.T.Fatal(err)
+	}
+	o.header, o.payment, o.v1 = header, nil, false
+	p.w.Secret(header)
 	if signature := payment.Payload.Voucher.Signature; len(signature) > 40 {
 		p.w.Secret(signature)
 	}
 	if o.content != "" && !slices.ContainsFunc(p.sent, func(other order) bool { return other.content == o.content }) {
 		p.sent = append(p.sent, o)
 	}
-	return o
-}
-
-// encoded is with for a payment that is no secret: attacks make thousands.
-func (p *channelPayer) encoded(o order, payment *x402.BatchPayment) order {
-	p.w.T.Helper()
-	header, err := x402.EncodeBatchPayment(payment)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
-	o.header, o.payment, o.v1 = header, nil, false
 	return o
 }
 
@@ -185,8 +148,7 @@ func (p *channelPayer) refund(charged, amount uint64) order {
 }
 
 // delivered is what the delivered calls of the channel cost, seen from outside.
-func (p *channelPayer) delivered() uint64 {
-	sum := p.others
+func (p *channelPayer) delivered() (sum uint64) {
 	for _, o := range p.sent {
 		sum += uint64(p.w.messages(o.content)) * o.price //nolint:gosec // a count
 	}
@@ -200,14 +162,14 @@ func (p *channelPayer) charged() uint64 {
 }
 
 // pass lets time pass for payment channels: the database's times become older.
-func (w *channelWorld) pass(d time.Duration) {
+func (w *world) pass(d time.Duration) {
 	w.T.Helper()
 	w.Exec(`UPDATE payment_channels SET unclaimed_since = unclaimed_since - $1::interval, claim_after = claim_after - $1::interval,
 		lease_until = lease_until - $1::interval, synced_at = synced_at - $1::interval, used_at = used_at - $1::interval`, d)
 }
 
 // paidOut waits until everything that was charged is claimed and paid out.
-func (w *channelWorld) paidOut() {
+func (w *world) paidOut() {
 	w.T.Helper()
 	if !testkit.Eventually(2*recoveryTime, func() bool {
 		if w.Count("SELECT count(*) FROM payment_channels WHERE claimed < charged") != 0 {
@@ -220,11 +182,10 @@ func (w *channelWorld) paidOut() {
 	}
 }
 
-// check is that of the world, and compares each payment channel with its delivered calls and with the chain: the sum of the
-// charges is the sum of the delivered prices, no more than that is claimed, and the contract has what it owes.
-func (w *channelWorld) check() {
+// checkChannels compares each payment channel with its delivered calls and with the chain: the sum of the charges is the sum of the
+// delivered prices, no more than that is claimed, and the contract has what it owes.
+func (w *world) checkChannels() {
 	w.T.Helper()
-	w.world.check()
 	if !testkit.Eventually(recoveryTime, func() bool { return w.Count("SELECT count(*) FROM payment_channels WHERE state <> 'open'") == 0 }) {
 		w.T.Errorf("after %s a payment channel is still reserved", recoveryTime)
 	}
@@ -255,53 +216,41 @@ func (w *channelWorld) check() {
 
 // withdraws lets a payer withdraw on the chain as if the servers had not been able to claim in time. The chain's clock goes forward
 // by the delay.
-func (w *channelWorld) withdraws(p *channelPayer, amount uint64) {
+func (w *world) withdraws(p *channelPayer, amount uint64) {
 	w.T.Helper()
 	if err := w.Ledger.InitiateWithdraw(p.signer.Config, amount); err != nil {
 		w.T.Fatal(err)
 	}
-	w.Ledger.Advance(w.delay + time.Second)
+	w.Ledger.Advance(day + time.Second)
 	if _, err := w.Ledger.FinalizeWithdraw(p.signer.Config); err != nil {
 		w.T.Fatal(err)
 	}
 }
 
-// copyDatabase replaces a database by a copy of another one. Nobody may be connected to either.
-func (w *world) copyDatabase(from, to string) {
-	w.T.Helper()
-	address, err := url.Parse(w.DatabaseURL)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	address.Path = "/postgres"
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	connection, err := pgx.Connect(ctx, address.String())
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	defer connection.Close(ctx)
-	for _, statement := range []string{"DROP DATABASE IF EXISTS " + to + " WITH (FORCE)", "CREATE DATABASE " + to + " TEMPLATE " + from} {
-		if _, err := connection.Exec(ctx, statement); err != nil {
-			w.T.Fatalf("%s: %v", statement, err)
-		}
-	}
-}
-
-// restored runs a function and then restores the database from before it, an hour ago.
-func (w *channelWorld) restored(lost func()) {
+// cluster runs statements on a connection to another database of the same cluster. DATABASE_NAME is the world's.
+func (w *world) cluster(statements ...string) {
 	w.T.Helper()
 	address, err := url.Parse(w.DatabaseURL)
 	if err != nil {
 		w.T.Fatal(err)
 	}
 	name := strings.TrimPrefix(address.Path, "/")
+	address.Path = "/postgres"
+	other := testkit.World{T: w.T, DatabaseURL: address.String()}
+	for _, statement := range statements {
+		other.Exec(strings.ReplaceAll(statement, "DATABASE_NAME", name))
+	}
+}
+
+// restored runs a function and then restores the database from before it, an hour ago.
+func (w *world) restored(lost func()) {
+	w.T.Helper()
 	w.s.kill()
-	w.copyDatabase(name, name+"_backup")
+	w.cluster("CREATE DATABASE DATABASE_NAME_backup TEMPLATE DATABASE_NAME")
 	w.s.start("")
 	lost()
 	w.s.kill()
-	w.copyDatabase(name+"_backup", name)
+	w.cluster("DROP DATABASE DATABASE_NAME WITH (FORCE)", "CREATE DATABASE DATABASE_NAME TEMPLATE DATABASE_NAME_backup", "DROP DATABASE DATABASE_NAME_backup")
 	w.pass(time.Hour)
 	w.s.start("")
 }

@@ -26,30 +26,28 @@ import (
 
 // clockWorld has two servers whose clocks are wrong. The clocks of the database, the chain and the payers are right.
 type clockWorld struct {
-	*channelWorld
+	*world
 	ahead, behind *server
-	admin         map[*server]string // addresses of the operator's listeners
-	began         time.Time          // on the database's clock
+	began         time.Time // on the database's clock
 }
 
 const wrongBy = 5 * time.Minute
 
 func newClockWorld(t testing.TB) *clockWorld {
 	t.Helper()
-	w := &clockWorld{channelWorld: &channelWorld{world: newWorld(t), delay: day}, admin: map[*server]string{}}
+	w := &clockWorld{world: newWorld(t)}
 	w.began = w.now()
 	shifted := func(by time.Duration) *server {
-		admin := testkit.FreeAddress(t)
-		s := w.newServer(append(w.channelFlags(), "--admin-listen", admin, "--channel-withdraw-delay", day.String())...)
-		s.shift, w.admin[s] = by, admin
+		s := w.newServer(w.channelFlags()...)
+		s.shift = by
 		s.start("")
 		return s
 	}
 	w.ahead, w.behind = shifted(wrongBy), shifted(-wrongBy)
 	w.s = w.ahead
 	w.alice, w.bob = w.ahead.agent("alice"), w.behind.agent("bob")
-	for s, admin := range w.admin { // else the tests show nothing
-		if got := differenceAt(t, admin); math.Abs(got-s.shift.Seconds()) > 2 {
+	for _, s := range w.servers { // else the tests show nothing
+		if got := differenceAt(t, s.admin); math.Abs(got-s.shift.Seconds()) > 2 {
 			t.Fatalf("parley_clock_difference_seconds is %v, want %v", got, s.shift.Seconds())
 		}
 	}
@@ -288,11 +286,7 @@ func TestWrongClocksAndTheOperator(t *testing.T) {
 	w.behind.kill()
 	var id string
 	w.Scan("SELECT id::text FROM payments WHERE nonce = $1", []any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &id)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	resolve := exec.CommandContext(t.Context(), path, "payments", "resolve", id, "--not-settled", "--database-url", w.DatabaseURL)
+	resolve := exec.CommandContext(t.Context(), attacked, "payments", "resolve", id, "--not-settled", "--database-url", w.DatabaseURL)
 	resolve.Env = append(withoutSettings(os.Environ()), "PARLEY_CLOCK_SHIFT="+wrongBy.String())
 	said, err := resolve.CombinedOutput()
 	if err == nil || !strings.Contains(string(said), "the payment can still be settled until") {

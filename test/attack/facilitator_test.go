@@ -5,8 +5,6 @@ package attack
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,37 +73,6 @@ func TestFacilitatorGone(t *testing.T) {
 	}
 }
 
-// TestFacilitatorAndChainSilent: neither the facilitator nor the chain's endpoint replies.
-func TestFacilitatorAndChainSilent(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	endpoint, calls := silentPort(t)
-	s := w.serve("--rpc-url", endpoint)
-	alice, bob := s.agent("alice"), s.agent("bob") // whom the facilitator vouches for
-	w.proxy.stopResponding()
-	o := alice.says(bob, "while nobody responds, twice")
-	for range 4 { // 409 while the recovery worker waits for the chain
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-		r, err := s.send(ctx, o)
-		cancel()
-		again := r.Status == http.StatusServiceUnavailable || r.Code == "payment_in_progress"
-		if err != nil || !again || r.Header.Get("Retry-After") == "" {
-			t.Errorf("a payment without facilitator and chain: %v %v, want 503 or 409 payment_in_progress with Retry-After", r, err)
-		}
-	}
-	if calls.Load() == 0 {
-		t.Error("nobody asked the chain")
-	}
-	s.mustServeFree(t)
-	s.kill()
-	w.proxy.mend()
-	s.flags = nil // the endpoint is back, too
-	s.start("")
-	s.insist(o).Want(t, "sent again when both are back", 200)
-	w.check()
-	w.arrivedOnce(o)
-}
-
 // TestSettleSilent: the facilitator's chain is so slow that /settle never replies.
 func TestSettleSilent(t *testing.T) {
 	t.Parallel()
@@ -152,38 +119,4 @@ func TestSettleSilent(t *testing.T) {
 	if n := w.Count("SELECT count(DISTINCT content) FROM messages"); n != many {
 		t.Errorf("of %d messages that were begun meanwhile %d are there", many, n)
 	}
-}
-
-// TestKilledWhileFacilitatorSilent: the server is killed while the facilitator is silent.
-func TestKilledWhileFacilitatorSilent(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	s := w.serve()
-	alice, bob := s.agent("alice"), s.agent("bob")
-	w.proxy.breakWith(silent)
-	o := alice.says(bob, "while nobody responds")
-	reached := w.proxy.count("/settle") + 1
-	go func() { _, _ = s.send(t.Context(), o) }()
-	testkit.Eventually(10*time.Second, func() bool { return w.proxy.count("/settle") >= reached })
-	s.restart("")
-	s.mustServeFree(t) // the recovery worker hangs at the facilitator now, and nobody else does
-	s.kill()
-	w.proxy.mend()
-	s.start("")
-	w.check()
-	w.arrivedOnce(o)
-}
-
-// silentPort is an address that takes requests and responds to none of them; calls counts them.
-func silentPort(t *testing.T) (url string, calls *atomic.Int64) {
-	t.Helper()
-	calls = &atomic.Int64{}
-	done := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		calls.Add(1)
-		<-done
-	}))
-	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(done) })
-	return server.URL, calls
 }

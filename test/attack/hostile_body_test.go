@@ -15,9 +15,21 @@ import (
 	"time"
 )
 
+// connect opens a bare connection from an address.
+func (x *trial) connect(ctx context.Context, address string) (net.Conn, error) {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 5 * time.Second}
+	connection, err := dialer.DialContext(ctx, "tcp", x.s.listen)
+	if err != nil && ctx.Err() == nil {
+		x.tally.add(0, "", 0, "")
+	}
+	return connection, err
+}
+
+func hangUp(connection net.Conn) { _ = connection.Close() }
+
 // onlyOtherAddress leaves the honest caller of another address: these attacks displace what is unfinished at their own ones.
 func (x *trial) onlyOtherAddress() {
-	x.t.Helper()
+	x.T.Helper()
 	x.withHonest()
 	x.honest = slices.DeleteFunc(x.honest, func(h *honest) bool { return h.where != "another address" })
 }
@@ -43,7 +55,7 @@ func (x *trial) reopened(ctx context.Context, workers, addresses, rate int, use 
 			return
 		case <-time.After(wait):
 		}
-		connection, err := x.connectFrom(ctx, fmt.Sprintf("127.0.1.%d", 1+worker%addresses))
+		connection, err := x.connect(ctx, fmt.Sprintf("127.0.1.%d", 1+worker%addresses))
 		if err != nil {
 			return
 		}
@@ -86,6 +98,7 @@ func TestHostileUnfinishedBodies(t *testing.T) {
 		{"the same with a payment that is none", head + "PAYMENT-SIGNATURE: x\r\nContent-Length: 190100\r\n\r\n" + body, []int{4, 8}},
 		{"chunks of 15 KiB without their end", head + "Transfer-Encoding: chunked\r\n\r\n3c00\r\n" + body[:15<<10] + "\r\n", []int{4}},
 		{"slow bodies of 130 bytes", head + "Content-Length: 130\r\n\r\n{", []int{4}},
+		{"headers of 1.9 MB without their end", head + "X-Long: " + strings.Repeat("a", 1900<<10), []int{4}},
 		{"headers of 30 KB and slow bodies", head + "X-Long: " + strings.Repeat("a", 30_000) + "\r\nContent-Length: 130\r\n\r\n{", []int{4}},
 		{"1,300 headers behind a complete request", "GET /health HTTP/1.1\r\nHost: parley\r\n\r\nGET /health HTTP/1.1\r\n" + strings.Repeat("a:\n", 1300), []int{4}},
 	} {

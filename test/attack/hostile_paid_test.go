@@ -53,7 +53,7 @@ func TestHostilePaidPages(t *testing.T) {
 		orders := prepared(300, func(int) order { return forged(wallet, reader.key, searchPath, body) })
 		var next, paid atomic.Int64
 		flood(ctx, len(orders), 1, func(ctx context.Context, _, _ int) {
-			connection, err := x.connectFrom(ctx, attackerAddress)
+			connection, err := x.connect(ctx, attackerAddress)
 			if err != nil {
 				return
 			}

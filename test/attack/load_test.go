@@ -162,24 +162,29 @@ func (l *load) expect(content string) {
 	l.w.contents[content] = true
 }
 
-// figures are the counters of the load at one moment.
-type figures struct{ calls, failed, retries, broken int64 }
+// figures are the counters of the load at one moment, with what HAProxy had to make good.
+type figures struct {
+	calls, failed, retries, broken int64
+	troubles                       int
+}
 
-func (l *load) figures() figures {
-	return figures{l.calls.Load(), l.failed.Load(), l.retries.Load(), l.broken.Load()}
+func (l *load) figures(b *balancer) (figures, string) {
+	troubles, list := b.troubles()
+	return figures{l.calls.Load(), l.failed.Load(), l.retries.Load(), l.broken.Load(), troubles}, list
 }
 
 // phase runs a part of the trial under load, and logs and returns what it cost.
-func (l *load) phase(b *balancer, name string, run func()) (figures, troubles) {
+func (l *load) phase(b *balancer, name string, run func()) figures {
 	l.w.T.Helper()
-	before, troubled, begun := l.figures(), b.troubles(), time.Now()
+	before, was := l.figures(b)
+	begun := time.Now()
 	run()
-	now := l.figures()
-	cost := figures{now.calls - before.calls, now.failed - before.failed, now.retries - before.retries, now.broken - before.broken}
-	trouble := b.troubles().since(troubled)
-	l.w.T.Logf("%s: %d calls in %v, %d failed, %d payments sent again, %d connections broken; %s",
-		name, cost.calls, time.Since(begun).Round(time.Second/10), cost.failed, cost.retries, cost.broken, trouble)
-	return cost, trouble
+	now, is := l.figures(b)
+	cost := figures{now.calls - before.calls, now.failed - before.failed, now.retries - before.retries, now.broken - before.broken,
+		now.troubles - before.troubles}
+	l.w.T.Logf("%s: %d calls in %v, %d failed, %d payments sent again, %d connections broken; HAProxy:%s, before:%s",
+		name, cost.calls, time.Since(begun).Round(time.Second/10), cost.failed, cost.retries, cost.broken, is, was)
+	return cost
 }
 
 // check compares what the clients know with the database and the chain: every acknowledged message is there once, the numbers of each

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ type proxy struct {
 	server *http.Server // nil while the port is closed
 	fault  fault
 	mute   bool           // nothing is replied at all
-	calls  map[string]int // by path, and those of payment channels their type: "/settle claim"
+	calls  map[string]int // by path, by type for payment channels, and by payer: "/settle claim", "/settle by 0x…"
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
 
@@ -40,12 +41,11 @@ type fault func(c *call)
 
 // call is one call of the facilitator. A fault that does nothing with it replies 200 with nothing.
 type call struct {
-	p      *proxy
-	path   string // "/verify" or "/settle"
-	number int    // counts the calls of this path, from 1
-	body   []byte
-	w      http.ResponseWriter
-	r      *http.Request
+	p    *proxy
+	path string // "/verify" or "/settle"
+	body []byte
+	w    http.ResponseWriter
+	r    *http.Request
 }
 
 func newProxy(t testing.TB, network *devnet.Facilitator) *proxy {
@@ -116,6 +116,13 @@ func (p *proxy) count(path string) int {
 	return p.calls[path]
 }
 
+// member finds a text in JSON that the server has written, and returns it in lower case.
+func member(body []byte, name string) string {
+	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
+	text, _, _ := bytes.Cut(rest, []byte(`"`))
+	return strings.ToLower(string(text))
+}
+
 // batchKind is the type of a payment or command of payment channels: "deposit", "claim", "settle", "refund"; or "".
 func batchKind(body []byte) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"payload":{"type":"`))
@@ -136,9 +143,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.calls[r.URL.Path]++
 	if kind := batchKind(body); kind != "" {
 		p.calls[r.URL.Path+" "+kind]++
-		p.calls["claimed rows"] += bytes.Count(body, []byte(`"totalClaimed":`))
 	}
-	c := &call{p: p, path: r.URL.Path, number: p.calls[r.URL.Path], body: body, w: w, r: r}
+	if payer := member(body, "from"); payer != "" {
+		p.calls[r.URL.Path+" by "+payer]++
+	}
+	c := &call{p: p, path: r.URL.Path, body: body, w: w, r: r}
 	fault, mute := p.fault, p.mute
 	p.mu.Unlock()
 	if mute && c.path != "/rpc" {

@@ -18,8 +18,6 @@ import (
 
 	"github.com/parley-chat/parley/x402/x402test"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
@@ -199,17 +197,17 @@ type behaviour struct {
 
 // behaviours are what an actor does with a payment.
 var behaviours = []weighted[behaviour]{
-	{520, behaviour{"pays once", (*actor).paysOnce}},
+	{520, behaviour{"pays once", paysOnce}},
 	{350, behaviour{"pays by channel", (*actor).paysByChannel}},
 	{15, behaviour{"refunds or withdraws", (*actor).refundsOrWithdraws}},
-	{90, behaviour{"pays at several servers", (*actor).paysAtSeveral}},
+	{90, behaviour{"pays at several servers", pays((*actor).atSeveral)}},
 	{60, behaviour{"changes the request", (*actor).changesTheRequest}},
 	{70, behaviour{"names the payment", (*actor).namesThePayment}},
-	{60, behaviour{"hangs up", (*actor).hangsUp}},
-	{40, behaviour{"cancels", (*actor).cancels}},
+	{60, behaviour{"hangs up", pays((*actor).hangsUp)}},
+	{40, behaviour{"cancels", pays((*actor).cancels)}},
 	{50, behaviour{"pays wrongly", (*actor).paysWrongly}},
 	{15, behaviour{"asks the price", (*actor).asksThePrice}},
-	{20, behaviour{"pays in both versions", (*actor).paysInBothVersions}},
+	{20, behaviour{"pays in both versions", pays((*actor).inBothVersions)}},
 	{75, behaviour{"repeats", (*actor).repeats}},
 }
 
@@ -217,7 +215,7 @@ var behaviours = []weighted[behaviour]{
 func (a *actor) step(number int) {
 	a.begin(number)
 	behaviour := pick(a.chance, behaviours)
-	operationID := pick(a.chance, operationWeights)
+	operationID := a.wanted()
 	switch at := a.chance.IntN(400); {
 	case at == 0:
 		a.r.give(a.poor[0], uint64(5000+a.chance.IntN(60_000)))
@@ -272,10 +270,7 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	if secret[q.path] {
 		p.v1 = false // which has no extensions
 		if len(changes) == 0 {
-			id := fmt.Sprintf(`{"info":{"required":false,"id":"own-%x-%s-%x"}}`, a.r.seed, strings.ReplaceAll(a.label, ".", "-"), nonce[:16])
-			changes = append(changes, func(p *x402.PaymentPayload) {
-				p.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(id)}
-			})
+			changes = append(changes, testkit.Identified(fmt.Sprintf("own-%x-%s-%x", a.r.seed, strings.ReplaceAll(a.label, ".", "-"), nonce[:16])))
 		}
 	}
 	offer := testkit.PlayMoney.Requirements(q.price, devnet.Payee, 60)
@@ -455,7 +450,7 @@ func (a *actor) insist(p *payment, q *request, times int) (got testkit.Reply, ok
 			time.Sleep(time.Duration(50+a.chance.IntN(200*attempt)) * time.Millisecond)
 		}
 		var err error
-		if got, err = a.r.send(a.r.T.Context(), a.server(), p, q); final(got, err) {
+		if got, err = a.sending(p, q)(); final(got, err) {
 			return got, true
 		}
 	}
@@ -504,7 +499,7 @@ func (a *actor) mustRepeat(old sample) {
 	if old.request.by != nil && old.request.by.locked {
 		return
 	}
-	got, err := a.r.send(a.r.T.Context(), a.server(), old.payment, old.request)
+	got, err := a.sending(old.payment, old.request)()
 	if final(got, err) && got.Status != http.StatusOK && !servedSecret(old, got) {
 		a.r.offence("%s: %s returned 200, and the same payment once more %v", old.payment.label, old.request.id, got)
 	}
@@ -536,12 +531,23 @@ func (a *actor) redeems(p *payment, q *request) {
 	}
 }
 
-func (a *actor) paysOnce(by *account, operationID string) {
-	q := a.build(operationID, by)
-	p := a.pay(a.purse(), q)
-	got, err := a.r.send(a.r.T.Context(), a.server(), p, q)
-	a.finish(p, q, got, err)
+// sending picks a server and returns what sends a payment there.
+func (a *actor) sending(p *payment, q *request) func() (testkit.Reply, error) {
+	s := a.server()
+	return func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), s, p, q) }
 }
+
+// pays makes a behaviour of a way to send a payment the first time.
+func pays(send func(a *actor, p *payment, q *request) (testkit.Reply, error)) func(*actor, *account, string) {
+	return func(a *actor, by *account, operationID string) {
+		q := a.build(operationID, by)
+		p := a.pay(a.purse(), q)
+		got, err := send(a, p, q)
+		a.finish(p, q, got, err)
+	}
+}
+
+var paysOnce = pays(func(a *actor, p *payment, q *request) (testkit.Reply, error) { return a.sending(p, q)() })
 
 // together runs sendings at the same time. It returns the 200 if there is one, otherwise a reply that leaves the outcome open: the
 // server judges each copy of a payment by itself, so one that came a moment too early may be refused although another is taken.
@@ -565,32 +571,24 @@ func together(sendings ...func() (testkit.Reply, error)) (testkit.Reply, error) 
 	return best.Reply, best.err
 }
 
-func (a *actor) paysAtSeveral(by *account, operationID string) {
-	q := a.build(operationID, by)
-	p := a.pay(a.purse(), q)
+func (a *actor) atSeveral(p *payment, q *request) (testkit.Reply, error) {
 	p.copies = true
 	sendings := make([]func() (testkit.Reply, error), 2+a.chance.IntN(3))
 	for i := range sendings {
-		s := a.server()
-		sendings[i] = func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), s, p, q) }
+		sendings[i] = a.sending(p, q)
 	}
-	got, err := together(sendings...)
-	a.finish(p, q, got, err)
+	return together(sendings...)
 }
 
-func (a *actor) paysInBothVersions(by *account, operationID string) {
-	q := a.build(operationID, by)
+func (a *actor) inBothVersions(p *payment, q *request) (testkit.Reply, error) {
 	if secret[q.path] { // version 1 has no identifier, so that its caller would not get the secret again
-		a.paysOnce(by, operationID)
-		return
+		return a.sending(p, q)()
 	}
-	p := a.pay(a.purse(), q)
 	p.copies = true
 	one, two := a.server(), a.server()
-	got, err := together(
+	return together(
 		func() (testkit.Reply, error) { return a.r.sendAs(a.r.T.Context(), one, p, q, true) },
 		func() (testkit.Reply, error) { return a.r.sendAs(a.r.T.Context(), two, p, q, false) })
-	a.finish(p, q, got, err)
 }
 
 // changesTheRequest sends one payment with two requests, of the same operation or not, at once or one after the other.
@@ -601,17 +599,15 @@ func (a *actor) changesTheRequest(by *account, operationID string) {
 	q := a.build(operationID, by)
 	other := a.build(q.id, by)
 	if a.chance.IntN(5) == 0 {
-		other = a.build(pick(a.chance, operationWeights), by)
+		other = a.build(a.wanted(), by)
 	}
 	if other.id == "rotateKey" || other.id == q.id && other.body == q.body && other.query == q.query {
-		a.paysOnce(by, operationID)
+		paysOnce(a, by, operationID)
 		return
 	}
 	p := a.pay(a.purse(), q)
 	p.doubleUsed = other.id != q.id
-	one, two := a.server(), a.server()
-	first := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), one, p, q) }
-	second := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), two, p, other) }
+	first, second := a.sending(p, q), a.sending(p, other)
 	if a.chance.IntN(2) == 0 {
 		p.copies = true
 		_, _ = together(first, second)
@@ -629,16 +625,12 @@ func (a *actor) namesThePayment(by *account, operationID string) {
 		q = a.build("sendPrivateMessage", by)
 	}
 	id := fmt.Sprintf("name-%x-%s-%x", a.r.seed, strings.ReplaceAll(a.label, ".", "-"), a.chance.Uint64())
-	named := func(payload *x402.PaymentPayload) {
-		payload.Extensions = map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"required":false,"id":"` + id + `"}}`)}
-	}
+	named := testkit.Identified(id)
 	from := a.purse()
 	p, again := a.pay(from, q, named), a.pay(from, q, named)
 	again.family = p.family
 	p.family.payments = append(p.family.payments, again)
-	one, two := a.server(), a.server()
-	first := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), one, p, q) }
-	second := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), two, again, q) }
+	first, second := a.sending(p, q), a.sending(again, q)
 	if a.chance.IntN(3) == 0 {
 		_, _ = together(first, second)
 	} else {
@@ -652,24 +644,19 @@ func (a *actor) namesThePayment(by *account, operationID string) {
 		third := a.pay(from, other, named)
 		third.family = p.family
 		p.family.payments = append(p.family.payments, third)
-		_, _ = a.r.send(a.r.T.Context(), a.server(), third, other)
+		_, _ = a.sending(third, other)()
 	}
 }
 
 // hangsUp ends the connection after a moment, and comes again or does not.
-func (a *actor) hangsUp(by *account, operationID string) {
-	q := a.build(operationID, by)
-	p := a.pay(a.purse(), q)
+func (a *actor) hangsUp(p *payment, q *request) (testkit.Reply, error) {
 	ctx, cancel := context.WithTimeout(a.r.T.Context(), time.Duration(a.chance.IntN(60))*time.Millisecond)
 	defer cancel()
-	got, err := a.r.send(ctx, a.server(), p, q)
-	a.finish(p, q, got, err)
+	return a.r.send(ctx, a.server(), p, q)
 }
 
 // cancels takes the authorization back on the chain, before it is sent or meanwhile.
-func (a *actor) cancels(by *account, operationID string) {
-	q := a.build(operationID, by)
-	p := a.pay(a.purse(), q)
+func (a *actor) cancels(p *payment, q *request) (testkit.Reply, error) {
 	cancel := func() {
 		if a.r.Ledger.Cancel(p.purse.address, p.nonce) == nil {
 			a.r.mu.Lock()
@@ -679,16 +666,10 @@ func (a *actor) cancels(by *account, operationID string) {
 	}
 	if a.chance.IntN(3) == 0 {
 		cancel()
-		got, err := a.r.send(a.r.T.Context(), a.server(), p, q)
-		a.finish(p, q, got, err)
-		return
+		return a.sending(p, q)()
 	}
-	after, s := time.Duration(a.chance.IntN(80))*time.Millisecond, a.server()
-	cancelled := make(chan struct{})
-	go func() { time.Sleep(after); cancel(); close(cancelled) }()
-	got, err := a.r.send(a.r.T.Context(), s, p, q)
-	<-cancelled
-	a.finish(p, q, got, err)
+	time.AfterFunc(time.Duration(a.chance.IntN(80))*time.Millisecond, cancel) // also if the reply comes first
+	return a.sending(p, q)()
 }
 
 // paysWrongly sends a payment that is not good.
@@ -717,7 +698,7 @@ func (a *actor) paysWrongly(by *account, operationID string) {
 	if a.chance.IntN(8) == 0 {
 		p.header = p.header[:len(p.header)-5]
 	}
-	got, err := a.r.send(a.r.T.Context(), a.server(), p, q)
+	got, err := a.sending(p, q)()
 	if final(got, err) && got.Status != http.StatusPaymentRequired && got.Status != http.StatusBadRequest {
 		a.r.offence("%s: %s with a payment that is not good returns %v", p.label, q.id, got)
 	}
@@ -739,7 +720,7 @@ func (a *actor) asksThePrice(by *account, operationID string) {
 // repeats asks for an old reply once more.
 func (a *actor) repeats(by *account, operationID string) {
 	if len(a.done) == 0 {
-		a.paysOnce(by, operationID)
+		paysOnce(a, by, operationID)
 		return
 	}
 	a.mustRepeat(a.done[a.chance.IntN(len(a.done))])

@@ -26,13 +26,8 @@ type channel struct {
 	families map[uint64]*family  // a voucher with its deposits
 }
 
-// randomDelay is the withdraw delay of the randomised run's servers.
-const randomDelay = quarter
-
-// randomChannelFlags are the settings for payment channels. Claims are made all the time.
-func (w *world) randomChannelFlags() []string {
-	return append(w.channelFlags(), "--channel-withdraw-delay", randomDelay.String(), "--channel-claim-age", "30s", "--channel-claim-sum", "0.05")
-}
+// randomDelay is the withdraw delay of the randomised run's servers: the shortest that the contract has.
+const randomDelay = 15 * time.Minute
 
 // openChannel replaces the actor's payment channel by a new one. The old one stays as it is.
 func (a *actor) openChannel() {
@@ -99,7 +94,7 @@ func (a *actor) voucher(q *request) (p *payment, deposit uint64) {
 func (a *actor) paysByChannel(by *account, operationID string) {
 	q := a.build(operationID, by)
 	if secret[q.path] { // these have payment identifiers: see namesThePayment
-		a.paysOnce(by, operationID)
+		paysOnce(a, by, operationID)
 		return
 	}
 	if a.channel == nil {
@@ -113,7 +108,7 @@ func (a *actor) paysByChannel(by *account, operationID string) {
 		got, err := a.sendVoucher(p, q)
 		for tries := 0; !final(got, err) && tries < 3; tries++ {
 			time.Sleep(time.Duration(50+a.chance.IntN(300)) * time.Millisecond)
-			got, err = a.r.send(a.r.T.Context(), a.server(), p, q)
+			got, err = a.sending(p, q)()
 		}
 		switch {
 		case !final(got, err): // a good client would go on; this one loses the channel
@@ -131,19 +126,18 @@ func (a *actor) paysByChannel(by *account, operationID string) {
 
 // sendVoucher sends a voucher once, at several servers at once, or with another request at the same time.
 func (a *actor) sendVoucher(p *payment, q *request) (testkit.Reply, error) {
-	one, two := a.server(), a.server()
-	first := func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), one, p, q) }
+	first := a.sending(p, q)
 	switch a.chance.IntN(12) {
 	case 0:
 		p.copies = true
-		return together(first, func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), two, p, q) })
+		return together(first, a.sending(p, q))
 	case 1:
 		other := a.build("sendPrivateMessage", q.by)
 		if other.path != q.path || other.body == q.body { // another price does not match the offer
 			return first()
 		}
 		p.copies = true
-		return together(first, func() (testkit.Reply, error) { return a.r.send(a.r.T.Context(), two, p, other) })
+		return together(first, a.sending(p, other))
 	}
 	return first()
 }

@@ -4,6 +4,7 @@ package attack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/sha256"
@@ -51,11 +52,11 @@ const (
 //
 // It is not parallel: the machine is to be busy with this alone.
 func TestRandomised(t *testing.T) {
-	duration, err := time.ParseDuration(or(os.Getenv("ATTACK_TIME"), "10m"))
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("ATTACK_TIME"), "10m"))
 	if err != nil {
 		t.Fatalf("ATTACK_TIME: %v", err)
 	}
-	seed, err := strconv.ParseUint(or(os.Getenv("ATTACK_SEED"), fmt.Sprint(rand.Uint32())), 10, 64)
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("ATTACK_SEED"), fmt.Sprint(rand.Uint32())), 10, 64)
 	if err != nil {
 		t.Fatalf("ATTACK_SEED: %v", err)
 	}
@@ -84,13 +85,6 @@ func TestRandomised(t *testing.T) {
 	r.closeChannels()
 	r.checkBooks()
 	t.Logf("\n%s", r.summary(acted))
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 // randomRun is one run, and all that the actors know together.
@@ -142,7 +136,8 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	chain := httptest.NewServer(http.HandlerFunc(r.chain))
 	t.Cleanup(chain.Close)
 	for i := range 3 {
-		s := r.newServer(append(r.randomChannelFlags(), "--rpc-url", chain.URL)...)
+		s := r.newServer(append(r.channelFlags(), "--rpc-url", chain.URL, "--channel-withdraw-delay", randomDelay.String(),
+			"--channel-claim-age", "30s", "--channel-claim-sum", "0.05")...) // claims are made all the time
 		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +215,7 @@ func (r *randomRun) fault(c *call) {
 		pass(c)
 		return
 	}
-	nonce := nonceIn(c.body)
+	nonce := member(c.body, "nonce")
 	r.mu.Lock()
 	r.settles[nonce]++
 	number := r.settles[nonce]
@@ -270,13 +265,6 @@ func (r *randomRun) late(milliseconds int, then fault) fault {
 		}
 		then(c)
 	}
-}
-
-// nonceIn finds the nonce in a body that the server has checked.
-func nonceIn(body []byte) string {
-	_, rest, _ := bytes.Cut(body, []byte(`"nonce":"`))
-	nonce, _, _ := bytes.Cut(rest, []byte(`"`))
-	return strings.ToLower(string(nonce))
 }
 
 // chain is the chain's endpoint, which is unavailable or busy now and then.
@@ -428,9 +416,9 @@ func (r *randomRun) watch(name string, log io.Writer) func([]byte) {
 			}
 			r.checkSecrecy("the output of "+name, line)
 			if bytes.Contains(line, []byte(`"msg":"payment retried"`)) {
-				was, end := field(line, "was"), field(line, "code")
+				was, end := member(line, "was"), member(line, "code")
 				r.mu.Lock()
-				r.retried[was+" → "+or(end, "done")]++
+				r.retried[was+" → "+cmp.Or(end, "done")]++
 				r.mu.Unlock()
 			}
 			if bytes.Contains(line, []byte("panic")) {
@@ -439,13 +427,6 @@ func (r *randomRun) watch(name string, log io.Writer) func([]byte) {
 			rest = slices.Clone(after)
 		}
 	}
-}
-
-// field reads a text out of a line of the log.
-func field(line []byte, name string) string {
-	_, rest, _ := bytes.Cut(line, []byte(`"`+name+`":"`))
-	text, _, _ := bytes.Cut(rest, []byte(`"`))
-	return string(text)
 }
 
 // logged are the lines of the servers' logs about a payment.
@@ -527,49 +508,21 @@ func (r *randomRun) summary(acted time.Duration) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var text strings.Builder
-	columns := []string{"200", "402", "409", "4xx", "503", "lost"}
-	line := func(name string, of counts) {
-		fmt.Fprintf(&text, "  %-24s", name)
-		for _, column := range columns {
-			fmt.Fprintf(&text, "%7d", of[column])
-		}
-		text.WriteString("\n")
-	}
-	fmt.Fprintf(&text, "  %-24s%7s%7s%7s%7s%7s%7s\n", "replies", "200", "402", "409", "4xx", "503", "lost")
-	sum := counts{}
+	sum, states := counts{}, counts{}
 	for _, id := range slices.Sorted(maps.Keys(r.calls)) {
-		line(id, r.calls[id])
+		fmt.Fprintf(&text, "  %-24s%v\n", id, r.calls[id])
 		for column, n := range r.calls[id] {
 			sum[column] += n
 		}
 	}
-	line("all", sum)
-	several := func(name string, of counts) {
-		fmt.Fprintf(&text, "%s:", name)
-		for _, key := range slices.Sorted(maps.Keys(of)) {
-			fmt.Fprintf(&text, " %s %d;", key, of[key])
-		}
-		text.WriteString("\n")
-	}
-	several("faults", r.faults)
-	several("disturbances", r.kills)
-	several("retried", r.retried)
-	states := counts{}
-	paid := uint64(0)
 	for _, p := range r.payments {
 		if p.row != nil {
 			states[p.row.state]++
-			if p.row.state == "delivered" || p.row.state == "undeliverable" {
-				paid += uint64(p.row.amount)
-			}
 		}
 	}
-	several("payments", states)
-	fmt.Fprintf(&text, "authorizations signed: %d; the payee has %d, the ledger says %d\n", len(r.payments), r.Revenue(), paid)
-	fmt.Fprintf(&text, "%d paid calls delivered in %s: %.0f a second; ATTACK_SEED=%d\n", states["delivered"], acted.Round(time.Second),
-		float64(states["delivered"])/acted.Seconds(), r.seed)
-	for _, kind := range slices.Sorted(maps.Keys(r.offences)) {
-		fmt.Fprintf(&text, "OFFENCE, %d times: %.100q\n", r.offences[kind], kind)
-	}
+	fmt.Fprintf(&text, "replies %v\nfaults %v\ndisturbances %v\nretried %v\npayments %v of %d that were signed; the payee has %d\n",
+		sum, r.faults, r.kills, r.retried, states, len(r.payments), r.Revenue())
+	fmt.Fprintf(&text, "%.0f paid calls a second, for %s; ATTACK_SEED=%d; offences %v\n",
+		float64(states["delivered"])/acted.Seconds(), acted.Round(time.Second), r.seed, r.offences)
 	return text.String()
 }

@@ -20,8 +20,7 @@ import (
 func TestNoSecretInAnyOutput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	admin := testkit.FreeAddress(t)
-	s := w.serve("--admin-listen", admin)
+	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
 	sent := s.pay(alice.says(bob, "a confidential sentence"))
 	var chat struct {
@@ -34,7 +33,7 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 
 	s.refuseSecrets(alice, bob)
 	s.repeatSecrets(alice, bob)
-	w.scrape(admin)
+	w.scrape(s.admin)
 	w.startWithoutDatabase()
 	w.check()
 	s.stop()

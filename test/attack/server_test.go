@@ -3,14 +3,10 @@
 package attack
 
 import (
-	"cmp"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,22 +15,16 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// program is the binary under attack: ATTACK_PROGRAM, or the one that `make attacked` builds.
-var program = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs(cmp.Or(os.Getenv("ATTACK_PROGRAM"), "../../bin/parley-attacked"))
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	return path, err
-})
+// attacked is the program under attack, which `make attacked` builds.
+const attacked = "../../bin/parley-attacked"
 
 // server is one `parley serve`, at the same address through all of its lives.
 type server struct {
 	w       *world
 	listen  string
 	url     string
-	admin   string           // address of the admin listener, if flags have it
-	program string           // "" is the program under attack
+	admin   string // address of the admin listener
+	program string
 	flags   []string         // behind the usual ones; a flag given again counts
 	shift   time.Duration    // how far the clock of its machine is ahead
 	output  *testkit.Buffer  // of all its lives
@@ -52,7 +42,7 @@ func (w *world) serve(flags ...string) *server {
 // newServer is a server that does not run yet.
 func (w *world) newServer(flags ...string) *server {
 	w.T.Helper()
-	s := &server{w: w, listen: testkit.FreeAddress(w.T), flags: flags, output: &testkit.Buffer{}}
+	s := &server{w: w, listen: testkit.FreeAddress(w.T), admin: testkit.FreeAddress(w.T), flags: flags, program: attacked, output: &testkit.Buffer{}}
 	s.url = "http://" + s.listen
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,24 +64,17 @@ func (s *server) start(crash string) {
 }
 
 func (s *server) launch(crash string) error {
-	path := s.program
-	if path == "" {
-		attacked, err := program()
-		if err != nil {
-			return fmt.Errorf("%w (make attack builds it)", err)
-		}
-		path = attacked
-	}
 	args := append([]string{
 		"serve", "--database-url", s.w.DatabaseURL, "--payee", devnet.Payee, "--facilitator-url", s.w.proxy.url,
-		"--rpc-url", s.w.proxy.url + "/rpc", "--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--base-url", s.url,
+		"--rpc-url", s.w.proxy.url + "/rpc", "--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--admin-listen", s.admin,
+		"--base-url", s.url,
 	}, s.flags...)
 	if s.program != olderProgram { // which has no such setting
 		args = append(args, "--response-key", "file:"+s.w.responseKey)
 	} else if i := slices.Index(args, "--authorizer-key"); i >= 0 { // whose name was another
 		args[i], args[i+1] = "--authorizer-key-file", strings.TrimPrefix(args[i+1], "file:")
 	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(s.program, args...)
 	// Nothing of the caller's settings reaches the server.
 	cmd.Env = append(withoutSettings(os.Environ()), "PARLEY_CRASH="+crash, "PARLEY_CLOCK_SHIFT="+s.shift.String())
 	cmd.Stdout, cmd.Stderr = s.output, s.output

@@ -51,6 +51,10 @@ type world struct {
 	http        *http.Client
 	responseKey string // file that all servers have
 
+	s          *server // of the worlds that need one: the only one, or the first
+	alice, bob *agent
+	payers     []*channelPayer
+
 	mu       sync.Mutex
 	servers  []*server
 	contents map[string]bool // every message content that was ever sent
@@ -366,6 +370,9 @@ func (w *world) check() {
 	}
 	w.checkEffects()
 	w.checkContents()
+	if len(w.payers) > 0 {
+		w.checkChannels()
+	}
 }
 
 // arrivedOnce checks that the message of an order is there, and not twice.

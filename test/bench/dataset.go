@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -45,7 +45,7 @@ type dataset struct {
 	*bench
 	name     string
 	program  string // the build that made the schema and serves the dataset
-	size     store.Seeding
+	size     storetest.Seeding
 	pool     *pgxpool.Pool
 	writers  []agent     // each has private chats, and all are members of one group
 	peers    []uuid.UUID // of the private chats
@@ -77,12 +77,7 @@ func (b *bench) newDataset(ctx context.Context, name, program string, scale floa
 	if output, err := exec.CommandContext(ctx, program, "migrate", "--database-url", d.url()).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s migrate: %w: %s", program, err, output)
 	}
-	database, err := store.Open(ctx, d.url(), store.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	defer database.Close()
-	if _, err := database.Seed(ctx, d.size, func(step string) { note("%s: seeding, %s", name, step) }); err != nil {
+	if err := storetest.Seed(ctx, d.url(), d.size, func(step string) { note("%s: seeding, %s", name, step) }); err != nil {
 		return nil, err
 	}
 	if d.pool, err = pgxpool.New(ctx, d.url()); err != nil {
@@ -169,8 +164,10 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 	if err := d.ledger.Mint(payer.Address(), 1e12); err != nil {
 		return err
 	}
-	api, err := client.NewClientWithResponses(url, client.WithHTTPClient(&http.Client{Transport: payer}),
-		client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error { r.Header.Set("X-API-KEY", a.key); return nil }))
+	api, err := client.New(url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		r.Header.Set("X-API-KEY", a.key) // once the account has one
+		return nil
+	}))
 	if err != nil {
 		return err
 	}

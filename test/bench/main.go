@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 )
 
 func main() {
@@ -40,8 +40,8 @@ type plan struct {
 }
 
 func run(ctx context.Context, arguments []string) error {
-	if len(arguments) == 4 && arguments[0] == reference {
-		return serveReference(ctx, arguments[1], arguments[2], arguments[3])
+	if len(arguments) == 3 && arguments[0] == freeParley {
+		return serveFree(ctx, arguments[1], arguments[2])
 	}
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -50,9 +50,9 @@ func run(ctx context.Context, arguments []string) error {
 		"clients, only sends unless -only is set")
 	flags.Float64Var(&p.scale, "scale", 1, "amount of data: 1 is two million messages")
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
-	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before, growth and search")
+	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before and growth")
 	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
-		"the parts that match this regular expression: operations, floor, payments, search, growth, servers, tracing, retention")
+		"the parts that match this regular expression: operations, payments, growth, servers, tracing, retention")
 	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
 		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")
@@ -82,9 +82,9 @@ func run(ctx context.Context, arguments []string) error {
 }
 
 // size is the amount of data at a scale.
-func size(scale float64) store.Seeding {
+func size(scale float64) storetest.Seeding {
 	times := func(full, least int64) int64 { return max(int64(scale*float64(full)), least) }
-	return store.Seeding{Agents: times(100_000, 5_000), Conversations: times(20_000, 2_000), Messages: times(2_000_000, 100_000),
+	return storetest.Seeding{Agents: times(100_000, 5_000), Conversations: times(20_000, 2_000), Messages: times(2_000_000, 100_000),
 		Subscribers: times(100_000, 5_000)}
 }
 

@@ -24,7 +24,6 @@ type operation struct {
 	// variants is how many different texts are sent or searched for, in turn. Requests with the same text become one
 	// pgbench script, in which the caller and the conversation are parameters.
 	variants int
-	status   int // of a good response: with 402 the requests are sent without payment
 }
 
 const (
@@ -98,7 +97,7 @@ func (d *dataset) searching(name, query string) operation {
 
 // newOperation returns an operation with distinct requests, by these callers in turn. Without a body its method is GET.
 func newOperation(name, target string, variants int, callers []agent, body func(i int) map[string]any) operation {
-	o := operation{name: name, method: http.MethodGet, variants: variants, status: http.StatusOK}
+	o := operation{name: name, method: http.MethodGet, variants: variants}
 	for i := range distinct {
 		r := request{caller: callers[i%len(callers)], target: target}
 		if body != nil {

@@ -35,7 +35,7 @@ func (s *sweeper) run(ctx context.Context, database *store.Store) error {
 	return err
 }
 
-// retention compares calls alone with calls beside the removal of old messages, as a server does it, and says what the removal costs.
+// retention compares calls alone with calls beside the removal of old messages, as a server does it, and measures what the removal costs.
 func (d *dataset) retention(ctx context.Context) error {
 	server, err := d.serve(ctx, d.withChannels())
 	if err != nil {
@@ -49,31 +49,18 @@ func (d *dataset) retention(ctx context.Context) error {
 	if err := database.ReadClock(ctx); err != nil {
 		return err
 	}
-	walk, err := retention.Sweep(ctx, database, store.Retention{Messages: 10_000 * 24 * time.Hour}, false, nil)
-	if err != nil {
-		return err
-	}
-	d.fact("A sweep that finds nothing takes %s.", walk.Took.Round(10*time.Millisecond))
-	if err := d.sizes(ctx, "Before the removal"); err != nil {
-		return err
-	}
 	s := &sweeper{}
 	s.paused.Lock()
 	sweeping, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(sweeping, database) }()
-	if err := errors.Join(d.removeAlone(ctx, s), d.compareRemoval(ctx, s, server), finish(stop, s, ended)); err != nil {
-		return err
+	err = errors.Join(d.removeAlone(ctx, s), d.compareRemoval(ctx, s, server))
+	stop()
+	s.paused.Unlock()
+	if early := <-ended; !errors.Is(early, context.Canceled) {
+		err = errors.Join(err, fmt.Errorf("the removal of old messages ended early: %w", early))
 	}
-	if err := d.sizes(ctx, "After the removal"); err != nil {
-		return err
-	}
-	began := time.Now()
-	if _, err := d.pool.Exec(ctx, `VACUUM messages`); err != nil {
-		return err
-	}
-	d.fact("VACUUM of the messages takes %s.", time.Since(began).Round(time.Second))
-	return d.sizes(ctx, "After VACUUM")
+	return err
 }
 
 // removeAlone removes old messages while nothing else happens.
@@ -113,30 +100,5 @@ func (d *dataset) compareRemoval(ctx context.Context, s *sweeper, server *proces
 		d.goal(name+", p99 while messages are removed", seen[16][1][p99]/seen[16][0][p99], atMost, 1.5)
 	}
 	d.fact("Beside the calls %.0f old messages were removed per second.", float64(s.removed)/s.running.Seconds())
-	return nil
-}
-
-// sizes notes how large the messages and their indexes are.
-func (d *dataset) sizes(ctx context.Context, when string) error {
-	var messages, table, keys, index, dead int64
-	err := d.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM messages), pg_table_size('messages'),
-		pg_indexes_size('messages') - pg_relation_size('messages_search'), pg_relation_size('messages_search'),
-		(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'messages')`).Scan(&messages, &table, &keys, &index, &dead)
-	if err != nil {
-		return err
-	}
-	const mib = 1 << 20
-	d.fact("%s: %d messages, and %d dead rows; table %d MiB, keys %d MiB, search index %d MiB.", when, messages, dead, table/mib, keys/mib,
-		index/mib)
-	return nil
-}
-
-// finish ends the sweep. It returns an error if it had ended before.
-func finish(stop func(), s *sweeper, ended <-chan error) error {
-	stop()
-	s.paused.Unlock()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("the removal of old messages ended early: %w", err)
-	}
 	return nil
 }

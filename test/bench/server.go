@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,11 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"github.com/prometheus/procfs"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -57,20 +56,16 @@ func (b *bench) withChannels() string {
 	return "PARLEY_AUTHORIZER_KEY=file:" + filepath.Join(b.folder, authorizerFile)
 }
 
-// reference is the argument of this program that makes it a reference server, and the kinds of reference servers are:
-const (
-	reference    = "reference"
-	emptyHandler = "empty" // an empty handler of the same framework
-	freeParley   = "free"  // Parley without prices
-)
+// freeParley is the argument of this program that makes it a Parley server without prices.
+const freeParley = "serve-free"
 
-// serveReference starts this program as a reference server, in a process like the server that it is compared with.
-func (d *dataset) serveReference(ctx context.Context, kind string) (*process, error) {
+// serveFree starts this program as a server without prices, in a process like the server that it is compared with.
+func (d *dataset) serveFree(ctx context.Context) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return d.start(ctx, nil, program, reference, kind, d.url())
+	return d.start(ctx, nil, program, freeParley, d.url())
 }
 
 // start starts a server whose last argument is its address, and waits until it accepts connections. It runs until stopServers.
@@ -142,35 +137,25 @@ func newFreeParley(base string, database *store.Store, log *slog.Logger) (*serve
 	unlimited := server.Rate{PerSecond: 1e6, Burst: 1e6}
 	const nobody = "http://facilitator.test" // no payment, no settlement
 	return server.New(server.Config{
-		BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: nobody,
+		BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: nobody, ResponseKeys: []payment.ResponseKey{{1}},
 		Limits: server.Limits{Address: unlimited, Account: unlimited, Wallet: unlimited},
 	}, database, &x402.Facilitator{BaseURL: nobody}, &x402.Chain{URL: nobody}, log)
 }
 
-// serveReference is a reference server, until ctx ends.
-func serveReference(ctx context.Context, kind, databaseURL, listen string) error {
+// serveFree is a server without prices, until ctx ends.
+func serveFree(ctx context.Context, databaseURL, listen string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
 	}
-	if kind == freeParley {
-		database, err := store.Open(ctx, databaseURL, store.Limits{})
-		if err != nil {
-			return err
-		}
-		defer database.Close()
-		free, err := newFreeParley("http://"+listen, database, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
-		if err != nil {
-			return err
-		}
-		return free.Serve(ctx, listener)
-	}
-	e := echo.New()
-	e.POST("/", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
-	empty := &http.Server{Handler: e} //nolint:gosec // for the benchmark on this machine
-	context.AfterFunc(ctx, func() { _ = empty.Close() })
-	if err := empty.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	database, err := store.Open(ctx, databaseURL, store.Limits{})
+	if err != nil {
 		return err
 	}
-	return nil
+	defer database.Close()
+	free, err := newFreeParley("http://"+listen, database, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	if err != nil {
+		return err
+	}
+	return free.Serve(ctx, listener)
 }

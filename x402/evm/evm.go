@@ -4,6 +4,7 @@
 package evm
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,25 +31,26 @@ type Hash [HashLength]byte
 // HexToAddress decodes 0x and 40 hex digits in any case. It ignores the checksum. It returns the zero address for any
 // other format, so check untrusted strings first.
 func HexToAddress(s string) (a Address) {
-	_ = decodeFixed(a[:], s)
+	if decodeFixed(a[:], s) != nil {
+		return Address{}
+	}
 	return a
 }
 
 // HexToHash decodes 0x and 64 hex digits in any case. It returns the zero hash for any other format.
 func HexToHash(s string) (h Hash) {
-	_ = decodeFixed(h[:], s)
+	if decodeFixed(h[:], s) != nil {
+		return Hash{}
+	}
 	return h
 }
 
-// decodeFixed fills into completely. If it returns an error, into is unchanged.
+// decodeFixed fills into completely, or returns an error.
 func decodeFixed(into []byte, s string) error {
-	decoded, err := decode(s)
-	if err == nil && len(decoded) != len(into) {
-		err = fmt.Errorf("%d bytes, want %d", len(decoded), len(into))
+	if len(s) != 2+2*len(into) || s[:2] != "0x" {
+		return fmt.Errorf("want 0x and %d hex digits", 2*len(into))
 	}
-	if err == nil {
-		copy(into, decoded)
-	}
+	_, err := hex.Decode(into, []byte(s[2:]))
 	return err
 }
 
@@ -81,6 +83,9 @@ func (a Address) Hex() string {
 	return string(text)
 }
 
+// Lower returns 0x and 40 lower-case hex digits.
+func (a Address) Lower() string { return encode(a[:]) }
+
 // String returns the same as [Address.Hex].
 func (a Address) String() string { return a.Hex() }
 
@@ -88,6 +93,17 @@ func (a Address) String() string { return a.Hex() }
 func (a Address) Word() (word Hash) {
 	copy(word[HashLength-AddressLength:], a[:])
 	return word
+}
+
+// Word returns a number as a word.
+func Word(n uint64) (word Hash) {
+	binary.BigEndian.PutUint64(word[HashLength-8:], n)
+	return word
+}
+
+// Uint64 returns the number in a word. It returns false if it needs more than 64 bits.
+func (h Hash) Uint64() (n uint64, ok bool) {
+	return binary.BigEndian.Uint64(h[HashLength-8:]), [HashLength - 8]byte(h[:]) == [HashLength - 8]byte{}
 }
 
 // Hex returns 0x and 64 lower-case hex digits.
@@ -132,6 +148,26 @@ func unquote(data []byte) (string, error) {
 
 // Bytes is data of any length. In JSON it is 0x and two hex digits per byte.
 type Bytes []byte
+
+// Join returns words one after another, as arguments and results of contracts.
+func Join(words ...Hash) Bytes {
+	joined := make(Bytes, 0, HashLength*len(words))
+	for _, word := range words {
+		joined = append(joined, word[:]...)
+	}
+	return joined
+}
+
+// Words splits data into words, or returns nil if its length is not that of whole words.
+func (b Bytes) Words() (words []Hash) {
+	if len(b)%HashLength != 0 {
+		return nil
+	}
+	for rest := b; len(rest) > 0; rest = rest[HashLength:] {
+		words = append(words, Hash(rest[:HashLength]))
+	}
+	return words
+}
 
 // MarshalText returns 0x and lower-case hex digits.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(encode(b)), nil }

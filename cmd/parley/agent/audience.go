@@ -28,18 +28,6 @@ type groupCommand struct {
 	Info     audienceInfo     `cmd:"" help:"Show the group chat with its members."`
 }
 
-// Help is shown below the flags.
-func (*groupCommand) Help() string {
-	return `Examples:
-  parley group create team --member bob --member carol
-  parley group add team dave
-  parley group pin team msg_01k70t94aqeembse7n65ptksh0
-  parley group join chat_01k70t94aqeembse7n65ptksh0 --message "may I?"
-  parley group leave team --successor bob
-
-A group chat is named by its id, or by its name if it is trusted: created by this agent, or "parley contacts trust ID".`
-}
-
 // channelCommand is about broadcast channels.
 type channelCommand struct {
 	Flags       agentFlags       `embed:""`
@@ -55,14 +43,6 @@ type channelCommand struct {
 	Transfer    audienceTransfer `cmd:"" help:"Make another agent the admin."`
 	Delete      audienceAction   `cmd:"" help:"Delete the channel."`
 	Info        audienceInfo     `cmd:"" help:"Show the channel."`
-}
-
-// Help is shown below the flags.
-func (*channelCommand) Help() string {
-	return `Examples:
-  parley channel create weather --description "Rain and sun, hourly"
-  parley channel subscribe '#weather'
-  parley channel ban '#weather' mallory`
 }
 
 // untrusted ends the output of a command that joins a conversation. The conversation's id follows.
@@ -93,14 +73,11 @@ type audienceOf struct {
 	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or #name of a channel."`
 }
 
-// open opens the wallet, and returns the conversation and the arguments of a call about it. An id is not looked up.
-func (a audienceOf) open(ctx context.Context, s *session) (agent.Contact, object, error) {
+// find returns the conversation and the arguments of a call about it. An id is not looked up.
+func (a audienceOf) find(ctx context.Context, s *session) (agent.Contact, object, error) {
 	kind, field := agent.KindGroup, "chat_id"
 	if strings.HasPrefix(s.command, "channel ") {
 		kind, field = agent.KindChannel, "channel_id"
-	}
-	if err := s.open(ctx); err != nil {
-		return agent.Contact{}, nil, err
 	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
@@ -118,7 +95,7 @@ func (a audienceOf) open(ctx context.Context, s *session) (agent.Contact, object
 type audienceAction struct{ audienceOf }
 
 func (a *audienceAction) Run(ctx context.Context, s *session) error {
-	of, arguments, err := a.open(ctx, s)
+	of, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -136,7 +113,7 @@ type audienceMembers struct {
 }
 
 func (a *audienceMembers) Run(ctx context.Context, s *session) error {
-	of, arguments, err := a.open(ctx, s)
+	of, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -173,7 +150,7 @@ func (a *audienceEdit) Run(ctx context.Context, s *session) error {
 	if a.Name == nil && a.visibility == (visibility{}) {
 		return console.Usagef("name what to change; --help lists the flags")
 	}
-	of, arguments, err := a.open(ctx, s)
+	of, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -191,7 +168,7 @@ type audienceTransfer struct {
 }
 
 func (a *audienceTransfer) Run(ctx context.Context, s *session) error {
-	_, arguments, err := a.open(ctx, s)
+	_, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -215,7 +192,7 @@ func withText(arguments object, name, text string) object {
 type audienceInfo struct{ audienceOf }
 
 func (a *audienceInfo) Run(ctx context.Context, s *session) error {
-	of, _, err := a.open(ctx, s)
+	of, _, err := a.find(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,6 @@ type callCommand struct {
 	JSON      string         `arg:"" optional:"" name:"json"`
 }
 
-// Help is shown below the flags.
-func (*callCommand) Help() string {
-	return `Examples:
-  parley call getOwnAgent
-  parley call searchAgents '{"query": "weather", "page_size": 5}'
-  echo '{"chat_id": "chat_01k70t94aqeembse7n65ptksh0"}' | parley call getGroupChat -`
-}
-
 // Run makes the call.
 func (c *callCommand) Run(ctx context.Context, s *session) error {
 	arguments := object{}
@@ -37,9 +29,6 @@ func (c *callCommand) Run(ctx context.Context, s *session) error {
 		if err := json.Unmarshal([]byte(raw), &arguments); err != nil {
 			return console.Usagef("the arguments are not one JSON object")
 		}
-	}
-	if err := s.open(ctx); err != nil {
-		return err
 	}
 	result, err := s.call(ctx, c.Operation, peer(arguments), arguments)
 	if err != nil {

@@ -16,7 +16,7 @@ type Commands struct {
 	Wallet   walletCommand   `cmd:"" group:"agent" help:"Balance, limits, approvals and open payments of the wallet."`
 	Prices   pricesCommand   `cmd:"" group:"agent" help:"Show what operations cost. Free."`
 	Call     callCommand     `cmd:"" group:"agent" help:"Call any operation of the contract."`
-	Profile  profileCommand  `cmd:"" group:"agent" help:"Show or change the own account."`
+	Profile  profileCommand  `cmd:"" group:"agent" help:"Show or change your account."`
 	MCP      mcpCommand      `cmd:"" name:"mcp" group:"agent" help:"Serve the account to a model over the Model Context Protocol."`
 	Install  installCommand  `cmd:"" group:"agent" help:"Add the MCP server to Claude Code, Codex, Cursor or OpenClaw."`
 	Key      keyCommand      `cmd:"" group:"agent" help:"Replace the API key."`

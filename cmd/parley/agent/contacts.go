@@ -14,53 +14,31 @@ import (
 type contactsCommand struct {
 	Flags   agentFlags      `embed:""`
 	List    contactsList    `cmd:"" default:"1" help:"List the contacts. Free."`
-	Add     contactsAdd     `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
+	Add     contactsTrust   `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
 	Trust   contactsTrust   `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
 	Hold    contactsHold    `cmd:"" help:"Hold back the text of a contact from programs."`
 	Forget  contactsForget  `cmd:"" help:"Remove a contact."`
-	Block   contactsBlock   `cmd:"" help:"Let an agent send no more messages."`
+	Block   contactsBlock   `cmd:"" help:"Stop an agent from sending you messages."`
 	Unblock contactsUnblock `cmd:"" help:"End a block."`
-}
-
-// Help is shown below the flags.
-func (*contactsCommand) Help() string {
-	return `Examples:
-  parley contacts
-  parley contacts add bob
-  parley contacts trust alice
-  parley contacts hold mallory
-  parley contacts block mallory
-
-Names and texts that others chose are data. A contact that is not trusted may be answered if it wrote first.`
 }
 
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
 		return err
 	}
 	shown := []object{}
 	for _, contact := range contacts {
-		state := "stranger"
-		switch {
-		case contact.Held:
-			state = "held"
-		case contact.Trusted:
-			state = "trusted"
-		case contact.Wrote:
-			state = "wrote first"
-		}
 		name := contact.String()
 		if contact.Name != "" && !s.wantsJSON() {
 			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
 		}
 		shown = append(shown, object{
-			"name": name, "id": contact.ID, "kind": contact.Kind, "state": state, "chat_id": contact.Chat, "since": contact.Since})
+			"name": name, "id": contact.ID, "kind": contact.Kind, "state": contact.State(), "chat_id": contact.Chat,
+			"since": contact.Since,
+		})
 	}
 	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -79,26 +57,7 @@ type contactOf struct {
 	Name string `arg:"" help:"A username, #channel, the name of a group chat, or an id."`
 }
 
-// change changes a contact, which is looked up if it is not known.
-func (c contactOf) change(ctx context.Context, s *session, line string, change func(*agent.Contact)) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
-	of, err := s.contact(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	if err := s.agent.ChangeContact(ctx, of.ID, func(known *agent.Contact) {
-		known.Kind = of.Kind
-		change(known)
-	}); err != nil {
-		return err
-	}
-	return s.print(ctx, object{"contact": of.String(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
-}
-
 type (
-	contactsAdd     struct{ contactOf }
 	contactsTrust   struct{ contactOf }
 	contactsHold    struct{ contactOf }
 	contactsForget  struct{ contactOf }
@@ -106,22 +65,32 @@ type (
 	contactsUnblock struct{ contactOf }
 )
 
-func (c *contactsAdd) Run(ctx context.Context, s *session) error {
-	return c.change(ctx, s, "added", func(known *agent.Contact) { known.Trusted, known.Held = true, false })
+// trust changes whether a contact is trusted. It is looked up if it is not known.
+func (c contactOf) trust(ctx context.Context, s *session, trusted bool, line string) error {
+	of, err := s.contact(ctx, c.Name)
+	if err == nil {
+		err = s.agent.Trust(ctx, of, trusted)
+	}
+	if err != nil {
+		return err
+	}
+	return s.changed(ctx, of, line)
+}
+
+// changed prints what was done to a contact.
+func (s *session) changed(ctx context.Context, of agent.Contact, line string) error {
+	return s.print(ctx, object{"contact": of.String(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
 }
 
 func (c *contactsTrust) Run(ctx context.Context, s *session) error {
-	return c.change(ctx, s, "trusted", func(known *agent.Contact) { known.Trusted, known.Held = true, false })
+	return c.trust(ctx, s, true, "trusted")
 }
 
 func (c *contactsHold) Run(ctx context.Context, s *session) error {
-	return c.change(ctx, s, "held", func(known *agent.Contact) { known.Trusted, known.Held = false, true })
+	return c.trust(ctx, s, false, "held")
 }
 
 func (c *contactsForget) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
 		return err
@@ -133,15 +102,11 @@ func (c *contactsForget) Run(ctx context.Context, s *session) error {
 	if err := s.agent.ForgetContact(ctx, found.ID); err != nil {
 		return err
 	}
-	return s.print(ctx, object{"contact": found.String(), "id": found.ID, "done": "forgot"},
-		func(w io.Writer) { fmt.Fprintln(w, "forgot", found) })
+	return s.changed(ctx, *found, "forgot")
 }
 
 // about makes a call about an agent.
 func (c contactOf) about(ctx context.Context, s *session, operation, line string) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	of, err := s.contact(ctx, c.Name, agent.KindAgent)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -48,17 +49,29 @@ type failure struct {
 
 func (f *failure) Unwrap() error { return f.error }
 
-// Explain prints the plan of a dry run. It adds to other errors what their caller needs to know. Errors of other commands stay as they are.
-func (i *Invocation) Explain(ctx context.Context, err error) error {
-	if err == nil || i.session == nil {
-		return err
+// withoutWallet are the commands that open the wallet themselves, if they need it.
+var withoutWallet = []string{"init", "install", "prices"}
+
+// Run opens the wallet and runs an agent's command. It prints the plan of a dry run, and adds to other errors what their caller needs to
+// know. Other commands just run.
+func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error) {
+	s := i.session
+	if s == nil {
+		return command.Run()
+	}
+	if !slices.Contains(withoutWallet, s.command) {
+		err = s.open(ctx)
+	}
+	if err == nil {
+		err = command.Run()
 	}
 	if errors.Is(err, errDryRun) {
-		if err = i.session.printPlan(ctx); err == nil {
-			return nil
-		}
+		err = s.printPlan(ctx)
 	}
-	return explain(ctx, err, i.session.wantsJSON())
+	if err == nil {
+		return nil
+	}
+	return explain(ctx, err, s.wantsJSON())
 }
 
 // Usage returns the error for a command line that cannot be parsed.

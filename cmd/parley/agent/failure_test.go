@@ -58,7 +58,7 @@ func TestHumanAmounts(t *testing.T) {
 	for amount, want := range map[uint64]string{
 		0: "0.00", 1: "0.000001", 5_000: "0.005", 150_000: "0.15", 500_000: "0.50", 1_000_000: "1.00", 12_345_670: "12.34567",
 	} {
-		if got := dollars(amount); got != want {
+		if got := agent.USD(amount); got != want {
 			t.Errorf("%d is %s, want %s", amount, got, want)
 		}
 		if back, err := console.ParseUSD(want); err != nil || back != amount {

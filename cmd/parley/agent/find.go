@@ -20,19 +20,8 @@ type findCommand struct {
 	Words    string     `arg:"" help:"Words of names and descriptions."`
 }
 
-// Help is shown below the flags.
-func (*findCommand) Help() string {
-	return `Examples:
-  parley find "weather reports"
-  parley find weather --channels
-  parley find go --groups -n 3 --jq '.groups[].chat_id'`
-}
-
 // Run searches.
 func (c *findCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
 	switch {
 	case c.Groups:

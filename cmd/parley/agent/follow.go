@@ -82,7 +82,7 @@ func (f *following) within(budget, price uint64) (agent.Polling, error) {
 	}
 	policy.PerDay = int(budget / price) //nolint:gosec // far below the limit
 	if policy.PerDay == 0 {
-		return agent.Polling{}, console.Usagef("--budget: one fetch costs %s USD", dollars(price))
+		return agent.Polling{}, console.Usagef("--budget: one fetch costs %s USD", agent.USD(price))
 	}
 	return policy, nil
 }

@@ -13,9 +13,6 @@ type groupCreate struct {
 }
 
 func (c *groupCreate) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	members, err := s.agentIDs(ctx, c.Member)
 	if err != nil {
 		return err
@@ -33,9 +30,6 @@ type channelCreate struct {
 }
 
 func (c *channelCreate) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	return s.create(ctx, "createChannel", "channel_id", agent.KindChannel, c.Name, c.add(object{"name": c.Name}))
 }
 
@@ -64,7 +58,7 @@ type groupPin struct {
 }
 
 func (c *groupPin) Run(ctx context.Context, s *session) error {
-	of, arguments, err := c.open(ctx, s)
+	of, arguments, err := c.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -78,7 +72,7 @@ type groupUnpin struct {
 }
 
 func (c *groupUnpin) Run(ctx context.Context, s *session) error {
-	of, arguments, err := c.open(ctx, s)
+	of, arguments, err := c.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -96,7 +90,7 @@ type groupJoin struct {
 }
 
 func (c *groupJoin) Run(ctx context.Context, s *session) error {
-	of, arguments, err := c.open(ctx, s)
+	of, arguments, err := c.find(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -110,7 +104,7 @@ type groupLeave struct {
 }
 
 func (c *groupLeave) Run(ctx context.Context, s *session) error {
-	of, arguments, err := c.open(ctx, s)
+	of, arguments, err := c.find(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -12,5 +12,5 @@ var Help = map[string]string{
 	"server":       "URL of the server; by default the one that parley init agreed with.",
 	"secrets": "Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being " +
 		"named).",
-	"key": "Makes the same call a different one. After a crash the same call with the same key is finished, not made again.",
+	"key": "To make the same call twice on purpose, give each a different text here.",
 }

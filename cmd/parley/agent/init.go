@@ -24,7 +24,7 @@ import (
 type initCommand struct {
 	Flags       agentFlags `embed:""`
 	Username    string     `placeholder:"NAME" help:"Name of the account: a-z, 0-9 and _, at most 32 characters."`
-	Description string     `placeholder:"TEXT" help:"What others find the account by."`
+	Description string     `placeholder:"TEXT" help:"Text by which others find the account."`
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL"`
 	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
@@ -32,17 +32,6 @@ type initCommand struct {
 
 // DefaultServer is that of parley dev.
 const DefaultServer = "http://127.0.0.1:8402"
-
-// Help is shown below the flags.
-func (*initCommand) Help() string {
-	return `Examples:
-  parley init --username alice --yes
-  parley init --server https://parley.example --username alice
-  PARLEY_PASSPHRASE_FILE=~/.parley-pass parley init --secrets encrypted --username alice --yes
-
-The wallet's key goes to the operating system's keyring, or to an encrypted file. PARLEY_SIGNER, PARLEY_WALLET_KEY_FILE and
-PARLEY_WALLET_KEY name a key that exists. With a server of "parley dev" a new wallet gets play money.`
-}
 
 // Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
 func (c *initCommand) Run(ctx context.Context, s *session) error {
@@ -154,7 +143,7 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 			return err
 		}
 	}
-	fmt.Fprintf(s.Err, "the wallet's key is in: %s; the API key will be in: %s\n", s.keyPlace, place)
+	fmt.Fprintf(s.Err, "the wallet's key is stored in: %s; the API key will be stored in: %s\n", s.keyPlace, place)
 	if place == agent.PlaceFile {
 		note := "because --secrets file asks for it"
 		if s.flags.Secrets == "" {
@@ -216,7 +205,7 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 		terms.Server, terms.Network, terms.Asset, terms.Payee, s.agent.Address())
 	fmt.Fprintf(s.Err, "prices   message 0.005, channel message 0.025, reading 0.001 USD; all of them: parley prices\n")
 	fmt.Fprintf(s.Err, "limits   %s USD per call, %s per day, %s of it for polls; above that a person is asked\n",
-		dollars(limits.PerCall), dollars(limits.PerDay), dollars(limits.Polls))
+		agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(limits.Polls))
 	if account {
 		return s.agreeAgain(terms)
 	}
@@ -225,7 +214,7 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 		return s.agreeAgain(terms)
 	}
 	if !s.Person() {
-		return console.Usagef("agree to these terms with --yes; without a terminal nobody can be asked")
+		return console.Usagef("there is no terminal to ask you in; read the terms above and add --yes to agree")
 	}
 	yes, err := s.Confirm("Agree and create the account?")
 	if err != nil {
@@ -271,10 +260,10 @@ func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent
 			return Fund(ctx, facilitator, s.agent.Address())
 		case !s.Person():
 			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
-				s.agent.Address(), dollars(balance), dollars(accountPrice), terms.Network)}
+				s.agent.Address(), agent.USD(balance), agent.USD(accountPrice), terms.Network)}
 		case !told:
 			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
-				dollars(accountPrice-balance), terms.Network, s.agent.Address())
+				agent.USD(accountPrice-balance), terms.Network, s.agent.Address())
 		}
 		select {
 		case <-ctx.Done():

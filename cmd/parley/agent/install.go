@@ -19,18 +19,8 @@ type installCommand struct {
 	Flags   agentFlags `embed:""`
 	Runtime string     `arg:"" enum:"claude,codex,cursor,openclaw" help:"claude, codex, cursor or openclaw."`
 	Tools   string     `enum:"read,core,all" default:"core" help:"The tools of the server: read, core or all (${default})."`
-	File    string     `placeholder:"FILE" help:"The configuration file. By default that of the runtime; of claude .mcp.json in this folder."`
+	File    string     `placeholder:"FILE" help:"The configuration file. Default: the runtime's own file; for claude, .mcp.json in this folder."`
 	Print   bool       `help:"Print what would be added. Change nothing."`
-}
-
-// Help is shown below the flags.
-func (*installCommand) Help() string {
-	return `Examples:
-  parley install claude
-  parley install codex --print
-  parley install cursor --tools all
-
-The configuration contains no key. The server finds the wallet where parley init put it. The file before the change stays as FILE.bak.`
 }
 
 // runtimeConfig is how a runtime of agents is told of an MCP server.

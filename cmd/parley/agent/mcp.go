@@ -18,20 +18,8 @@ type mcpCommand struct {
 	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Costs up to the day's limit for polls."`
 }
 
-// Help is shown below the flags.
-func (*mcpCommand) Help() string {
-	return `Examples:
-  parley mcp
-  parley mcp --tools read
-  claude mcp add parley -- parley mcp
-  codex mcp add parley -- parley mcp --tools all`
-}
-
 // Run serves one session on standard input and output.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	options := mcpserver.Options{
 		Tools: c.Tools, Raw: c.Raw, Channel: c.Channel, Balance: s.balance, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
 		Anyone: c.Anyone || s.config.PlayMoney, // with play money there is nobody to protect

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -62,7 +61,7 @@ func (v view) nameOf(id, name string) string {
 
 func (v view) message(m client.Message, conversation string) shownMessage {
 	shown := shownMessage{
-		ID: agent.PlainWord(m.MessageID), From: agent.PlainWord(m.SenderUsername), At: clock(m.CreatedAt),
+		ID: agent.PlainWord(m.MessageID), From: agent.PlainWord(m.SenderUsername), At: agent.Time(m.CreatedAt).Format(time.RFC3339),
 		Characters: utf8.RuneCountInString(m.Content),
 	}
 	if v.all || v.own("", m.SenderUsername) || v.contacts.Shows(m.SenderID, conversation) {
@@ -87,14 +86,8 @@ func (v view) notice(n client.Notice) object {
 	return object{
 		"type": agent.PlainWord(string(n.Type)), "kind": agent.PlainWord(string(n.SourceType)),
 		"in": v.nameOf(n.SourceID, n.SourceName), "conversation_id": agent.PlainWord(n.SourceID),
-		"by": agent.PlainWord(n.ActorUsername), "at": clock(n.CreatedAt),
+		"by": agent.PlainWord(n.ActorUsername), "at": agent.Time(n.CreatedAt).Format(time.RFC3339),
 	}
-}
-
-// clock formats a time of the server: seconds since 1970.
-func clock(seconds float64) string {
-	whole, fraction := math.Modf(seconds)
-	return time.Unix(int64(whole), int64(fraction*1e9)).UTC().Format(time.RFC3339)
 }
 
 // writeMessages writes messages for people. The text is indented, so that it cannot look like the head of a message.

@@ -9,11 +9,9 @@ import (
 	"io"
 	"maps"
 	"strconv"
-	"strings"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
-	"github.com/parley-chat/parley/x402"
 )
 
 // object is the output of a command as JSON.
@@ -105,14 +103,14 @@ func (s *session) money(ctx context.Context) object {
 	if s.agent == nil || len(s.seen) == 0 && s.agent.Spent() == 0 {
 		return nil
 	}
-	add := object{"paid_usd": dollars(s.agent.Spent())}
+	add := object{"paid_usd": agent.USD(s.agent.Spent())}
 	for _, result := range s.seen {
 		if result.Earlier {
 			add["earlier"] = true // a response of a command that was interrupted; nothing was paid for it now
 		}
 	}
 	if limits, left, _, err := s.agent.Ledger().Limits(ctx); err == nil {
-		add["today_usd"], add["limit_usd"] = dollars(limits.PerDay-left.PerDay), dollars(limits.PerDay)
+		add["today_usd"], add["limit_usd"] = agent.USD(limits.PerDay-left.PerDay), agent.USD(limits.PerDay)
 	}
 	return add
 }
@@ -191,15 +189,6 @@ func mapTexts(value any, change func(string) string) any {
 		return shown
 	}
 	return value
-}
-
-// Dollars formats an amount with at least two digits.
-func dollars(amount uint64) string {
-	text := strings.TrimRight(x402.FormatUSD(amount), "0")
-	if point := strings.IndexByte(text, '.'); len(text)-point <= 2 {
-		text += "00"[:3-(len(text)-point)]
-	}
-	return text
 }
 
 // inline returns a value of a response on one line: texts are quoted unless they are plain words.

@@ -18,16 +18,6 @@ type pricesCommand struct {
 	Operation string     `arg:"" optional:"" help:"Only this operation of the contract."`
 }
 
-// Help is shown below the flags.
-func (*pricesCommand) Help() string {
-	return `Examples:
-  parley prices
-  parley prices sendPrivateMessage
-  parley prices --accept
-
-Prices are those of the contract in this program. A server that asks for more gets nothing until a person accepts it.`
-}
-
 // Run shows or accepts.
 func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	if c.Accept {
@@ -47,7 +37,8 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 		if c.Operation != "" && c.Operation != o.ID {
 			continue
 		}
-		shown = append(shown, object{"operation": o.ID, "price_usd": dollars(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
+		shown = append(shown, object{
+			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
 	}
 	if len(shown) == 0 {
 		return console.Usagef("there is no operation %s; parley prices lists all", agent.VisibleName(c.Operation))
@@ -95,8 +86,8 @@ func (c *pricesCommand) accept(ctx context.Context, s *session, prices []agent.P
 			continue
 		}
 		accepted[o.ID] = asked
-		changed = append(changed, object{"operation": o.ID, "before_usd": dollars(o.Agreed), "price_usd": dollars(asked)})
-		fmt.Fprintf(s.Err, "%s: %s instead of %s USD\n", o.ID, dollars(asked), dollars(o.Agreed))
+		changed = append(changed, object{"operation": o.ID, "before_usd": agent.USD(o.Agreed), "price_usd": agent.USD(asked)})
+		fmt.Fprintf(s.Err, "%s: %s instead of %s USD\n", o.ID, agent.USD(asked), agent.USD(o.Agreed))
 	}
 	yes, err := s.Confirm(fmt.Sprintf("Agree to these terms and to %d changed prices?", len(changed)))
 	if err != nil {

@@ -8,28 +8,17 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// profileCommand is about the own account.
+// profileCommand is about the account.
 type profileCommand struct {
 	Flags agentFlags  `embed:""`
 	Pay   payFlags    `embed:""`
-	Show  profileShow `cmd:"" default:"1" help:"Show the own account."`
+	Show  profileShow `cmd:"" default:"1" help:"Show your account."`
 	Edit  profileEdit `cmd:"" help:"Change description or visibility."`
-}
-
-// Help is shown below the flags.
-func (*profileCommand) Help() string {
-	return `Examples:
-  parley profile
-  parley profile edit --description "I forecast rain."
-  parley profile edit --no-discoverable`
 }
 
 type profileShow struct{}
 
 func (profileShow) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	return s.show(ctx, "getOwnAgent", "", object{})
 }
 
@@ -39,9 +28,6 @@ func (c *profileEdit) Run(ctx context.Context, s *session) error {
 	arguments := c.add(object{})
 	if len(arguments) == 0 {
 		return console.Usagef("name what to change; --help lists the flags")
-	}
-	if err := s.open(ctx); err != nil {
-		return err
 	}
 	return s.act(ctx, "editAgent", "", arguments, "changed")
 }
@@ -53,18 +39,9 @@ type keyCommand struct {
 	Rotate keyRotate  `cmd:"" help:"Replace the API key. The new one is stored, and never shown."`
 }
 
-// Help is shown below the flags.
-func (*keyCommand) Help() string {
-	return `Examples:
-  parley key rotate`
-}
-
 type keyRotate struct{}
 
 func (keyRotate) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if _, err := s.call(ctx, "rotateKey", "", object{}); err != nil {
 		return err
 	}

@@ -10,25 +10,15 @@ import (
 type reactCommand struct {
 	Flags   agentFlags `embed:""`
 	Pay     payFlags   `embed:""`
-	Remove  bool       `help:"Remove the own reaction."`
+	Remove  bool       `help:"Remove your reaction."`
 	Message string     `arg:"" help:"The id of the message, msg_…"`
 	Emoji   string     `arg:"" optional:"" help:"One emoji."`
-}
-
-// Help is shown below the flags.
-func (*reactCommand) Help() string {
-	return `Examples:
-  parley react msg_01k70t94aqeembse7n65ptksh0 👍
-  parley react msg_01k70t94aqeembse7n65ptksh0 --remove`
 }
 
 // Run reacts.
 func (c *reactCommand) Run(ctx context.Context, s *session) error {
 	if c.Remove == (c.Emoji != "") {
 		return console.Usagef("name one emoji, or --remove")
-	}
-	if err := s.open(ctx); err != nil {
-		return err
 	}
 	if c.Remove {
 		return s.act(ctx, "removeReaction", "", object{"message_id": c.Message}, "removed the reaction")

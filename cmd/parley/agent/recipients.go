@@ -77,7 +77,7 @@ func (s *session) planLookup(to string) (agent.Contact, error) {
 	if err != nil {
 		return agent.Contact{}, err
 	}
-	s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
+	s.planned = append(s.planned, plan{o.ID, o.Summary, agent.USD(o.Agreed)})
 	return agent.Contact{ID: placeholders[kind], Kind: kind}, nil
 }
 

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
 
 type walletRefund struct{}
 
 func (walletRefund) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	refunded, err := s.agent.Refund(ctx)
 	if errors.Is(err, client.ErrNoPaymentChannel) {
 		return errors.New("this server takes no payments from payment channels, so nothing is deposited")
@@ -22,7 +20,7 @@ func (walletRefund) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return s.print(ctx, object{"refunded_usd": dollars(refunded)}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s USD came back to the wallet\n", dollars(refunded))
+	return s.print(ctx, object{"refunded_usd": agent.USD(refunded)}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s USD came back to the wallet\n", agent.USD(refunded))
 	})
 }

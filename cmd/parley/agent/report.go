@@ -22,16 +22,6 @@ type walletReport struct {
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
-// Help is shown below the flags.
-func (*walletReport) Help() string {
-	return `Examples:
-  parley wallet report
-  parley wallet report --by peer --since 2026-12-01
-  parley wallet report --by day,operation,peer --csv >costs.csv
-
-The numbers come from the ledger of this wallet on this machine. "open" may have been charged: parley wallet pending.`
-}
-
 // Run shows the report.
 func (c *walletReport) Run(ctx context.Context, s *session) error {
 	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)
@@ -41,14 +31,7 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 			return console.Usagef("--since: %q is no date such as 2026-12-01", c.Since)
 		}
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
-	var by agent.Grouping
-	for _, field := range c.By {
-		by.Day, by.Operation, by.Peer = by.Day || field == "day", by.Operation || field == "operation", by.Peer || field == "peer"
-	}
-	report, err := s.agent.Ledger().Report(ctx, since, by)
+	report, err := s.agent.Ledger().Report(ctx, since, c.By...)
 	if err != nil {
 		return err
 	}
@@ -63,10 +46,10 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 		total += row.Charged
 		rows = append(rows, object{
 			"day": row.Day, "operation": row.Operation, "peer": agent.Visible(row.Peer), "calls": row.Calls,
-			"charged_usd": dollars(row.Charged), "open_usd": dollars(row.Open), "transactions": nonNil(row.Transactions),
+			"charged_usd": agent.USD(row.Charged), "open_usd": agent.USD(row.Open), "transactions": nonNil(row.Transactions),
 		})
 	}
-	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": dollars(total)}
+	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": agent.USD(total)}
 	return s.print(ctx, value, func(w io.Writer) { writeReport(w, report, total) })
 }
 
@@ -96,10 +79,10 @@ func writeReport(w io.Writer, report []agent.Costs, total uint64) {
 		}
 		open := ""
 		if row.Open > 0 {
-			open = "open " + dollars(row.Open)
+			open = "open " + agent.USD(row.Open)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", strings.Join(fields, "\t"), row.Calls, dollars(row.Charged), open)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", strings.Join(fields, "\t"), row.Calls, agent.USD(row.Charged), open)
 	}
 	_ = table.Flush()
-	fmt.Fprintf(w, "charged %s USD\n", dollars(total))
+	fmt.Fprintf(w, "charged %s USD\n", agent.USD(total))
 }

@@ -21,25 +21,6 @@ type sendCommand struct {
 	Text  string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
 }
 
-// Help is shown below the flags.
-func (*sendCommand) Help() string {
-	return `Examples:
-  parley send bob "hello"
-  git log -1 | parley send team -
-  parley send '#weather' "rain at noon" --max-usd 0.025
-  parley send bob hello --dry-run
-
-The message is sent and paid once: after a crash or a lost connection run the same command again. To send the same text
-twice on purpose, run it twice after the first one succeeded, or use --key.`
-}
-
-// sendOperations are the operations that send to a kind of contact, and the argument that names the contact.
-var sendOperations = map[string][2]string{
-	agent.KindAgent:   {"sendPrivateMessage", "recipient_agent_id"},
-	agent.KindGroup:   {"sendGroupMessage", "chat_id"},
-	agent.KindChannel: {"sendChannelMessage", "channel_id"},
-}
-
 // maxInput is longer than any message or call.
 const maxInput = 1 << 20
 
@@ -70,15 +51,12 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if strings.TrimSpace(text) == "" {
 		return console.Usagef("the message is empty")
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	to, err := s.contact(ctx, c.To)
 	if err != nil {
 		return err
 	}
-	operation := sendOperations[to.Kind]
-	result, err := s.call(ctx, operation[0], to.ID, object{operation[1]: to.ID, "content": text})
+	of := agent.OperationsOf[to.Kind]
+	result, err := s.call(ctx, of.Send, to.ID, object{of.To: to.ID, "content": text})
 	if err != nil {
 		return err
 	}

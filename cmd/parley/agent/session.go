@@ -21,7 +21,7 @@ import (
 
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
-	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is no terminal."`
+	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal."`
 	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression."`
 	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER"`
 	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL"`
@@ -37,7 +37,7 @@ type payFlags struct {
 
 // recipientFlags are the flags of commands that send something to others.
 type recipientFlags struct {
-	Anyone bool `help:"Write also to agents and conversations that are not in the contacts and have not written."`
+	Anyone bool `help:"Also write to agents and conversations that are neither contacts nor have written first."`
 }
 
 // AfterApply adds the flags to the session.
@@ -184,7 +184,7 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 		return nil, err
 	}
 	if s.pay.DryRun {
-		s.planned = append(s.planned, plan{o.ID, o.Summary, dollars(o.Agreed)})
+		s.planned = append(s.planned, plan{o.ID, o.Summary, agent.USD(o.Agreed)})
 		return nil, errDryRun
 	}
 	if o.Agreed > 0 {

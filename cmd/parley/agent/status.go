@@ -17,18 +17,8 @@ type statusCommand struct {
 	Flags agentFlags `embed:""`
 }
 
-// Help is shown below the flags.
-func (*statusCommand) Help() string {
-	return `Examples:
-  parley status
-  parley status --jq .today_left_usd`
-}
-
 // Run prints the status. A server that does not respond is a line of it.
 func (c *statusCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	limits, left, frozen, err := s.agent.Ledger().Limits(ctx)
 	if err != nil {
 		return err
@@ -44,15 +34,15 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 	value := object{
 		"username": s.config.Username, "account": account, "server": s.agent.Server(), "network": s.config.Network, "address": s.agent.Address(),
 		"wallet_key": s.keyPlace, "secrets": s.secrets.Place(), "play_money": s.config.PlayMoney, "frozen": frozen, "pending": len(open),
-		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay),
-		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls),
+		"per_call_usd": agent.USD(limits.PerCall), "per_day_usd": agent.USD(limits.PerDay),
+		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls),
 		"server_status": s.health(ctx),
 	}
 	if s.config.Username != "" {
 		value["username"] = agent.PlainWord(s.config.Username)
 	}
 	if balance, err := s.balance(ctx); err == nil {
-		value["balance_usd"] = dollars(balance)
+		value["balance_usd"] = agent.USD(balance)
 	}
 	return s.print(ctx, value, func(w io.Writer) {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

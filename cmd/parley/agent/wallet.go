@@ -18,39 +18,24 @@ type walletCommand struct {
 	Balance  walletBalance  `cmd:"" help:"Show what the wallet has. Free."`
 	Limits   walletLimits   `cmd:"" help:"Show or change the limits. Anyone may lower them; only a person may raise them."`
 	Approve  walletApprove  `cmd:"" help:"Allow one call above the limits, once, for ten minutes. For a person."`
-	Freeze   walletFreeze   `cmd:"" help:"Pay nothing more."`
-	Unfreeze walletUnfreeze `cmd:"" help:"End that. For a person."`
+	Freeze   walletFreeze   `cmd:"" help:"Stop all payments."`
+	Unfreeze walletUnfreeze `cmd:"" help:"Allow payments again. For a person."`
 	Pending  walletPending  `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
 	Refund   walletRefund   `cmd:"" help:"Take back what is left of the deposits in the payment channel. Free."`
 	Report   walletReport   `cmd:"" help:"Show what calls cost, by day, operation and peer."`
 	Export   walletExport   `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
 }
 
-// Help is shown below the flags.
-func (*walletCommand) Help() string {
-	return `Examples:
-  parley wallet balance
-  parley wallet limits --per-day 0.50
-  parley wallet approve k3x7qa
-  parley wallet pending
-  parley wallet refund
-  parley wallet report --by peer
-  parley wallet export wallet-key.txt`
-}
-
 type walletBalance struct{}
 
 func (walletBalance) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	balance, err := s.balance(ctx)
 	if err != nil {
 		return err
 	}
-	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": dollars(balance)}
+	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": agent.USD(balance)}
 	return s.print(ctx, value, func(w io.Writer) {
-		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", dollars(balance), s.config.Network,
+		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", agent.USD(balance), s.config.Network,
 			s.agent.Address())
 	})
 }
@@ -62,9 +47,6 @@ type walletLimits struct {
 }
 
 func (c *walletLimits) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	ledger := s.agent.Ledger()
 	limits, _, _, err := ledger.Limits(ctx)
 	if err != nil {
@@ -81,7 +63,7 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 		if *limit.into, err = console.ParseUSD(limit.text); err != nil {
 			return console.Usagef("%s: %w", limit.flag, err)
 		}
-		again, changed = append(again, limit.flag, dollars(*limit.into)), true
+		again, changed = append(again, limit.flag, agent.USD(*limit.into)), true
 	}
 	if changed {
 		err := ledger.SetLimits(ctx, limits, s.Person())
@@ -97,11 +79,11 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	value := object{
-		"per_call_usd": dollars(limits.PerCall), "per_day_usd": dollars(limits.PerDay), "polls_usd": dollars(limits.Polls), "frozen": frozen,
-		"today_left_usd": dollars(left.PerDay), "polls_left_usd": dollars(left.Polls)}
+		"per_call_usd": agent.USD(limits.PerCall), "per_day_usd": agent.USD(limits.PerDay), "polls_usd": agent.USD(limits.Polls),
+		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls), "frozen": frozen}
 	return s.print(ctx, value, func(w io.Writer) {
 		fmt.Fprintf(w, "per call %s USD\nper day  %s USD, left %s\npolls    %s USD, left %s\n",
-			dollars(limits.PerCall), dollars(limits.PerDay), dollars(left.PerDay), dollars(limits.Polls), dollars(left.Polls))
+			agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(left.PerDay), agent.USD(limits.Polls), agent.USD(left.Polls))
 		if frozen {
 			fmt.Fprintln(w, "frozen: nothing is paid")
 		}
@@ -114,9 +96,6 @@ type walletApprove struct {
 
 func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("approve a payment", "parley wallet approve "+agent.VisibleName(c.ID)); err != nil {
-		return err
-	}
-	if err := s.open(ctx); err != nil {
 		return err
 	}
 	asked, err := s.agent.Ledger().Approval(ctx, c.ID)
@@ -134,7 +113,7 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return s.print(ctx, object{"approved": given.ID, "operation": given.Operation, "price_usd": dollars(given.Price)}, func(w io.Writer) {
+	return s.print(ctx, object{"approved": given.ID, "operation": given.Operation, "price_usd": agent.USD(given.Price)}, func(w io.Writer) {
 		fmt.Fprintf(w, "approved %s for ten minutes; run the command again\n", given)
 	})
 }
@@ -142,9 +121,6 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 type walletFreeze struct{}
 
 func (walletFreeze) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if err := s.agent.Ledger().Freeze(ctx); err != nil {
 		return err
 	}
@@ -157,9 +133,6 @@ func (walletUnfreeze) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("unfreeze the wallet", "parley wallet unfreeze"); err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if err := s.agent.Ledger().Unfreeze(ctx); err != nil {
 		return err
 	}
@@ -169,9 +142,6 @@ func (walletUnfreeze) Run(ctx context.Context, s *session) error {
 type walletPending struct{}
 
 func (walletPending) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	if _, err := s.agent.Resume(ctx); err != nil {
 		return err
 	}
@@ -182,7 +152,7 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	calls := []object{}
 	for _, call := range open {
 		calls = append(calls, object{
-			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": dollars(call.Signed.Price), "since": call.Since})
+			"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": agent.USD(call.Signed.Price), "since": call.Since})
 	}
 	credits, err := s.agent.Ledger().Credits()
 	if err != nil {
@@ -190,7 +160,7 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	}
 	paid := []object{}
 	for _, credit := range credits {
-		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": dollars(credit.Signed.Price), "since": credit.Since})
+		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": agent.USD(credit.Signed.Price), "since": credit.Since})
 	}
 	return s.print(ctx, object{"pending": calls, "credits": paid}, func(w io.Writer) {
 		for _, call := range calls {
@@ -212,9 +182,6 @@ type walletExport struct {
 
 func (c *walletExport) Run(ctx context.Context, s *session) error {
 	if err := s.personOnly("export the wallet's key", "parley wallet export FILE"); err != nil {
-		return err
-	}
-	if err := s.open(ctx); err != nil {
 		return err
 	}
 	digits, err := s.secrets.Load(walletKeyName)

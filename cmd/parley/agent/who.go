@@ -18,19 +18,8 @@ type whoCommand struct {
 	Name  string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
-// Help is shown below the flags.
-func (*whoCommand) Help() string {
-	return `Examples:
-  parley who bob
-  parley who '#weather'
-  parley who bob --chat`
-}
-
 // Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	of, err := s.contact(ctx, c.Name)
 	if err != nil {
 		return err
@@ -47,13 +36,8 @@ func (c *whoCommand) Run(ctx context.Context, s *session) error {
 
 // info shows a contact as the server describes it.
 func (s *session) info(ctx context.Context, of agent.Contact) error {
-	switch of.Kind {
-	case agent.KindGroup:
-		return s.show(ctx, "getGroupChat", of.ID, object{"chat_id": of.ID})
-	case agent.KindChannel:
-		return s.show(ctx, "getChannel", of.ID, object{"channel_id": of.ID})
-	}
-	return s.show(ctx, "getAgentProfile", of.ID, object{"agent_id": of.ID})
+	operations := agent.OperationsOf[of.Kind]
+	return s.show(ctx, operations.Info, of.ID, object{operations.ID: of.ID})
 }
 
 // show makes a call and prints its response.

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/operator"
 	"github.com/parley-chat/parley/internal/devnet"
@@ -57,6 +58,8 @@ type journey struct {
 	table   *tabwriter.Writer
 	calls   int    // that were charged
 	charged uint64 // as counted by the payers, in atomic units
+	payers  map[string]*client.Payer
+	kept    map[string]any // values of responses
 }
 
 func (j *journey) run(ctx context.Context, out io.Writer) error {
@@ -91,29 +94,6 @@ func (j *journey) waitForPayout(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the payout: %w", ctx.Err())
 		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	return nil
-}
-
-// travel calls operations of all parts of the API. It stops at the first unexpected response.
-func (j *journey) travel(ctx context.Context) error {
-	accounts := devnet.Accounts()
-	var cast [3]*traveller
-	for i, name := range []string{"alice", "bob", "carol"} {
-		var err error
-		if cast[i], err = j.agent(name, accounts[i].PrivateKey); err != nil {
-			return err
-		}
-		if err := cast[i].register(ctx); err != nil {
-			return err
-		}
-	}
-	alice, bob, carol := cast[0], cast[1], cast[2]
-	for _, family := range []func(context.Context, *traveller, *traveller, *traveller) error{account, search, privateChat, groupChat,
-		broadcast} {
-		if err := family(ctx, alice, bob, carol); err != nil {
-			return err
 		}
 	}
 	return nil

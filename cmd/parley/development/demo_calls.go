@@ -1,202 +1,213 @@
 package development
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+
+	"github.com/itchyny/gojq"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/x402"
 )
 
-func account(ctx context.Context, alice, bob, _ *traveller) error {
-	taken, err := bob.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: "alice"})
-	if err := expect(err, taken.StatusCode() == http.StatusConflict, "a taken username is refused"); err != nil {
-		return err
+// step is one call of the demo. body, want and keep are jq expressions in which $name is a value that an earlier step kept.
+type step struct {
+	who, method, path string
+	body              string // of a POST
+	status            int    // 0 is 200
+	want              string // is true of the response
+	keep              string // an object with values of the response to keep
+}
+
+// registration are the first steps of an agent.
+func registration(name string) []step {
+	return []step{
+		{name, "POST", "/register/request_account", `{requested_username: "` + name + `"}`, 0, "", `{tan}`},
+		{name, "POST", "/register/create_account", `{username: "` + name + `", $tan, description: "An agent of the demo."}`, 0, "",
+			`{` + name + `_key: .api_key}`},
+		{name, "GET", "/agent/me", "", 0, "", `{` + name + `: .agent_id}`},
 	}
-	edited, err := bob.EditAgentWithResponse(ctx, client.EditAgentRequest{Description: new("I forecast the weather in Lisbon.")})
-	if err := expect(err, edited.JSON200 != nil, "bob edits his profile"); err != nil {
-		return err
+}
+
+// steps call operations of all parts of the API.
+var steps = []step{
+	{"bob", "POST", "/register/request_account", `{requested_username: "alice"}`, http.StatusConflict, "", ""},
+	{"bob", "POST", "/agent/edit", `{description: "I forecast the weather in Lisbon."}`, 0, "", ""},
+	{"alice", "POST", "/agent/profile", `{username: "bob"}`, 0, `.agent_id == $bob`, ""},
+	{"alice", "POST", "/agent/block", `{agent_id: $bob}`, 0, "", ""},
+	{"bob", "POST", "/chat/private/send", `{recipient_agent_id: $alice, content: "Hello?"}`, http.StatusForbidden, "", ""},
+	{"alice", "POST", "/agent/unblock", `{agent_id: $bob}`, 0, "", ""},
+	{"alice", "POST", "/agent/rotate_key", `{}`, 0, "", `{alice_key: .api_key}`},
+	{"alice", "POST", "/search/agents", `{query: "weather lisbon"}`, 0, `.count == 1 and .agents[0].agent_id == $bob`, ""},
+
+	{"alice", "POST", "/chat/private/send", `{recipient_agent_id: $bob, content: "Will it rain in Lisbon tomorrow?"}`, 0, "",
+		`{chat_id}`},
+	{"bob", "GET", "/agent/unread", "", 0, `.total_unread == 1 and .messages[0].source_id == $chat_id`, ""},
+	{"bob", "POST", "/chat/private/send", `{recipient_agent_id: $alice, content: "No: sun, 24 degrees."}`, 0, `.chat_id == $chat_id`,
+		`{message_id}`},
+	{"alice", "POST", "/chat/private/messages", `{$chat_id}`, 0, `.total == 2`, ""},
+	{"alice", "POST", "/message/react", `{$message_id, emoji: "☀️"}`, 0, "", ""},
+	{"bob", "POST", "/chat/private/search", `{$chat_id, query: "sun|\\d+ degrees"}`, 0,
+		`.count == 1 and .messages[0].reaction_counts == {"☀️": 1}`, ""},
+	{"alice", "POST", "/message/react/remove", `{$message_id}`, 0, "", ""},
+	{"alice", "POST", "/chat/private/info", `{$chat_id}`, 0, `.message_count == 2`, ""},
+
+	{"alice", "POST", "/chat/group/create", `{name: "Trip to Lisbon", is_discoverable: true, initial_member_ids: [$bob]}`, 0, "",
+		`{chat_id}`},
+	{"carol", "POST", "/search/groups", `{query: "lisbon"}`, 0, `.count == 1`, ""},
+	{"carol", "POST", "/chat/group/request_access", `{$chat_id, message: "I book trains."}`, 0, "", ""},
+	{"alice", "POST", "/chat/group/edit", `{$chat_id, add_member_ids: [$carol]}`, 0, "", ""},
+	{"carol", "POST", "/chat/group/send", `{$chat_id, content: "The train leaves at 9."}`, 0, "", `{message_id}`},
+	{"alice", "POST", "/chat/group/pin", `{$chat_id, $message_id}`, 0, `.pinned_message_ids == [$message_id]`, ""},
+	{"bob", "POST", "/chat/group/messages", `{$chat_id}`, 0, `.total == 1`, ""},
+	{"bob", "POST", "/chat/group/search", `{$chat_id, query: "train"}`, 0, `.count == 1`, ""},
+	{"alice", "POST", "/chat/group/transfer", `{$chat_id, new_admin_agent_id: $bob}`, 0, "", ""},
+	{"alice", "POST", "/chat/group/leave", `{$chat_id}`, 0, "", ""},
+	{"bob", "POST", "/chat/group/info", `{$chat_id}`, 0, `.admin_id == $bob and .member_count == 2`, ""},
+	{"bob", "POST", "/chat/group/delete", `{$chat_id}`, 0, "", ""},
+	{"carol", "POST", "/chat/group/send", `{$chat_id, content: "Anybody?"}`, http.StatusGone, "", ""},
+
+	{"bob", "POST", "/channel/create", `{name: "Storm warnings", description: "For the Atlantic coast."}`, 0, "", `{channel_id}`},
+	{"alice", "POST", "/search/channels", `{query: "storm"}`, 0, `.count == 1`, ""},
+	{"alice", "POST", "/channel/subscribe", `{$channel_id}`, 0, "", ""},
+	{"carol", "POST", "/channel/subscribe", `{$channel_id}`, 0, "", ""},
+	{"bob", "POST", "/channel/send", `{$channel_id, content: "11 Bft off Cabo da Roca."}`, 0, "", ""},
+	{"carol", "GET", "/agent/unread", "", 0, `.messages[-1].source_id == $channel_id`, ""},
+	{"alice", "POST", "/channel/messages", `{$channel_id}`, 0, `.total == 1`, ""},
+	{"alice", "POST", "/channel/search", `{$channel_id, query: "bft"}`, 0, `.count == 1`, ""},
+	{"carol", "POST", "/channel/unsubscribe", `{$channel_id}`, 0, "", ""},
+	{"bob", "POST", "/channel/edit", `{$channel_id, ban_agent_ids: [$carol]}`, 0, "", ""},
+	{"bob", "POST", "/channel/transfer", `{$channel_id, new_admin_agent_id: $alice, message: "The coast is yours."}`, 0, "", ""},
+	{"alice", "POST", "/channel/info", `{$channel_id}`, 0, `.admin_id == $alice and .subscriber_count == 2`, ""},
+	{"alice", "POST", "/channel/delete", `{$channel_id}`, 0, "", ""},
+	// One of the two chats is with carol, who asked to join.
+	{"alice", "GET", "/agent/me", "", 0, `.chat_count == 2 and .subscribed_channel_count == 0`, ""},
+}
+
+// travel makes all calls. It stops at the first unexpected response.
+func (j *journey) travel(ctx context.Context) error {
+	j.payers, j.kept = map[string]*client.Payer{}, map[string]any{}
+	var all []step
+	for i, name := range []string{"alice", "bob", "carol"} {
+		payer, err := client.NewPayer(devnet.Accounts()[i].PrivateKey, client.Limits{PerCall: 1_000_000, Total: 5_000_000})
+		if err != nil {
+			return err
+		}
+		// The state ends with the play money. A deposit pays for more than one call may cost.
+		payer.Channels.Store, payer.Channels.MaxDeposit = &client.MemoryChannels{}, 2_000_000
+		j.payers[name] = payer
+		all = append(all, registration(name)...)
 	}
-	profile, err := alice.GetAgentProfileWithResponse(ctx, client.AgentProfileRequest{Username: new("bob")})
-	if err := expect(err, profile.JSON200 != nil && profile.JSON200.AgentID == bob.id, "alice looks bob up"); err != nil {
-		return err
+	for _, s := range append(all, steps...) {
+		if err := j.take(ctx, s); err != nil {
+			return fmt.Errorf("%s: %s %s: %w", s.who, s.method, s.path, err)
+		}
 	}
-	blocked, err := alice.BlockAgentWithResponse(ctx, client.BlockAgentRequest{AgentID: bob.id})
-	if err := expect(err, blocked.JSON200 != nil, "alice blocks bob"); err != nil {
-		return err
-	}
-	refused, err := bob.SendPrivateMessageWithResponse(ctx, client.SendPrivateMessageRequest{RecipientAgentID: alice.id, Content: "Hello?"})
-	if err := expect(err, refused.StatusCode() == http.StatusForbidden, "bob may not write to alice"); err != nil {
-		return err
-	}
-	unblocked, err := alice.UnblockAgentWithResponse(ctx, client.UnblockAgentRequest{AgentID: bob.id})
-	if err := expect(err, unblocked.JSON200 != nil, "alice unblocks bob"); err != nil {
-		return err
-	}
-	rotated, err := alice.RotateKeyWithResponse(ctx, client.RotateKeyRequest{})
-	if err := expect(err, rotated.JSON200 != nil, "alice replaces her key"); err != nil {
-		return err
-	}
-	alice.key = rotated.JSON200.APIKey
 	return nil
 }
 
-func search(ctx context.Context, alice, bob, _ *traveller) error {
-	found, err := alice.SearchAgentsWithResponse(ctx, client.SearchAgentsRequest{Query: "weather lisbon"})
-	return expect(err, found.JSON200 != nil && found.JSON200.Count == 1 && found.JSON200.Agents[0].AgentID == bob.id, "alice finds bob")
-}
-
-func privateChat(ctx context.Context, alice, bob, _ *traveller) error {
-	sent, err := alice.SendPrivateMessageWithResponse(ctx,
-		client.SendPrivateMessageRequest{RecipientAgentID: bob.id, Content: "Will it rain in Lisbon tomorrow?"})
-	if err := expect(err, sent.JSON200 != nil, "alice sends a message"); err != nil {
-		return err
-	}
-	chat := sent.JSON200.ChatID
-	unread, err := bob.ListUnreadMessagesWithResponse(ctx, nil)
-	if err := expect(err, unread.JSON200 != nil && unread.JSON200.TotalUnread == 1 && unread.JSON200.Messages[0].SourceID == chat,
-		"bob polls and finds it"); err != nil {
-		return err
-	}
-	replied, err := bob.SendPrivateMessageWithResponse(ctx,
-		client.SendPrivateMessageRequest{RecipientAgentID: alice.id, Content: "No: sun, 24 degrees."})
-	if err := expect(err, replied.JSON200 != nil && replied.JSON200.ChatID == chat, "bob replies in the same chat"); err != nil {
-		return err
-	}
-	read, err := alice.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: chat})
-	if err := expect(err, read.JSON200 != nil && read.JSON200.Total == 2, "alice reads the chat"); err != nil {
-		return err
-	}
-	reacted, err := alice.ReactToMessageWithResponse(ctx, client.ReactToMessageRequest{MessageID: replied.JSON200.MessageID, Emoji: "☀️"})
-	if err := expect(err, reacted.JSON200 != nil, "alice reacts"); err != nil {
-		return err
-	}
-	matches, err := bob.SearchPrivateMessagesWithResponse(ctx, client.SearchPrivateMessagesRequest{ChatID: chat, Query: `sun|\d+ degrees`})
-	if err := expect(err, matches.JSON200 != nil && matches.JSON200.Count == 1 && matches.JSON200.Messages[0].ReactionCounts["☀️"] == 1,
-		"bob searches and sees the reaction"); err != nil {
-		return err
-	}
-	removed, err := alice.RemoveReactionWithResponse(ctx, client.RemoveReactionRequest{MessageID: replied.JSON200.MessageID})
-	if err := expect(err, removed.JSON200 != nil, "alice takes the reaction back"); err != nil {
-		return err
-	}
-	info, err := alice.GetPrivateChatWithResponse(ctx, client.PrivateChatRequest{ChatID: chat})
-	return expect(err, info.JSON200 != nil && info.JSON200.MessageCount == 2, "the chat holds two messages")
-}
-
-func groupChat(ctx context.Context, alice, bob, carol *traveller) error {
-	created, err := alice.CreateGroupChatWithResponse(ctx,
-		client.CreateGroupChatRequest{Name: "Trip to Lisbon", IsDiscoverable: new(true), InitialMemberIds: []string{bob.id}})
-	if err := expect(err, created.JSON200 != nil, "alice creates a group"); err != nil {
-		return err
-	}
-	group := created.JSON200.ChatID
-	found, err := carol.SearchGroupsWithResponse(ctx, client.SearchGroupsRequest{Query: "lisbon"})
-	if err := expect(err, found.JSON200 != nil && found.JSON200.Count == 1, "carol finds the group"); err != nil {
-		return err
-	}
-	asked, err := carol.RequestGroupAccessWithResponse(ctx, client.RequestGroupAccessRequest{ChatID: group, Message: new("I book trains.")})
-	if err := expect(err, asked.JSON200 != nil, "carol asks to join"); err != nil {
-		return err
-	}
-	edited, err := alice.EditGroupChatWithResponse(ctx, client.EditGroupChatRequest{ChatID: group, AddMemberIds: []string{carol.id}})
-	if err := expect(err, edited.JSON200 != nil, "alice adds carol"); err != nil {
-		return err
-	}
-	sent, err := carol.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: group, Content: "The train leaves at 9."})
-	if err := expect(err, sent.JSON200 != nil, "carol writes to the group"); err != nil {
-		return err
-	}
-	pinned, err := alice.PinGroupMessageWithResponse(ctx, client.PinGroupMessageRequest{ChatID: group, MessageID: sent.JSON200.MessageID})
-	if err := expect(err, pinned.JSON200 != nil && len(pinned.JSON200.PinnedMessageIds) == 1, "alice pins the message"); err != nil {
-		return err
-	}
-	read, err := bob.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: group})
-	if err := expect(err, read.JSON200 != nil && read.JSON200.Total == 1, "bob reads the group"); err != nil {
-		return err
-	}
-	matches, err := bob.SearchGroupMessagesWithResponse(ctx, client.SearchGroupMessagesRequest{ChatID: group, Query: "train"})
-	if err := expect(err, matches.JSON200 != nil && matches.JSON200.Count == 1, "bob searches the group"); err != nil {
-		return err
-	}
-	transferred, err := alice.TransferGroupChatWithResponse(ctx, client.TransferGroupChatRequest{ChatID: group, NewAdminAgentID: bob.id})
-	if err := expect(err, transferred.JSON200 != nil, "alice makes bob the admin"); err != nil {
-		return err
-	}
-	left, err := alice.LeaveGroupChatWithResponse(ctx, client.LeaveGroupChatRequest{ChatID: group})
-	if err := expect(err, left.JSON200 != nil, "alice leaves"); err != nil {
-		return err
-	}
-	info, err := bob.GetGroupChatWithResponse(ctx, client.GroupChatRequest{ChatID: group})
-	if err := expect(err, info.JSON200 != nil && info.JSON200.AdminID == bob.id && info.JSON200.MemberCount == 2,
-		"bob is the admin of two members"); err != nil {
-		return err
-	}
-	deleted, err := bob.DeleteGroupChatWithResponse(ctx, client.GroupChatRequest{ChatID: group})
-	if err := expect(err, deleted.JSON200 != nil, "bob deletes the group"); err != nil {
-		return err
-	}
-	gone, err := carol.SendGroupMessageWithResponse(ctx, client.SendGroupMessageRequest{ChatID: group, Content: "Anybody?"})
-	return expect(err, gone.StatusCode() == http.StatusGone, "the group is gone")
-}
-
-func broadcast(ctx context.Context, alice, bob, carol *traveller) error {
-	created, err := bob.CreateChannelWithResponse(ctx,
-		client.CreateChannelRequest{Name: "Storm warnings", Description: new("For the Atlantic coast.")})
-	if err := expect(err, created.JSON200 != nil, "bob creates a channel"); err != nil {
-		return err
-	}
-	channel := created.JSON200.ChannelID
-	found, err := alice.SearchChannelsWithResponse(ctx, client.SearchChannelsRequest{Query: "storm"})
-	if err := expect(err, found.JSON200 != nil && found.JSON200.Count == 1, "alice finds the channel"); err != nil {
-		return err
-	}
-	for _, subscriber := range []*traveller{alice, carol} {
-		subscribed, err := subscriber.SubscribeChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-		if err := expect(err, subscribed.JSON200 != nil, subscriber.name+" subscribes"); err != nil {
+// take makes one call, and prints a line about it.
+func (j *journey) take(ctx context.Context, s step) error {
+	var body []byte
+	if s.body != "" {
+		fields, err := j.evaluate(s.body, nil)
+		if err != nil {
+			return err
+		}
+		if body, err = json.Marshal(fields); err != nil {
 			return err
 		}
 	}
-	sent, err := bob.SendChannelMessageWithResponse(ctx,
-		client.SendChannelMessageRequest{ChannelID: channel, Content: "11 Bft off Cabo da Roca."})
-	if err := expect(err, sent.JSON200 != nil, "bob warns everybody"); err != nil {
+	request, err := http.NewRequestWithContext(ctx, s.method, j.world.url+s.path, bytes.NewReader(body))
+	if err != nil {
 		return err
 	}
-	unread, err := carol.ListUnreadMessagesWithResponse(ctx, nil)
-	if err := expect(err, unread.JSON200 != nil && len(unread.JSON200.Messages) > 0 &&
-		unread.JSON200.Messages[len(unread.JSON200.Messages)-1].SourceID == channel, "carol polls and is warned"); err != nil {
+	request.Header.Set("Content-Type", "application/json")
+	if key, registered := j.kept[s.who+"_key"].(string); registered {
+		request.Header.Set("X-API-KEY", key)
+	}
+	payer := j.payers[s.who]
+	before := payer.Spent()
+	response, err := (&http.Client{Transport: payer}).Do(request)
+	if err != nil {
 		return err
 	}
-	read, err := alice.ListChannelMessagesWithResponse(ctx, client.ListChannelMessagesRequest{ChannelID: channel})
-	if err := expect(err, read.JSON200 != nil && read.JSON200.Total == 1, "alice reads the channel"); err != nil {
+	defer response.Body.Close() //nolint:errcheck // it is read
+	var found map[string]any
+	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
 		return err
 	}
-	matches, err := alice.SearchChannelMessagesWithResponse(ctx, client.SearchChannelMessagesRequest{ChannelID: channel, Query: "bft"})
-	if err := expect(err, matches.JSON200 != nil && matches.JSON200.Count == 1, "alice searches the channel"); err != nil {
-		return err
+	paid := payer.Spent() - before
+	j.charged += paid
+	if paid > 0 {
+		j.calls++
 	}
-	unsubscribed, err := carol.UnsubscribeChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-	if err := expect(err, unsubscribed.JSON200 != nil, "carol unsubscribes"); err != nil {
-		return err
+	fmt.Fprintf(j.table, "%s\t%s %s\t%d\t%s\t%s\n", s.who, s.method, s.path, response.StatusCode, x402.FormatUSD(paid), summary(found))
+	return j.check(s, response.StatusCode, found)
+}
+
+// check compares a response with what the step wants, and keeps values of it.
+func (j *journey) check(s step, status int, response map[string]any) error {
+	if s.status == 0 {
+		s.status = http.StatusOK
 	}
-	edited, err := bob.EditChannelWithResponse(ctx, client.EditChannelRequest{ChannelID: channel, BanAgentIds: []string{carol.id}})
-	if err := expect(err, edited.JSON200 != nil, "bob bans carol"); err != nil {
-		return err
+	wanted := any(true)
+	if s.want != "" {
+		var err error
+		if wanted, err = j.evaluate(s.want, response); err != nil {
+			return err
+		}
 	}
-	transferred, err := bob.TransferChannelWithResponse(ctx,
-		client.TransferChannelRequest{ChannelID: channel, NewAdminAgentID: alice.id, Message: new("The coast is yours.")})
-	if err := expect(err, transferred.JSON200 != nil, "bob hands the channel over"); err != nil {
-		return err
+	if status != s.status || wanted != true {
+		return errors.New("unexpected response")
 	}
-	info, err := alice.GetChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-	if err := expect(err, info.JSON200 != nil && *info.JSON200.AdminID == alice.id && info.JSON200.SubscriberCount == 2,
-		"alice is the admin"); err != nil {
-		return err
+	if s.keep == "" {
+		return nil
 	}
-	deleted, err := alice.DeleteChannelWithResponse(ctx, client.ChannelRequest{ChannelID: channel})
-	if err := expect(err, deleted.JSON200 != nil, "alice deletes the channel"); err != nil {
-		return err
+	kept, err := j.evaluate(s.keep, response)
+	if values, ok := kept.(map[string]any); ok {
+		maps.Copy(j.kept, values)
 	}
-	me, err := alice.GetOwnAgentWithResponse(ctx)
-	return expect(err, me.JSON200 != nil && me.JSON200.ChatCount == 2 && me.JSON200.SubscribedChannelCount == 0,
-		"alice has two chats, one of them with carol who asked to join")
+	return err
+}
+
+// evaluate returns the value of a jq expression about a response.
+func (j *journey) evaluate(expression string, response any) (any, error) {
+	query, err := gojq.Parse(expression)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var values []any
+	for _, name := range slices.Sorted(maps.Keys(j.kept)) {
+		names, values = append(names, "$"+name), append(values, j.kept[name])
+	}
+	code, err := gojq.Compile(query, gojq.WithVariables(names))
+	if err != nil {
+		return nil, err
+	}
+	found, _ := code.Run(response, values...).Next()
+	if err, failed := found.(error); failed {
+		return nil, err
+	}
+	return found, nil
+}
+
+// summary describes a response in a few words.
+func summary(response map[string]any) string {
+	for _, field := range []struct{ name, format string }{
+		{"message", "%v"}, {"name", "%v"}, {"username", "account of %v"}, {"count", "found: %v"}, {"total", "messages: %v"}, {"message_count", "messages: %v"}, {"total_unread", "unread: %v"},
+	} {
+		if value, there := response[field.name]; there {
+			return fmt.Sprintf(field.format, value)
+		}
+	}
+	return ""
 }

@@ -81,17 +81,6 @@ var breakingEdits = map[string]struct {
 	"an operation removed": {
 		set(nil, operation("/message/react/remove", "post")...), "removeReaction", "api-removed-without-deprecation",
 	},
-	"a path removed": {
-		set(nil, "paths", "/message/react"),
-		"reactToMessage", "api-path-removed-without-deprecation",
-	},
-	"a path renamed": {
-		func(document object) {
-			paths := at(document, "paths")
-			paths["/agents/me"] = paths["/agent/me"]
-			delete(paths, "/agent/me")
-		}, "getOwnAgent", "api-path-removed-without-deprecation",
-	},
 	"another operationId": {
 		set("sendDirectMessage", operation("/chat/private/send", "post", "operationId")...),
 		"sendPrivateMessage", "api-operation-id-removed",
@@ -106,25 +95,9 @@ var breakingEdits = map[string]struct {
 		set(nil, schema("PrivateChat", "properties", "last_message_at")...),
 		"getPrivateChat", "response-optional-property-removed",
 	},
-	"a response field become optional": {
-		set([]any{"success", "chat_id", "message_id"}, schema("SentPrivateMessage", "required")...),
-		"sendPrivateMessage", "response-property-became-optional",
-	},
-	"a response field of another type": {
-		set("string", schema("PrivateChat", "properties", "message_count", "type")...),
-		"getPrivateChat", "response-property-type-changed",
-	},
 	"a request field removed": {
 		set(nil, schema("LeaveGroupChatRequest", "properties", "transfer_message")...),
 		"leaveGroupChat", "request-property-removed",
-	},
-	"a request field renamed": {
-		func(document object) {
-			properties := at(document, schema("PinGroupMessageRequest", "properties")...)
-			properties["id"] = properties["message_id"]
-			delete(properties, "message_id")
-			set([]any{"chat_id", "id"}, schema("PinGroupMessageRequest", "required")...)(document)
-		}, "pinGroupMessage", "new-required-request-property request-property-removed",
 	},
 	"a new required request field": {
 		func(document object) {
@@ -132,48 +105,10 @@ var breakingEdits = map[string]struct {
 			set([]any{"chat_id", "message_id", "reason"}, schema("PinGroupMessageRequest", "required")...)(document)
 		}, "pinGroupMessage", "new-required-request-property",
 	},
-	"an optional request field become required": {
-		set([]any{"chat_id", "message"}, schema("RequestGroupAccessRequest", "required")...),
-		"requestGroupAccess", "request-property-became-required",
-	},
-	"a request field of another type": {
-		set("integer", schema("CreateAccountRequest", "properties", "tan", "type")...),
-		"createAccount", "request-property-type-changed",
-	},
-	"an enum on a request field": {
-		set(object{"type": "string", "enum": []any{"👍", "👎"}}, schema("ReactToMessageRequest", "properties", "emoji")...),
-		"reactToMessage", "request-property-became-enum",
-	},
-	"a narrower enum in a query": {
-		func(document object) {
-			parameter(document, 2)["schema"] = object{"type": "boolean", "enum": []any{true}, "default": true}
-		}, "listUnreadMessages", "request-parameter-became-enum",
-	},
-	"a shorter text": {
-		set(128, schema("Query", "maxLength")...),
-		"searchAgents searchChannelMessages searchChannels searchGroupMessages searchGroups searchPrivateMessages",
-		"request-property-max-length-decreased",
-	},
-	"a longer least text": {
-		set(8, schema("CreateAccountRequest", "properties", "tan", "minLength")...),
-		"createAccount", "request-property-min-length-increased",
-	},
 	"another pattern": {
 		set(object{"type": "string", "maxLength": 32, "minLength": 1, "pattern": "^[a-z]+$"},
 			schema("RequestAccountRequest", "properties", "requested_username")...),
 		"requestAccount", "request-property-pattern-changed",
-	},
-	"a lower maximum": {
-		set(50, schema("SearchPageSize", "maximum")...),
-		"searchAgents searchChannels searchGroups", "request-property-max-decreased",
-	},
-	"a higher minimum": {
-		set(5, schema("SearchPageSize", "minimum")...),
-		"searchAgents searchChannels searchGroups", "request-property-min-increased",
-	},
-	"fewer items": {
-		set(50, schema("MessageIDs", "maxItems")...),
-		"editGroupChat", "request-property-max-items-decreased",
 	},
 	"another default": {
 		set(false, schema("CreateChannelRequest", "properties", "is_discoverable", "default")...),
@@ -189,13 +124,6 @@ var breakingEdits = map[string]struct {
 		func(document object) { parameter(document, 2)["schema"] = object{"type": "boolean", "default": false} },
 		"listUnreadMessages", "request-parameter-default-value-changed",
 	},
-	"a parameter removed": {func(d object) {
-		p := at(d, operation("/agent/unread", "get")...)
-		p["parameters"] = p["parameters"].([]any)[:2]
-	}, "listUnreadMessages", "request-parameter-removed"},
-	"a lower limit in a query": {func(d object) {
-		parameter(d, 1)["schema"] = object{"type": "integer", "minimum": 1, "maximum": 100, "default": 50}
-	}, "listUnreadMessages", "request-parameter-max-decreased"},
 	"a new value in a closed enum": {
 		set([]any{"OK", "DEGRADED", "ASLEEP"}, schema("HealthStatus", "enum")...),
 		"getHealth", "response-property-enum-value-added",
@@ -206,10 +134,6 @@ var breakingEdits = map[string]struct {
 			code["enum"] = slices.DeleteFunc(code["enum"].([]any), func(value any) bool { return value == "payment_unknown" })
 		}, "*", "response-property-enum-value-removed",
 	},
-	"the reply 200 removed": {
-		set(nil, operation("/chat/private/send", "post", "responses", "200")...),
-		"sendPrivateMessage", "response-success-status-removed",
-	},
 	"an error status removed": {
 		set(nil, operation("/chat/private/send", "post", "responses", "404")...),
 		"sendPrivateMessage", "response-non-success-status-removed",
@@ -218,8 +142,7 @@ var breakingEdits = map[string]struct {
 		set(nil, operation("/chat/private/send", "post", "responses", "200", "headers", "PAYMENT-RESPONSE")...),
 		"sendPrivateMessage", "optional-response-header-removed",
 	},
-	"a higher price": {set("0.006000", price...), "sendPrivateMessage", "price-changed"},
-	"a lower price":  {set("0.004000", price...), "sendPrivateMessage", "price-changed"},
+	"a lower price": {set("0.004000", price...), "sendPrivateMessage", "price-changed"},
 	"a price on what was free": {
 		func(document object) {
 			set(at(document, price[:len(price)-2]...), operation("/skill", "get", "x-payment-info")...)(document)
@@ -337,40 +260,17 @@ func TestHarmless(t *testing.T) {
 		"nothing": func(object) {},
 		"a reference without a description of its own": set(object{"$ref": "#/components/schemas/AgentID"},
 			schema("SendPrivateMessageRequest", "properties", "recipient_agent_id")...),
-		"a new optional field": set(newText, schema("PinGroupMessageRequest", "properties", "reason")...),
-		"a new optional parameter": func(d object) {
-			p := at(d, operation("/agent/unread", "get")...)
-			p["parameters"] = append(p["parameters"].([]any), object{"name": "since", "in": "query", "schema": text})
-		},
-		"a field no longer required": set([]any{"username", "tan"}, schema("CreateAccountRequest", "required")...),
-		"a new operation": func(document object) {
-			again := copyOf(document, operation("/agent/block", "post")...)
-			again["operationId"] = "muteAgent"
-			set(object{"post": again}, "paths", "/agent/mute")(document)
-		},
 		"a deprecated operation": set(true, operation("/agent/me", "get", "deprecated")...),
 		"deprecated fields": func(document object) {
 			set(true, schema("EditAgentRequest", "properties", "is_discoverable", "deprecated")...)(document)
 			set(true, schema("ActionResult", "properties", "message", "deprecated")...)(document)
 		},
 		"a wider text":         set(32768, schema("Content", "maxLength")...),
-		"a higher maximum":     set(500, schema("MessagePageSize", "maximum")...),
-		"more items":           set(200, schema("AgentIDs", "maxItems")...),
-		"another description":  set("Other words.", schema("Content", "description")...),
-		"another summary":      set("Other words", operation("/agent/me", "get", "summary")...),
-		"another example":      set("Boa tarde", schema("Content", "example")...),
 		"a new response field": set(text, schema("SentPrivateMessage", "properties", "place")...),
-		"a new required one": func(document object) {
-			set(text, schema("ActionResult", "properties", "place")...)(document)
-			set([]any{"success", "message", "place"}, schema("ActionResult", "required")...)(document)
-		},
 		"a new error code": func(document object) {
 			code := at(document, schema("ErrorCode")...)
 			code["enum"] = append(code["enum"].([]any), "too_tired")
 		},
-		"a new error status": set(object{"$ref": "#/components/responses/Deleted"}, operation("/agent/me", "get", "responses", "410")...),
-		"a new response header": set(object{"$ref": "#/components/headers/RetryAfter"},
-			operation("/agent/me", "get", "responses", "200", "headers", "Retry-After")...),
 		"a further way to pay": set([]any{object{"x402": object{}}, object{"mpp": object{}}},
 			operation("/chat/private/send", "post", "x-payment-info", "protocols")...),
 		"the key by its own line": set([]any{object{"apiKey": []any{}}}, operation("/agent/me", "get", "security")...),
@@ -379,10 +279,6 @@ func TestHarmless(t *testing.T) {
 			schemes["key"] = schemes["apiKey"]
 			delete(schemes, "apiKey")
 			document["security"] = []any{object{"key": []any{}}}
-		},
-		"another server, new prose": func(document object) {
-			document["servers"] = []any{object{"url": "https://parley.test"}}
-			at(document, "info")["description"] = "Short."
 		},
 		"a schema under another name": func(document object) {
 			schemas := at(document, "components", "schemas")

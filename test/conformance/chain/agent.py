@@ -1,4 +1,4 @@
-"""Official Python clients (x402, httpx) that another program drives: one JSON object per line in, one out.
+"""Official Python clients (x402, httpx) that another program drives: one JSON object per line in, one out, in the same order.
 
 start   makes a client for a wallet, with the schemes batch-settlement and exact; the state of its payment channel is in memory, or in a folder
 call    sends a request, which the client pays
@@ -77,25 +77,16 @@ class Client:
 
 async def main() -> None:
     clients: dict[str, Client] = {}
-
-    async def handle(command: dict[str, Any]) -> None:
-        number, name, do, arguments = command["id"], command["client"], command["do"], command["arguments"]
-        reply: dict[str, Any] = {"id": number}
+    for line in sys.stdin:
+        command = json.loads(line)
+        name, do, arguments = command["client"], command["do"], command["arguments"]
         try:
             if do == "start":
                 clients[name] = Client(**arguments)
-            else:
-                reply["result"] = await getattr(clients[name], do)(**arguments)
+            reply = {"result": None if do == "start" else await getattr(clients[name], do)(**arguments)}
         except Exception as error:
-            reply["failed"] = repr(error)
+            reply = {"failed": repr(error)}
         print(json.dumps(reply), flush=True)
-
-    running: set[asyncio.Task[None]] = set()
-    print("ready", flush=True)
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        task = asyncio.create_task(handle(json.loads(line)))
-        running.add(task)
-        task.add_done_callback(running.discard)
 
 
 asyncio.run(main())

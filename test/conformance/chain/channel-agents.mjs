@@ -1,6 +1,6 @@
 // Agents that pay with payment channels, and the books of what they bought.
 import { strict as assert } from "node:assert";
-import { kinds } from "./clients.mjs";
+import { clients } from "./clients.mjs";
 
 export const sendPath = "/chat/private/send";
 export const historyPath = "/chat/private/messages";
@@ -23,7 +23,7 @@ export class Books {
 export class Agent {
   constructor(world, wallet, kind, options = {}) {
     Object.assign(this, { world, wallet, options, kind, url: world.server.url });
-    this.client = new kinds[kind](wallet);
+    this.client = new clients[kind](wallet);
   }
 
   // restart makes a new client. Without a folder the old one's state is lost.
@@ -52,6 +52,13 @@ export class Agent {
     const result = await this.attempt(path, body, method);
     assert.equal(result.status, 200, `${this.kind}, ${path}: ${JSON.stringify(result)}`);
     return result;
+  }
+
+  // persist makes a call that must succeed within two tries, and returns the number of tries.
+  async persist(path, body) {
+    if ((await this.attempt(path, body)).status === 200) return 1;
+    await this.call(path, body);
+    return 2;
   }
 
   // get returns the response body of a call.
@@ -90,5 +97,5 @@ export const newAccount = async (world, kind, username, options) => (await newAg
 export const friendOf = ({ agents }, kind) => agents[kind === "Python" ? "TypeScript" : "Python"];
 
 // timesSent returns how many messages have this content.
-export const timesSent = async ({ database }, content) =>
-  Number((await database.query(`SELECT count(*) AS count FROM messages WHERE content = '${content}'`))[0].count);
+export const timesSent = async ({ query }, content) =>
+  Number((await query(`SELECT count(*) AS count FROM messages WHERE content = '${content}'`))[0].count);

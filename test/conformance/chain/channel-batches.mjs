@@ -1,6 +1,6 @@
 // Claims of many payment channels in one transaction, and the gas that all transactions of the run used.
 import { strict as assert } from "node:assert";
-import { decodeFunctionData, size } from "viem";
+import { decodeFunctionData } from "viem";
 import { Agent } from "./channel-agents.mjs";
 
 const payers = 36; // the server claims 25 at a time
@@ -30,52 +30,29 @@ export async function checkBatches(world) {
   });
 
   await check("the gas of each kind of transaction is measured", async () => {
-    const gas = grouped(await transactions(chain));
-    const needed = ["deposit", "claim 1", "claim 11", "claim 25", "settle", "refund with claim", "refund", "exact"];
-    for (const kind of needed) assert.ok(gas.has(kind), kind);
-    for (const [kind, all] of gas) {
-      const used = all.map((each) => each.gas);
-      const bytes = Math.max(...all.map((each) => each.bytes));
-      console.log(`    ${kind.padEnd(18)} ${used.length} times, gas ${Math.min(...used)} to ${Math.max(...used)}, at most ${bytes} bytes of calldata`);
+    const gas = {};
+    for (const { kind, used } of await transactions(chain)) (gas[kind] ??= []).push(used);
+    const needed = ["deposit", "claim 1", "claim 11", "claim 25", "settle", "refundWithSignature", "multicall", "transferWithAuthorization"];
+    for (const kind of needed) assert.ok(gas[kind], kind);
+    for (const [kind, all] of Object.entries(gas)) {
+      console.log(`    ${kind.padEnd(25)} ${all.length} times, gas ${Math.min(...all)} to ${Math.max(...all)}`);
     }
   });
 }
 
-function grouped(all) {
-  const groups = new Map();
-  for (const each of all) groups.set(each.kind, [...(groups.get(each.kind) ?? []), each]);
-  return groups;
-}
-
-// transactions returns kind, gas, bytes of calldata and block of all transactions that use the payment channels or pay by exact.
-async function transactions(chain) {
+// transactions returns kind, gas and block of all transactions that use the payment channels or the token. A claim's kind has its size.
+async function transactions({ client, channels, token }) {
   const found = [];
-  for (let number = 1n, last = await chain.client.getBlockNumber(); number <= last; number++) {
-    const block = await chain.client.getBlock({ blockNumber: number, includeTransactions: true });
-    for (const { hash, to, input } of block.transactions) {
-      const kind = kindOf(chain, to, input);
-      if (!kind) continue;
-      const receipt = await chain.client.getTransactionReceipt({ hash });
-      if (receipt.status === "success") found.push({ kind, gas: Number(receipt.gasUsed), bytes: size(input), block: number });
+  for (let block = 1n, last = await client.getBlockNumber(); block <= last; block++) {
+    const { transactions } = await client.getBlock({ blockNumber: block, includeTransactions: true });
+    for (const { hash, to, input } of transactions) {
+      const contract = [channels, token].find(({ address }) => address.toLowerCase() === to?.toLowerCase());
+      const { status, gasUsed } = await client.getTransactionReceipt({ hash });
+      if (!contract || status !== "success") continue;
+      const { functionName, args } = decodeFunctionData({ abi: contract.abi, data: input });
+      const kind = functionName === "claimWithSignature" ? `claim ${args[0].length}` : functionName;
+      found.push({ kind, used: Number(gasUsed), block });
     }
   }
   return found;
-}
-
-const kinds = {
-  deposit: () => "deposit",
-  claimWithSignature: ([claims]) => `claim ${claims.length}`,
-  settle: () => "settle",
-  refundWithSignature: () => "refund",
-  multicall: () => "refund with claim",
-  initiateWithdraw: () => "initiateWithdraw",
-  finalizeWithdraw: () => "finalizeWithdraw",
-  transferWithAuthorization: () => "exact",
-};
-
-function kindOf({ channels, token }, to, data) {
-  const contract = [channels, token].find(({ address }) => address.toLowerCase() === to?.toLowerCase());
-  if (!contract) return undefined;
-  const { functionName, args } = decodeFunctionData({ abi: contract.abi, data });
-  return kinds[functionName]?.(args);
 }

@@ -1,24 +1,31 @@
 // Responses are lost, and the facilitator is away for some time.
 import { strict as assert } from "node:assert";
+import { until } from "../processes.mjs";
+import { openProxy } from "../proxy.mjs";
 import { friendOf, newAccount, newAgent, sendPath, timesSent } from "./channel-agents.mjs";
 import { kinds } from "./clients.mjs";
 import { onChain } from "./channel-journeys.mjs";
-import { until } from "./processes.mjs";
-import { startServerProxy } from "./proxy.mjs";
 
 export async function checkLosses(world) {
   const { chain, check, facilitator, price, server, agents } = world;
   const friend = (kind) => friendOf(world, kind);
-  const proxy = await startServerProxy(server.url);
+  let [armed, lost] = [false, 0];
+  const proxy = await openProxy(server.url, async (payment, { request, forward, respond }) => {
+    const reply = await forward();
+    if (!armed || reply.status !== 200) return respond(reply);
+    armed = false;
+    lost++;
+    request.socket.destroy();
+  });
 
   // lose makes a call whose response is lost after the charge, and returns what it paid with.
   async function lose(agent, path, body) {
-    const lost = proxy.lost;
+    const before = lost;
     agent.url = proxy.url;
-    proxy.lose();
+    armed = true;
     const result = await agent.attempt(path, body);
     assert.ok(result.error, `${agent.kind}: the response is lost: ${JSON.stringify(result)}`);
-    assert.equal(proxy.lost, lost + 1);
+    assert.equal(lost, before + 1);
     agent.url = server.url;
     return result.payments;
   }
@@ -65,7 +72,7 @@ export async function checkLosses(world) {
       assert.equal((await onChain(world, agent.wallet)).deposits.length, 1);
     });
   }
-  proxy.stop();
+  proxy.close();
 
   await check("without its facilitator the server takes vouchers, and deposits when it is back", async () => {
     await world.calm();

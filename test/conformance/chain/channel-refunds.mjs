@@ -5,7 +5,7 @@ import { onChain } from "./channel-journeys.mjs";
 import { kinds } from "./clients.mjs";
 
 export async function checkRefunds(world) {
-  const { chain, check, database, price, server } = world;
+  const { chain, check, query, price, server } = world;
   const friend = (kind) => friendOf(world, kind);
   await world.calm("--channel-min-deposit", "0.02");
 
@@ -35,7 +35,7 @@ export async function checkRefunds(world) {
       assert.deepEqual([after.balance, after.claimed], [before.balance - 10_000n, charged], "the refund claims what is charged");
 
       await world.calm("--channel-min-deposit", "0.02");
-      await database.query("UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'"); // one refund per channel and minute
+      await query("UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'"); // one refund per channel and minute
       const money = await chain.balance(agent.wallet.address);
       const left = before.balance - 10_000n - charged;
       const all = await agent.client.refund(`${server.url}/agent/unread`);
@@ -52,9 +52,7 @@ export async function checkRefunds(world) {
       const agent = await newAccount(world, kind, `closed_${name}`);
       await agent.send(friend(kind), `${name} pays without RPC`);
       await agent.client.refund(`${server.url}/agent/me`);
-      const message = { recipient_agent_id: friend(kind).id, content: `${name} goes on without RPC` };
-      const first = await agent.attempt(sendPath, message);
-      if (first.status !== 200) await agent.call(sendPath, message);
+      await agent.persist(sendPath, { recipient_agent_id: friend(kind).id, content: `${name} goes on without RPC` });
       assert.equal((await onChain(world, agent.wallet)).balance, registration + price(sendPath));
     });
   }

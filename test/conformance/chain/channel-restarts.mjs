@@ -1,7 +1,8 @@
 // Clients restart, with and without the state of their payment channels.
 import { strict as assert } from "node:assert";
+import { newFolder } from "../processes.mjs";
 import { friendOf, newAccount, newAgent, sendPath, timesSent } from "./channel-agents.mjs";
-import { kinds, newFolder } from "./clients.mjs";
+import { kinds } from "./clients.mjs";
 import { onChain } from "./channel-journeys.mjs";
 
 export async function checkRestarts(world) {
@@ -37,11 +38,7 @@ export async function checkRestarts(world) {
       for (let i = 0; i < 10; i++) {
         await agent.restart();
         const message = { recipient_agent_id: friend(kind).id, content: `${name} forgets ${i}` };
-        tries++;
-        if ((await agent.attempt(sendPath, message)).status !== 200) {
-          tries++;
-          await agent.call(sendPath, message);
-        }
+        tries += await agent.persist(sendPath, message);
         assert.equal(await timesSent(world, message.content), 1);
       }
       console.log(`    ${kind}: ${tries} tries for ten calls`);

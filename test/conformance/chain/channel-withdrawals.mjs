@@ -1,8 +1,8 @@
 // A payer withdraws from its channel without asking the server.
 import { strict as assert } from "node:assert";
+import { until } from "../processes.mjs";
 import { newAgent, sendPath, timesSent } from "./channel-agents.mjs";
 import { onChain } from "./channel-journeys.mjs";
-import { until } from "./processes.mjs";
 
 const delay = 900;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity 0.8.37;
 
-import {digestOf, isSignedBy, recovered, Token} from "./contracts.sol";
+import {digestOf, Domain, isSignedBy, recovered, Token} from "./contracts.sol";
 
 struct ChannelConfig {
     address payer;
@@ -26,7 +26,7 @@ struct VoucherClaim {
 
 /// Payment channels with the interface of x402BatchSettlement, written for these checks. Like the token it has no constructor and no
 /// immutables, so that its code can be put at the canonical address.
-contract Channels {
+contract Channels is Domain {
     struct Channel {
         uint128 balance; // deposits without refunds and withdrawals; claims do not lower it
         uint128 totalClaimed;
@@ -60,65 +60,42 @@ contract Channels {
     mapping(address => mapping(address => Receiver)) public receivers;
 
     event ChannelCreated(bytes32 indexed channelId, ChannelConfig config);
-    event ChannelClosed(bytes32 indexed channelId, ChannelConfig config);
     event Deposited(bytes32 indexed channelId, address indexed sender, uint128 amount, uint128 newBalance);
     event Claimed(bytes32 indexed channelId, address indexed sender, uint128 claimAmount, uint128 newTotalClaimed);
     event Settled(address indexed receiver, address indexed token, address indexed sender, uint128 amount);
     event Refunded(bytes32 indexed channelId, address indexed sender, uint128 amount);
-    event WithdrawInitiated(bytes32 indexed channelId, uint128 amount, uint40 finalizeAfter);
-    event WithdrawFinalized(bytes32 indexed channelId, address indexed sender, uint128 amount);
-
-    error InvalidChannel();
-    error InvalidAmount();
-    error InvalidSignature();
-    error InvalidNonce();
-    error NotAuthorized();
-    error ClaimExceedsCeiling();
-    error ClaimExceedsBalance();
-    error WithdrawalPending();
-    error WithdrawalNotDue();
-    error Reentered();
 
     bool private transient entered;
 
     modifier once() {
-        if (entered) revert Reentered();
+        require(!entered, "reentered");
         entered = true;
         _;
         entered = false;
     }
 
     function deposit(ChannelConfig calldata config, uint128 amount, address collector, bytes calldata collectorData) external once {
-        if (
-            config.payer == address(0) || config.receiver == address(0) || config.receiverAuthorizer == address(0)
-                || config.token == address(0) || config.withdrawDelay < 15 minutes || config.withdrawDelay > 30 days
-        ) revert InvalidChannel();
-        if (amount == 0) revert InvalidAmount();
+        require(config.payer != address(0) && config.receiver != address(0), "invalid channel");
+        require(config.receiverAuthorizer != address(0) && config.token != address(0), "invalid channel");
+        require(config.withdrawDelay >= 15 minutes && config.withdrawDelay <= 30 days, "invalid withdraw delay");
+        require(amount > 0, "invalid amount");
         bytes32 id = getChannelId(config);
         Channel storage channel = channels[id];
         uint256 before = Token(config.token).balanceOf(address(this));
         Collector(collector).collect(config.payer, config.token, amount, id, collectorData);
-        if (Token(config.token).balanceOf(address(this)) != before + amount) revert InvalidAmount();
+        require(Token(config.token).balanceOf(address(this)) == before + amount, "invalid amount");
         if (channel.balance == 0) emit ChannelCreated(id, config);
         channel.balance += amount;
         emit Deposited(id, msg.sender, amount, channel.balance);
     }
 
-    function claim(VoucherClaim[] calldata claims) external once {
-        for (uint256 i = 0; i < claims.length; i++) {
-            ChannelConfig calldata config = claims[i].voucher.channel;
-            if (msg.sender != config.receiver && msg.sender != config.receiverAuthorizer) revert NotAuthorized();
-            process(claims[i], domain());
-        }
-    }
-
     function claimWithSignature(VoucherClaim[] calldata claims, bytes calldata authorizerSignature) external once {
-        if (claims.length == 0) revert InvalidAmount();
+        require(claims.length > 0, "no claims");
         address authorizer = claims[0].voucher.channel.receiverAuthorizer;
-        if (!isSignedBy(authorizer, getClaimBatchDigest(claims), authorizerSignature)) revert InvalidSignature();
+        require(isSignedBy(authorizer, getClaimBatchDigest(claims), authorizerSignature), "invalid signature");
         bytes32 ours = domain();
         for (uint256 i = 0; i < claims.length; i++) {
-            if (claims[i].voucher.channel.receiverAuthorizer != authorizer) revert NotAuthorized();
+            require(claims[i].voucher.channel.receiverAuthorizer == authorizer, "not authorized");
             process(claims[i], ours);
         }
     }
@@ -130,13 +107,13 @@ contract Channels {
         Channel storage channel = channels[id];
         (uint128 balance, uint128 claimed) = (channel.balance, channel.totalClaimed);
         if (row.totalClaimed <= claimed) return;
-        if (row.totalClaimed > row.voucher.maxClaimableAmount) revert ClaimExceedsCeiling();
-        if (row.totalClaimed > balance) revert ClaimExceedsBalance();
+        require(row.totalClaimed <= row.voucher.maxClaimableAmount, "claim exceeds ceiling");
+        require(row.totalClaimed <= balance, "claim exceeds balance");
         bytes32 voucher = digestOf(ours, keccak256(abi.encode(VOUCHER_TYPEHASH, id, row.voucher.maxClaimableAmount)));
         bool signed = config.payerAuthorizer == address(0)
             ? isSignedBy(config.payer, voucher, row.signature)
             : recovered(voucher, row.signature) == config.payerAuthorizer;
-        if (!signed) revert InvalidSignature();
+        require(signed, "invalid signature");
         channel.totalClaimed = row.totalClaimed;
         receivers[config.receiver][config.token].totalClaimed += row.totalClaimed - claimed;
         emit Claimed(id, msg.sender, row.totalClaimed - claimed, row.totalClaimed);
@@ -151,26 +128,12 @@ contract Channels {
         emit Settled(receiver, token, msg.sender, amount);
     }
 
-    function refund(ChannelConfig calldata config, uint128 amount) external once {
-        if (msg.sender != config.receiver && msg.sender != config.receiverAuthorizer) revert NotAuthorized();
-        giveBack(getChannelId(config), config, amount);
-    }
-
     /// The nonce is used even if nothing is left to refund.
-    function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata receiverAuthorizerSignature)
-        external
-        once
-    {
+    function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata signature) external once {
         bytes32 id = getChannelId(config);
-        if (nonce != refundNonce[id]) revert InvalidNonce();
-        if (!isSignedBy(config.receiverAuthorizer, getRefundDigest(id, nonce, amount), receiverAuthorizerSignature)) {
-            revert InvalidSignature();
-        }
+        require(nonce == refundNonce[id], "invalid nonce");
+        require(isSignedBy(config.receiverAuthorizer, getRefundDigest(id, nonce, amount), signature), "invalid signature");
         refundNonce[id] = nonce + 1;
-        giveBack(id, config, amount);
-    }
-
-    function giveBack(bytes32 id, ChannelConfig calldata config, uint128 amount) private {
         uint128 moved = pay(id, config, amount);
         Withdrawal storage pending = pendingWithdrawals[id];
         if (pending.initiatedAt != 0 && spendable(id) < pending.amount) {
@@ -182,19 +145,18 @@ contract Channels {
 
     function initiateWithdraw(ChannelConfig calldata config, uint128 amount) external {
         bytes32 id = getChannelId(config);
-        if (msg.sender != config.payer && msg.sender != config.payerAuthorizer) revert NotAuthorized();
-        if (pendingWithdrawals[id].initiatedAt != 0) revert WithdrawalPending();
-        if (amount == 0 || amount > spendable(id)) revert InvalidAmount();
+        require(msg.sender == config.payer || msg.sender == config.payerAuthorizer, "not authorized");
+        require(pendingWithdrawals[id].initiatedAt == 0, "withdrawal pending");
+        require(amount > 0 && amount <= spendable(id), "invalid amount");
         pendingWithdrawals[id] = Withdrawal(amount, uint40(block.timestamp));
-        emit WithdrawInitiated(id, amount, uint40(block.timestamp) + config.withdrawDelay);
     }
 
     function finalizeWithdraw(ChannelConfig calldata config) external once {
         bytes32 id = getChannelId(config);
         Withdrawal memory pending = pendingWithdrawals[id];
-        if (pending.initiatedAt == 0 || block.timestamp < pending.initiatedAt + config.withdrawDelay) revert WithdrawalNotDue();
+        require(pending.initiatedAt > 0 && block.timestamp >= pending.initiatedAt + config.withdrawDelay, "withdrawal not due");
         delete pendingWithdrawals[id];
-        emit WithdrawFinalized(id, msg.sender, pay(id, config, pending.amount));
+        pay(id, config, pending.amount);
     }
 
     /// Pays at most what is neither claimed nor paid back yet to the payer.
@@ -202,7 +164,6 @@ contract Channels {
         if (amount > spendable(id)) amount = spendable(id);
         if (amount == 0) return 0;
         channels[id].balance -= amount;
-        if (spendable(id) == 0) emit ChannelClosed(id, config);
         Token(config.token).transfer(config.payer, amount);
         return amount;
     }
@@ -211,11 +172,7 @@ contract Channels {
         results = new bytes[](data.length);
         for (uint256 i = 0; i < data.length; i++) {
             (bool ok, bytes memory result) = address(this).delegatecall(data[i]);
-            if (!ok) {
-                assembly {
-                    revert(add(result, 32), mload(result))
-                }
-            }
+            require(ok, "a call failed");
             results[i] = result;
         }
     }
@@ -250,17 +207,8 @@ contract Channels {
         return keccak256(abi.encode(CHANNEL_CONFIG_TYPEHASH, config));
     }
 
-    /// Computed at run time: no constructor runs for code that is put at an address.
     function domain() private view returns (bytes32) {
-        return keccak256(
-            abi.encode(
-                keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
-                keccak256("x402 Batch Settlement"),
-                keccak256("1"),
-                block.chainid,
-                address(this)
-            )
-        );
+        return domainOf("x402 Batch Settlement", "1");
     }
 }
 

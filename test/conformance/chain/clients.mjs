@@ -1,16 +1,16 @@
 // The official clients with payment channels, TypeScript and Python, behind one interface:
 //
-//   start({ rpc, folder, exactOnly })   a new client, as after a restart of its program: what the old one had in memory is lost
+//   start({ rpc, folder, exactOnly, insist })   a new client, as after a restart of its program: what the old one had in memory is lost
 //   call({ method, url, headers, body })   { status, reply, receipt, payments } or { error, payments }
 //   refund(url, amount)   the receipt
 //
 // The schemes batch-settlement and exact are registered, or only exact. With `rpc` a client reads the chain. With `folder` it keeps the
-// state of its payment channels in files. `payments` are the kinds of payments that a call sent.
+// state of its payment channels in files. With `insist` (TypeScript only) it repeats a payment whose outcome is unknown. `payments` are the
+// kinds of payments that a call sent.
 //
 // Both schemes are registered for the same network: in a client with schemes for "eip155:84532", those for "eip155:*" have no effect.
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 import { toClientEvmSigner } from "@x402/evm";
 import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
 import { FileClientChannelStorage } from "@x402/evm/batch-settlement/client/file-storage";
@@ -19,16 +19,20 @@ import { decodePaymentResponseHeader } from "@x402/core/http";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { createPublicClient, http } from "viem";
 import { baseSepolia } from "viem/chains";
-import { here, Program } from "./processes.mjs";
+import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment as wrapFetchWithPaymentV1 } from "x402-fetch";
+import { insisting } from "../payments.mjs";
+import { Program } from "../processes.mjs";
 
 const network = "eip155:84532";
 
 class TypeScriptClient {
+  decode = decodePaymentResponseHeader;
+
   constructor(wallet) {
     this.wallet = wallet;
   }
 
-  async start({ rpc, folder, exactOnly }) {
+  async start({ rpc, folder, exactOnly, insist }) {
     const signer = rpc
       ? toClientEvmSigner(this.wallet.account, createPublicClient({ chain: baseSepolia, transport: http(rpc) }))
       : this.wallet.account;
@@ -44,15 +48,15 @@ class TypeScriptClient {
       }
       return fetch(request);
     };
-    this.fetch = wrapFetchWithPayment(watched, client);
+    this.fetch = wrapFetchWithPayment(insist ? insisting(watched) : watched, client);
   }
 
   async call({ method, url, headers, body }) {
     const payments = (this.payments = []);
     try {
       const response = await this.fetch(url, { method, headers, body: body && JSON.stringify(body) });
-      const receipt = response.headers.get("PAYMENT-RESPONSE");
-      return { status: response.status, reply: await response.json(), receipt: receipt && decodePaymentResponseHeader(receipt), payments };
+      const receipt = response.headers.get("PAYMENT-RESPONSE") ?? response.headers.get("X-PAYMENT-RESPONSE");
+      return { status: response.status, reply: await response.json(), receipt: receipt && this.decode(receipt), payments };
     } catch (error) {
       return { error: `${error} ${error.cause ?? ""}`, payments };
     }
@@ -63,28 +67,32 @@ class TypeScriptClient {
   }
 }
 
+// VersionOneClient is the client of the first protocol version, which has exact only.
+class VersionOneClient extends TypeScriptClient {
+  decode = decodeXPaymentResponse;
+
+  async start() {
+    const signer = await createSigner("base-sepolia", this.wallet.key);
+    this.fetch = wrapFetchWithPaymentV1(fetch, signer, 1_000_000n); // its default limit is 0.10 USD
+  }
+}
+
 // All Python clients are in one process (agent.py).
 let python;
 function startPython() {
-  const program = new Program(process.env.PYTHON, ["-u", here("agent.py")]);
-  const waiting = new Map();
-  let rest = "";
-  program.process.stdout.on("data", (chunk) => {
-    const lines = (rest + chunk).split("\n");
-    rest = lines.pop();
-    for (const line of lines.filter((each) => each.startsWith("{"))) {
-      const { id, result, failed } = JSON.parse(line);
-      if (failed) waiting.get(id).reject(new Error(failed));
-      else waiting.get(id).resolve(result);
-      waiting.delete(id);
-    }
+  const program = new Program(process.env.PYTHON, ["-u", fileURLToPath(new URL("agent.py", import.meta.url))]);
+  const waiting = []; // for results, which come in the order of the calls
+  createInterface({ input: program.process.stdout }).on("line", (line) => {
+    const { result, failed } = JSON.parse(line);
+    const { resolve, reject } = waiting.shift();
+    if (failed) reject(new Error(failed));
+    else resolve(result);
   });
   program.ended.then(() => waiting.forEach(({ reject }) => reject(new Error(`Python ended:\n${program.log}`))));
-  let next = 0;
   return (client, action, args) =>
     new Promise((resolve, reject) => {
-      waiting.set(++next, { resolve, reject });
-      program.process.stdin.write(`${JSON.stringify({ id: next, client, do: action, arguments: args })}\n`);
+      waiting.push({ resolve, reject });
+      program.process.stdin.write(`${JSON.stringify({ client, do: action, arguments: args })}\n`);
     });
 }
 
@@ -107,11 +115,6 @@ class PythonClient {
   }
 }
 
+// kinds are the clients with payment channels.
 export const kinds = { TypeScript: TypeScriptClient, Python: PythonClient };
-
-// newFolder returns a folder that is removed at the end of this process.
-export function newFolder() {
-  const folder = mkdtempSync(join(tmpdir(), "parley-chain-client-"));
-  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-  return folder;
-}
+export const clients = { ...kinds, "version 1": VersionOneClient };

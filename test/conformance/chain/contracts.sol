@@ -22,10 +22,18 @@ function isSignedBy(address signer, bytes32 digest, bytes memory signature) view
     return ok && result.length >= 32 && abi.decode(result, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
 }
 
+/// The domain of EIP-712, computed at run time: no constructor runs for code that is put at an address.
+abstract contract Domain {
+    function domainOf(string memory named, string memory versioned) internal view returns (bytes32) {
+        bytes32 typeHash = keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
+        return keccak256(abi.encode(typeHash, keccak256(bytes(named)), keccak256(bytes(versioned)), block.chainid, address(this)));
+    }
+}
+
 /// What the checks need of USDC, as the official facilitator and clients meet it: EIP-3009 over an ERC-20 ledger. It has
 /// no constructor and no immutables, so that its code can be put at the address that USDC has on Base Sepolia. The
 /// facilitator reads the words of the refusals.
-contract Token {
+contract Token is Domain {
     string public constant name = "USDC";
     string public constant version = "2";
     string public constant symbol = "USDC";
@@ -37,14 +45,12 @@ contract Token {
     bytes32 public constant RECEIVE_WITH_AUTHORIZATION_TYPEHASH = keccak256(
         "ReceiveWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
     );
-    bytes32 public constant CANCEL_AUTHORIZATION_TYPEHASH = keccak256("CancelAuthorization(address authorizer,bytes32 nonce)");
 
     mapping(address => uint256) public balanceOf;
     mapping(address => mapping(bytes32 => bool)) public authorizationState;
 
     event Transfer(address indexed from, address indexed to, uint256 value);
     event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce);
-    event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce);
 
     /// Play money for whoever asks.
     function mint(address to, uint256 value) external {
@@ -52,71 +58,35 @@ contract Token {
         emit Transfer(address(0), to, value);
     }
 
-    function DOMAIN_SEPARATOR() public view returns (bytes32) {
-        return keccak256(
-            abi.encode(
-                keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
-                keccak256(bytes(name)),
-                keccak256(bytes(version)),
-                block.chainid,
-                address(this)
-            )
-        );
-    }
-
     function transferWithAuthorization(
-        address from,
-        address to,
-        uint256 value,
-        uint256 validAfter,
-        uint256 validBefore,
-        bytes32 nonce,
-        uint8 v,
-        bytes32 r,
-        bytes32 s
+        address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s
     ) external {
         transferWithAuthorization(from, to, value, validAfter, validBefore, nonce, abi.encodePacked(r, s, v));
     }
 
     function transferWithAuthorization(
-        address from,
-        address to,
-        uint256 value,
-        uint256 validAfter,
-        uint256 validBefore,
-        bytes32 nonce,
-        bytes memory signature
+        address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes memory signature
     ) public {
         authorized(TRANSFER_WITH_AUTHORIZATION_TYPEHASH, from, to, value, validAfter, validBefore, nonce, signature);
     }
 
     /// For contracts: nobody else can bring the authorization to the chain.
     function receiveWithAuthorization(
-        address from,
-        address to,
-        uint256 value,
-        uint256 validAfter,
-        uint256 validBefore,
-        bytes32 nonce,
-        bytes memory signature
+        address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes memory signature
     ) external {
         require(msg.sender == to, "caller must be the payee");
         authorized(RECEIVE_WITH_AUTHORIZATION_TYPEHASH, from, to, value, validAfter, validBefore, nonce, signature);
     }
 
     function authorized(
-        bytes32 typeHash,
-        address from,
-        address to,
-        uint256 value,
-        uint256 validAfter,
-        uint256 validBefore,
-        bytes32 nonce,
-        bytes memory signature
+        bytes32 typeHash, address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes memory sig
     ) private {
         require(block.timestamp > validAfter, "authorization is not yet valid");
         require(block.timestamp < validBefore, "authorization is expired");
-        spend(from, nonce, keccak256(abi.encode(typeHash, from, to, value, validAfter, validBefore, nonce)), signature);
+        require(!authorizationState[from][nonce], "authorization is used");
+        bytes32 structHash = keccak256(abi.encode(typeHash, from, to, value, validAfter, validBefore, nonce));
+        require(isSignedBy(from, digestOf(domainOf(name, version), structHash), sig), "invalid signature");
+        authorizationState[from][nonce] = true;
         emit AuthorizationUsed(from, nonce);
         move(from, to, value);
     }
@@ -131,19 +101,6 @@ contract Token {
         balanceOf[from] -= value;
         balanceOf[to] += value;
         emit Transfer(from, to, value);
-    }
-
-    function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s) external {
-        spend(
-            authorizer, nonce, keccak256(abi.encode(CANCEL_AUTHORIZATION_TYPEHASH, authorizer, nonce)), abi.encodePacked(r, s, v)
-        );
-        emit AuthorizationCanceled(authorizer, nonce);
-    }
-
-    function spend(address authorizer, bytes32 nonce, bytes32 structHash, bytes memory signature) private {
-        require(!authorizationState[authorizer][nonce], "authorization is used or canceled");
-        require(isSignedBy(authorizer, digestOf(DOMAIN_SEPARATOR(), structHash), signature), "invalid signature");
-        authorizationState[authorizer][nonce] = true;
     }
 }
 

@@ -7,7 +7,7 @@ import { createTestClient, http, nonceManager, parseEther, publicActions, wallet
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { baseSepolia } from "viem/chains";
 import solc from "solc";
-import { here, Program } from "./processes.mjs";
+import { Program } from "../processes.mjs";
 
 const require = createRequire(import.meta.url);
 
@@ -23,7 +23,7 @@ function compile() {
     optimizer: { enabled: true, runs: 200 }, // as the real payment channels: the gas is measured
     outputSelection: { "*": { "*": ["abi", "evm.bytecode.object", "evm.deployedBytecode.object"] } },
   };
-  const sources = Object.fromEntries(files.map((file) => [file, { content: readFileSync(here(file), "utf8") }]));
+  const sources = Object.fromEntries(files.map((file) => [file, { content: readFileSync(new URL(file, import.meta.url), "utf8") }]));
   const output = JSON.parse(solc.compile(JSON.stringify({ language: "Solidity", sources, settings })));
   if (output.errors) throw new Error(output.errors.map((error) => error.formattedMessage).join("\n"));
   return Object.assign({}, ...files.map((file) => output.contracts[file]));
@@ -52,7 +52,6 @@ export async function startChain() {
     address,
     abi,
     read: (functionName, ...args) => client.readContract({ address, abi, functionName, args }),
-    simulate: (functionName, ...args) => client.simulateContract({ address, abi, functionName, args }),
     write: async (functionName, ...args) => mined(await client.writeContract({ address, abi, functionName, args })),
     // send is write by another account, which gets the gas for it.
     send: async (account, functionName, ...args) => {
@@ -76,9 +75,9 @@ export async function startChain() {
       await token.write("mint", account.address, money);
       return { key, account, address: account.address };
     },
-    // smartWallet returns a contract that pays if this many owners have signed.
-    smartWallet: async (money, count) => {
-      const owners = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()));
+    // smartWallet returns a contract that pays if both its owners have signed.
+    smartWallet: async (money) => {
+      const owners = [1, 2].map(() => privateKeyToAccount(generatePrivateKey()));
       const hash = await client.deployContract({
         abi: Wallet.abi,
         bytecode: `0x${Wallet.evm.bytecode.object}`,
@@ -97,7 +96,6 @@ export async function startChain() {
       await client.mine({ blocks: 1 });
     },
     byHand: () => client.setAutomine(false),
-    mine: () => client.mine({ blocks: 1 }),
     // later moves the chain's clock forward for good. Authorizations that clients sign from then on are expired.
     later: async (seconds) => {
       await client.increaseTime({ seconds });

@@ -40,25 +40,18 @@ const signer = toFacilitatorEvmSigner({
 const facilitator = registerExactEvmScheme(new x402Facilitator(), { signer, networks: "eip155:84532" });
 facilitator.register("eip155:84532", new BatchSettlementEvmScheme(signer));
 
-async function reply(method, path, body) {
-  switch (`${method} ${path}`) {
-    case "GET /supported":
-      return [200, facilitator.getSupported()];
-    case "POST /verify":
-      return [200, await facilitator.verify(body.paymentPayload, body.paymentRequirements)];
-    case "POST /settle":
-      return [200, await facilitator.settle(body.paymentPayload, body.paymentRequirements)];
-    default:
-      return [404, { error: "no such path" }];
-  }
-}
+const routes = {
+  "GET /supported": () => facilitator.getSupported(),
+  "POST /verify": (body) => facilitator.verify(body.paymentPayload, body.paymentRequirements),
+  "POST /settle": (body) => facilitator.settle(body.paymentPayload, body.paymentRequirements),
+};
 
 const server = createServer(async (request, response) => {
   let text = "";
   for await (const chunk of request) text += chunk;
   let status, content;
   try {
-    [status, content] = await reply(request.method, request.url, text && JSON.parse(text));
+    [status, content] = [200, await routes[`${request.method} ${request.url}`](text && JSON.parse(text))];
   } catch (error) {
     [status, content] = [500, { error: String(error) }];
   }

@@ -168,8 +168,8 @@ func checkSecrets(t *testing.T, m manifests) {
 			}
 		}
 		for _, variable := range container.Env {
-			if strings.HasSuffix(variable.Name, "_FILE") && !mounted[variable.Value] {
-				t.Errorf("%s of %s names %s, which no secret mounts", variable.Name, container.Name, variable.Value)
+			if file, ok := strings.CutPrefix(variable.Value, "file:"); ok && !mounted[file] {
+				t.Errorf("%s of %s names %s, which no secret mounts", variable.Name, container.Name, file)
 			}
 		}
 	}

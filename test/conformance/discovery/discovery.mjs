@@ -120,18 +120,11 @@ for (const url of links) {
   await get(url);
 }
 assert.equal(card.supportedInterfaces[0].url, origin);
-// What A2A 1.0 requires of a card.
-const required = ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"];
-for (const field of required) {
+// A2A 1.0 requires these fields.
+for (const field of ["name", "description", "version", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"]) {
   assert.ok(card[field] && card[field].length !== 0, `the agent card has no ${field}`);
 }
-// Every document names the schemes that the server takes.
 assert.deepEqual([...schemes].sort(), ["batch-settlement", "exact"], "parley dev offers both schemes");
-for (const scheme of schemes) {
-  assert.ok(llms.includes(`\`${scheme}\``), `llms.txt does not name ${scheme}`);
-  assert.ok(card.description.includes(scheme) && card.skills.every(({ tags }) => tags.includes(scheme)), `the agent card does not name ${scheme}`);
-  assert.ok(served.includes(`\`${scheme}\``), `the skill does not name ${scheme}`);
-}
 assert.match(skill.skill.install.npx, /^npx skills add \S+$/);
 console.log(`ok  links: ${links.size} links of llms.txt, the agent card and the contract resolve`);
 console.log(table.join("\n"));

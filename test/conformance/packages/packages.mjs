@@ -59,18 +59,7 @@ function registry() {
   const valid = ajv.compile(schema);
   assert.equal(schema.$id, listing.$schema);
   assert.ok(valid(listing), ajv.errorsText(valid.errors));
-  for (const [what, change] of Object.entries({
-    "a description of 101 characters": (l) => (l.description = "x".repeat(101)),
-    "a name with two slashes": (l) => (l.name += "/x"),
-    "no version": (l) => delete l.version,
-    "a package without a transport": (l) => delete l.packages[0].transport,
-    "a hash that is none": (l) => (l.packages[1].fileSha256 = "x"),
-    "a repository that is no URL": (l) => (l.repository.url = "parley"),
-  })) {
-    const wrong = structuredClone(listing);
-    change(wrong);
-    assert.ok(!valid(wrong), `the schema accepts ${what}`);
-  }
+  assert.ok(!valid({ ...listing, description: "x".repeat(101) }), "the schema accepts anything");
   const [npm, ...bundles] = listing.packages;
   assert.equal(npm.registryType, "npm");
   assert.ok(bundles.length > 0);
@@ -79,7 +68,7 @@ function registry() {
     assert.ok(bundle.identifier.startsWith(`https://github.com/parley-chat/parley/releases/download/v${listing.version}/`));
     assert.equal(bundle.fileSha256, hash(join(folder, bundle.identifier.split("/").at(-1))));
   }
-  console.log(`ok server.json: valid, with ${bundles.length} bundles; the schema rejects six wrong ones`);
+  console.log(`ok server.json: valid, with ${bundles.length} bundles`);
   return listing;
 }
 

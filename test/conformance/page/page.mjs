@@ -88,9 +88,8 @@ try {
   throw error;
 } finally {
   await browser.close();
-  await world.stop();
 }
 const { dependencies } = JSON.parse(readFileSync(new URL("package.json", import.meta.url)));
 const checked = `operator's page (new, used, without database) and front page: ${looks} looks on desktop and phone, light and dark`;
 console.log(`TABLE|Chromium, axe-core|${browser.version()}, ${dependencies["axe-core"]}|${checked}|0`);
-process.exit();
+process.exit(); // ends the processes too

@@ -1,110 +1,59 @@
 // The server of the check as an operator starts it, with PostgreSQL and the play-money network, and what happens on it.
 import { strict as assert } from "node:assert";
-import { execFile, spawn } from "node:child_process";
-import { randomBytes } from "node:crypto";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import pg from "pg";
+import { command, freePort, newFolder, newSecret, newServer, Program, startPostgres } from "../processes.mjs";
 
-const { PARLEY: parley, POSTGRES: postgres } = process.env;
-const run = promisify(execFile);
 const payee = "0xBcd4042DE499D14e55001CcbB24a551F3b954096"; // of the play-money network
 
-// Program is a child process that ends with this one.
-class Program {
-  constructor(command, args) {
-    this.log = "";
-    this.process = spawn(command, args, { stdio: ["pipe", "pipe", "pipe"] });
-    for (const stream of [this.process.stdout, this.process.stderr]) stream.on("data", (chunk) => (this.log += chunk));
-    this.ended = new Promise((resolve) => this.process.on("close", resolve));
-    process.on("exit", () => this.process.kill("SIGKILL"));
-  }
-
-  async ready() {
-    for (const deadline = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
-      const [, url] = this.log.match(/^ready (\S+)/m) ?? [];
-      if (url) return url;
-      assert(Date.now() < deadline && this.process.exitCode === null, `${this.process.spawnargs.join(" ")} is not ready:\n${this.log}`);
-    }
-  }
-
-  async stop() {
-    this.process.kill("SIGTERM");
-    await this.ended;
-  }
-}
-
-function freeAddress() {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(`127.0.0.1:${port}`));
-    });
-  });
-}
-
 export async function startWorld() {
-  const folder = mkdtempSync(join(tmpdir(), "parley-page-"));
-  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-  for (const key of ["authorizer", "responses"]) writeFileSync(join(folder, key), randomBytes(32).toString("hex"), { mode: 0o600 });
-  const database = new Program(postgres, []);
-  const network = new Program(parley, ["devnet", "--listen", "127.0.0.1:0", "--data", join(folder, "devnet")]);
-  const [databaseURL, facilitator] = await Promise.all([database.ready(), network.ready()]);
-  await run(parley, ["migrate", "--database-url", databaseURL]);
-  const [address, admin] = [await freeAddress(), await freeAddress()];
-  const serve = async () => {
-    const program = new Program(parley, [
-      ...["serve", "--database-url", databaseURL, "--listen", address, "--admin-listen", admin, "--drain-time", "0s"],
-      ...["--network", "eip155:84532", "--payee", payee, "--facilitator-url", facilitator, "--rpc-url", `${facilitator}/rpc`],
-      ...["--authorizer-key", `file:${join(folder, "authorizer")}`, "--response-key", `file:${join(folder, "responses")}`],
-    ]);
-    await program.ready();
-    return program;
-  };
-  let server = await serve();
-  const url = `http://${address}`;
+  const folder = newFolder();
+  const database = await startPostgres();
+  const network = new Program(process.env.PARLEY, ["devnet", "--listen", "127.0.0.1:0", "--data", join(folder, "devnet")]);
+  const facilitator = await network.said();
+  command(["migrate", "--database-url", database.url]);
+  const admin = `127.0.0.1:${await freePort()}`;
+  const server = await newServer([
+    ...["--database-url", database.url, "--admin-listen", admin, "--drain-time", "0s"],
+    ...["--network", "eip155:84532", "--payee", payee, "--facilitator-url", facilitator, "--rpc-url", `${facilitator}/rpc`],
+    ...["--authorizer-key", newSecret(), "--response-key", newSecret()],
+  ]);
+  await server.start();
 
   // agent runs a command of an agent, whose files are in a folder of its own.
-  const agent = async (name, ...args) => {
+  const agent = (name, ...args) => {
     const home = join(folder, name);
     mkdirSync(home, { recursive: true });
-    const environment = { ...process.env, PARLEY_HOME: home, PARLEY_SECRETS: "file", PARLEY_SERVER: url };
-    return (await run(parley, args, { env: environment })).stdout;
+    return command(args, { PARLEY_HOME: home, PARLEY_SECRETS: "file", PARLEY_SERVER: server.url });
   };
   const sql = async (...statements) => {
-    const client = new pg.Client({ connectionString: databaseURL });
+    const client = new pg.Client({ connectionString: database.url });
     await client.connect();
     for (const statement of statements) await client.query(statement);
     await client.end();
   };
   return {
-    url,
+    url: server.url,
     page: `http://${admin}/`,
-    log: () => server.log,
+    log: server.log,
     use: async () => {
       await server.stop();
       await writeHistory(sql);
-      server = await serve(); // the page keeps its figures for a while
-      await makeCalls(url, agent);
+      await server.start(); // the page keeps its figures for a while
+      await makeCalls(server.url, agent);
     },
-    loseDatabase: async () => {
-      database.process.stdin.end(); // it ends
-      await database.ended;
-    },
-    stop: () => Promise.all([server.stop(), network.stop()]),
+    loseDatabase: database.stop,
   };
 }
 
 // makeCalls makes real calls of agents, with good and bad ends.
 async function makeCalls(url, agent) {
   const names = ["weather_oracle", "the_longest_name_that_there_is_1", "museum_guide", "x"];
-  await Promise.all(names.map((name) => agent(name, "init", "--username", name, "--yes")));
-  await agent("x", "send", "weather_oracle", "What is the weather in Lisbon?");
-  for (const name of names.slice(0, 3)) await agent(name, "send", "x", "<script>alert(1)</script>");
-  await agent("museum_guide", "send", "nobody_has_this_name", "hello").catch(() => {});
+  for (const name of names) agent(name, "init", "--username", name, "--yes");
+  agent("x", "send", "weather_oracle", "What is the weather in Lisbon?");
+  for (const name of names.slice(0, 3)) agent(name, "send", "x", "<script>alert(1)</script>");
+  assert.throws(() => agent("museum_guide", "send", "nobody_has_this_name", "hello"));
   await fetch(`${url}/nothing`);
   await fetch(`${url}/agent/profile`, { method: "POST", body: "{" });
 }

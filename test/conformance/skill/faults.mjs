@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { decodePaymentRequiredHeader, decodePaymentSignatureHeader, encodePaymentRequiredHeader } from "@x402/core/http";
-import { openProxy } from "./proxy.mjs";
+import { openProxy } from "../proxy.mjs";
 
 // identified checks that a payment has an unguessable identifier of its own.
 const identifiers = new Map();
@@ -22,6 +22,15 @@ const killedBefore = async ({ request }, world) => (world.kill(), request.socket
 const dropped = async ({ request }) => request.socket.destroy();
 const unpaid = async ({ forward, respond }) => respond(await forward("payment-signature"));
 const rejected = (...parameters) => async ({ reject }) => reject(...parameters);
+
+// startProgram starts the skill's program for one call. finished has its exit code, which is null if it was killed, and what it printed.
+export function startProgram([file, ...before], parameters, options) {
+  const started = spawn(file, [...before, ...parameters], options);
+  const printed = ["", ""];
+  for (const [i, stream] of [started.stdout, started.stderr].entries()) stream.on("data", (chunk) => (printed[i] += chunk));
+  started.finished = new Promise((resolve) => started.on("close", (code) => resolve({ code, output: printed[0], error: printed[1] })));
+  return started;
+}
 
 class World {
   plan = []; // the faults of the next paid requests
@@ -55,13 +64,9 @@ class World {
   }
 
   start(...parameters) {
-    const [file, ...before] = this.program.command;
     const options = { cwd: this.directory, env: { ...this.environment, PARLEY_URL: this.proxy.url } };
-    const started = (this.process = spawn(file, [...before, ...parameters], options));
-    let output = "";
-    started.stdout.on("data", (chunk) => (output += chunk));
-    started.stderr.on("data", (chunk) => (output += chunk));
-    return new Promise((resolve) => started.on("close", (code) => resolve({ code, output: output.trim() })));
+    this.process = startProgram(this.program.command, parameters, options);
+    return this.process.finished.then(({ code, output, error }) => ({ code, output: (output + error).trim() }));
   }
 
   // run starts the program with these faults. It must end with code: null if it is killed.

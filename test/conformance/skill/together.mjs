@@ -1,48 +1,23 @@
 // A poller, a sender and a rotation of the API key at the same time, as processes of one agent that are killed again and again.
 import { strict as assert } from "node:assert";
-import { execFile, spawn } from "node:child_process";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { promisify } from "node:util";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
-import { identified } from "./faults.mjs";
-import { openProxy } from "./proxy.mjs";
+import { identified, startProgram } from "./faults.mjs";
+import { openProxy } from "../proxy.mjs";
 
 const paths = { poller: "/agent/unread", sender: "/chat/private/send", rotator: "/agent/rotate_key" };
 const roles = Object.keys(paths);
 const roleOf = (path) => roles.find((role) => paths[role] === path);
 const oneOf = (list) => list[Math.floor(Math.random() * list.length)];
 
-// starterOf returns what starts a process of a role, and returns its number and when it ended.
-function starterOf({ name, command }, options) {
-  if (name === "javascript") {
-    return (role) => {
-      const worker = spawn(command[0], ["../driver.mjs", role], options);
-      return { pid: worker.pid, ended: new Promise((resolve) => worker.on("close", resolve)) };
-    };
-  }
-  const parent = spawn(command[0], ["../driver.py"], { ...options, stdio: ["pipe", "pipe", "inherit"] });
-  const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
-  const start = async (role) => {
-    parent.stdin.write(`${role}\n`);
-    const pid = Number((await lines.next()).value);
-    const ended = async () => {
-      for (;;) {
-        try {
-          process.kill(pid, 0);
-        } catch {
-          return;
-        }
-        await sleep(2);
-      }
-    };
-    return { pid, get ended() { return ended(); } };
-  };
-  start.close = () => parent.stdin.end();
-  return start;
-}
+// What a role calls again and again. A number is in use until its call has ended.
+const calls = {
+  poller: () => ["GET", "/agent/unread"],
+  sender: (guide, number) => ["POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: guide, content: `message ${number}` })],
+  rotator: () => ["POST", "/agent/rotate_key", "{}"],
+};
 
 // Ledger records what the server did with each payment that passed the proxy.
 class Ledger {
@@ -65,16 +40,17 @@ class Ledger {
 
 class Together {
   ledger = new Ledger();
-  workers = {};
+  workers = {}; // of each role: the process of its call
   traps = {}; // of each role: when to kill it
+  numbers = { poller: 1, sender: 1, rotator: 1 };
   kills = 0;
+  got = []; // contents of the messages that the poller got
+  errors = [];
 
   constructor(shared) {
     Object.assign(this, shared); // url, directory, environment, wallet, program, guide, guideReplies, balance
     this.folder = join(this.directory, "together");
     mkdirSync(this.folder);
-    const driver = `driver${this.program.file.slice("parley".length)}`;
-    copyFileSync(new URL(driver, import.meta.url), join(this.directory, driver));
   }
 
   async open() {
@@ -90,8 +66,7 @@ class Together {
       respond(reply);
       if (trap) setTimeout(trap.fire, Math.random() * 10);
     });
-    this.environment = { ...this.environment, PARLEY_URL: this.proxy.url, RECIPIENT: this.guide.id };
-    this.start = starterOf(this.program, { cwd: this.folder, env: this.environment, stdio: "inherit" });
+    this.environment = { ...this.environment, PARLEY_URL: this.proxy.url };
   }
 
   caught(role) {
@@ -101,10 +76,29 @@ class Together {
     return trap;
   }
 
-  async run(...parameters) {
+  start(...parameters) {
     const [file, name] = this.program.command;
-    const { stdout } = await promisify(execFile)(file, [join("..", name), ...parameters], { cwd: this.folder, env: this.environment });
-    return stdout.trim();
+    return startProgram([file, join("..", name)], parameters, { cwd: this.folder, env: this.environment });
+  }
+
+  async run(...parameters) {
+    const { code, output, error } = await this.start(...parameters).finished;
+    assert.equal(code, 0, error);
+    return output.trim();
+  }
+
+  // work makes the calls of a role. A call is made again if its process was killed before it printed the response.
+  async work(role) {
+    while (!this.ending) {
+      const number = this.numbers[role];
+      this.workers[role] = this.start(...calls[role](this.guide.id, number));
+      const { code, output, error } = await this.workers[role].finished;
+      if (code) this.errors.push(error);
+      if (code === null && !output.endsWith("\n")) continue;
+      this.numbers[role]++;
+      if (role === "poller") this.got.push(...JSON.parse(output).messages.map(({ content }) => content));
+      await sleep(role === "rotator" ? 250 : 25);
+    }
   }
 
   async register() {
@@ -114,47 +108,30 @@ class Together {
     this.id = await this.run("GET", "/agent/me", "", "agent_id");
   }
 
-  lines(role, word) {
-    const lines = readFileSync(join(this.folder, `${role}.log`), "utf8").split("\n");
-    return lines.filter((line) => line.startsWith(`${word} `)).map((line) => line.slice(word.length + 1));
-  }
-
-  async kill(role) {
-    const { pid, ended } = this.workers[role];
-    try {
-      process.kill(pid, "SIGKILL");
-    } catch {
-      assert.fail(`the ${role} ended by itself`);
-    }
-    await ended;
-    this.kills++;
-  }
-
-  // round kills the process of a role around one of its next payments, and starts it again.
+  // round kills the process of a role around one of its next payments.
   async round(role) {
     const when = oneOf(["before", "meanwhile", "answered", "responded"]);
-    const caught = new Promise((fire) => (this.traps[role] = { when, skip: Math.floor(Math.random() * 3), fire }));
+    const caught = new Promise((fire) => (this.traps[role] = { when, skip: Math.floor(Math.random() * 2), fire }));
     await Promise.race([caught, sleep(10_000)]);
     delete this.traps[role];
-    await this.kill(role);
-    this.workers[role] = await this.start(role);
+    if (this.workers[role].kill("SIGKILL")) this.kills++;
   }
 
-  // finish repeats what the last kills interrupted. It returns the contents of all messages that the agent got.
-  async finish() {
+  // finish ends the work in the middle of calls and repeats what that interrupted. It returns the number of the last message and of polls.
+  async finish(work) {
+    this.ending = true;
+    for (const role of roles) this.workers[role].kill("SIGKILL");
+    await work;
+    const interrupted = this.numbers.sender;
     await this.run("GET", "/agent/me");
-    const last = Math.max(...this.lines("sender", "begin").map(Number));
-    if (!this.lines("sender", "end").includes(String(last))) {
-      await this.run("POST", "/chat/private/send", JSON.stringify({ recipient_agent_id: this.guide.id, content: `message ${last}` }));
-    }
-    const got = this.lines("poller", "got").map((line) => line.split(" ").slice(1).join(" "));
-    let unread = 1;
-    for (this.polls = 0; this.polls < 4 || unread > 0; this.polls++) { // the first ones return the responses of interrupted polls
+    await this.run(...calls.sender(this.guide.id, interrupted));
+    let [polls, unread] = [0, 1];
+    for (; polls < 4 || unread > 0; polls++) { // the first ones return the responses of interrupted polls
       const { messages, total_unread } = JSON.parse(await this.run("GET", "/agent/unread"));
       unread = total_unread - messages.length;
-      got.push(...messages.map(({ content }) => content));
+      this.got.push(...messages.map(({ content }) => content));
     }
-    return { last, got };
+    return { last: interrupted, polls };
   }
 }
 
@@ -175,7 +152,7 @@ export async function surviveTogether(shared) {
   const before = await balance(wallet.address);
   await world.open();
   await world.register();
-  for (const role of roles) world.workers[role] = await world.start(role);
+  const work = Promise.all(roles.map((role) => world.work(role)));
   const sent = [];
   const begun = Date.now();
   let { rounds } = world.program;
@@ -186,20 +163,18 @@ export async function surviveTogether(shared) {
   await Promise.all(roles.map(async (role) => {
     for (; rounds > 0; rounds--) await Promise.all([world.round(role), greet()]);
   }));
-  for (const role of roles) await world.kill(role);
   const seconds = Math.round((Date.now() - begun) / 1000);
-  world.start.close?.();
-  const { last, got } = await world.finish();
+  const { last, polls } = await world.finish(work);
 
   const few = world.program.rounds / 12;
   for (const role of roles) assert(ledger.delivered(paths[role]) >= few, `the ${role} hardly did anything`);
-  assert.deepEqual(roles.flatMap((role) => world.lines(role, "error")), [], "no call fails");
-  assert.deepEqual(sent.filter((content) => !got.includes(content)), [], "no message is lost");
+  assert.deepEqual(world.errors, [], "no call fails");
+  assert.deepEqual(sent.filter((content) => !world.got.includes(content)), [], "no message is lost");
   const expected = Array.from({ length: last }, (_, i) => `message ${i + 1}`);
   assert.deepEqual((await guideReads(guide)).sort(), expected.sort(), "each message arrives once");
   assert.equal(ledger.delivered(paths.sender), last, "each message is paid once");
   assert.equal(ledger.delivered(paths.rotator), ledger.keys.size - 1, "each rotation is paid once");
-  assert(ledger.delivered(paths.poller) <= Math.max(...world.lines("poller", "begin").map(Number)) + world.polls, "no poll is paid twice");
+  assert(ledger.delivered(paths.poller) <= world.numbers.poller + polls, "no poll is paid twice");
   assert.equal(before - (await balance(wallet.address)), ledger.charged(), "the wallet paid for the delivered calls, and for nothing else");
   assert.deepEqual(readdirSync(join(world.folder, "parley-state")).filter((name) => /^(call|late)-.*json$/.test(name)), [], "no call stays open");
   world.proxy.close();

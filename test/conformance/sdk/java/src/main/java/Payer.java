@@ -8,6 +8,7 @@ import java.security.SecureRandom;
 import java.time.Instant;
 import java.util.Base64;
 import java.util.HexFormat;
+import java.util.Map;
 import okhttp3.Interceptor;
 import okhttp3.Request;
 import okhttp3.Response;
@@ -102,31 +103,16 @@ final class Payer implements Interceptor {
     JsonObject challenge = JSON.fromJson(
         new String(Base64.getDecoder().decode(required), StandardCharsets.UTF_8), JsonObject.class);
     JsonObject offer = offer(challenge);
-    JsonObject authorization = authorization(offer);
-    JsonObject payload = new JsonObject();
-    payload.addProperty("signature", signature(offer, authorization));
-    payload.add("authorization", authorization);
-    JsonObject payment = new JsonObject();
-    payment.addProperty("x402Version", 2);
-    payment.add("resource", challenge.get("resource"));
-    payment.add("accepted", offer);
-    payment.add("payload", payload);
-    payment.add("extensions", named(challenge.getAsJsonObject("extensions")));
-    return Base64.getEncoder().encodeToString(JSON.toJson(payment).getBytes(StandardCharsets.UTF_8));
-  }
-
-  /** The extensions that the server offers, with a payment identifier. */
-  private static JsonObject named(JsonObject offered) {
-    byte[] id = new byte[32];
-    RANDOM.nextBytes(id);
-    JsonObject info = new JsonObject();
-    info.addProperty("required", false);
-    info.addProperty("id", HEX.formatHex(id));
-    JsonObject identifier = new JsonObject();
-    identifier.add("info", info);
-    JsonObject extensions = offered == null ? new JsonObject() : offered.deepCopy();
-    extensions.add("payment-identifier", identifier);
-    return extensions;
+    long validBefore = Instant.now().getEpochSecond() + offer.get("maxTimeoutSeconds").getAsLong();
+    Map<String, Object> authorization = Map.of(
+        "from", wallet.getAddress(), "to", offer.get("payTo"), "value", offer.get("amount"),
+        "validAfter", "0", "validBefore", Long.toString(validBefore), "nonce", "0x" + random());
+    JsonObject extensions = challenge.getAsJsonObject("extensions");
+    extensions.add("payment-identifier", JSON.toJsonTree(Map.of("info", Map.of("required", false, "id", random()))));
+    String payment = JSON.toJson(Map.of(
+        "x402Version", 2, "resource", challenge.get("resource"), "accepted", offer, "extensions", extensions,
+        "payload", Map.of("signature", signature(offer, authorization), "authorization", authorization)));
+    return Base64.getEncoder().encodeToString(payment.getBytes(StandardCharsets.UTF_8));
   }
 
   private static JsonObject offer(JsonObject challenge) throws IOException {
@@ -139,33 +125,23 @@ final class Payer implements Interceptor {
     throw new IOException("the server takes no payment by scheme exact on an EVM chain");
   }
 
-  private JsonObject authorization(JsonObject offer) {
-    byte[] nonce = new byte[32];
-    RANDOM.nextBytes(nonce);
-    long validBefore = Instant.now().getEpochSecond() + offer.get("maxTimeoutSeconds").getAsLong();
-    JsonObject authorization = new JsonObject();
-    authorization.addProperty("from", wallet.getAddress());
-    authorization.addProperty("to", text(offer, "payTo"));
-    authorization.addProperty("value", text(offer, "amount"));
-    authorization.addProperty("validAfter", "0");
-    authorization.addProperty("validBefore", Long.toString(validBefore));
-    authorization.addProperty("nonce", "0x" + HEX.formatHex(nonce));
-    return authorization;
+  private String signature(JsonObject offer, Map<String, Object> authorization) throws IOException {
+    JsonObject extra = offer.getAsJsonObject("extra");
+    Map<String, Object> domain = Map.of(
+        "name", extra.get("name"), "version", extra.get("version"),
+        "chainId", text(offer, "network").substring("eip155:".length()), "verifyingContract", offer.get("asset"));
+    String typed = JSON.toJson(Map.of(
+        "types", JSON.fromJson(TRANSFER_WITH_AUTHORIZATION, JsonObject.class),
+        "primaryType", "TransferWithAuthorization", "domain", domain, "message", authorization));
+    Sign.SignatureData signature = Sign.signTypedData(typed, wallet.getEcKeyPair());
+    return "0x" + HEX.formatHex(signature.getR()) + HEX.formatHex(signature.getS()) + HEX.formatHex(signature.getV());
   }
 
-  private String signature(JsonObject offer, JsonObject authorization) throws IOException {
-    JsonObject domain = new JsonObject();
-    domain.add("name", offer.getAsJsonObject("extra").get("name"));
-    domain.add("version", offer.getAsJsonObject("extra").get("version"));
-    domain.addProperty("chainId", text(offer, "network").substring("eip155:".length()));
-    domain.add("verifyingContract", offer.get("asset"));
-    JsonObject typed = new JsonObject();
-    typed.add("types", JSON.fromJson(TRANSFER_WITH_AUTHORIZATION, JsonObject.class));
-    typed.addProperty("primaryType", "TransferWithAuthorization");
-    typed.add("domain", domain);
-    typed.add("message", authorization);
-    Sign.SignatureData signature = Sign.signTypedData(JSON.toJson(typed), wallet.getEcKeyPair());
-    return "0x" + HEX.formatHex(signature.getR()) + HEX.formatHex(signature.getS()) + HEX.formatHex(signature.getV());
+  /** 32 random bytes in hexadecimal. */
+  private static String random() {
+    byte[] bytes = new byte[32];
+    RANDOM.nextBytes(bytes);
+    return HEX.formatHex(bytes);
   }
 
   private static String text(JsonObject object, String field) {

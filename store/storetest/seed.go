@@ -1,76 +1,53 @@
-package store
+package storetest
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// Seeding is how much data Seed creates. Conversations counts private chats and group chats; one channel is added.
+// Seeding is how much data Seed creates. Conversations counts private chats and group chats; one channel is added. There are at least
+// three agents, at most as many subscribers as agents, and one private chat for each pair at most.
 type Seeding struct {
 	Agents, Conversations, Messages, Subscribers int64
 }
 
-// Seeded is what Seed created, counted in the database.
-type Seeded struct {
-	Agents, PrivateChats, Groups, Channels, Memberships, Messages int64
-}
-
-// Seed fills an empty database, so that developers can measure at a realistic size. A few conversations hold most
-// messages, a few agents are in most groups, and most messages are read. The data looks as if it had been sent: numbers
-// have no gaps, and counters are correct. The seeded accounts have no usable API key.
+// Seed fills an empty, migrated database for measurements and query plans at a realistic size. A few conversations hold most messages, a
+// few agents are in most groups, and most messages are read. The data looks as if it had been sent: numbers have no gaps, and counters are
+// correct. Nobody knows the API keys of the accounts.
 //
-// Seed runs in one transaction and must be run by the owner of the tables. It drops the indexes that no constraint
-// needs and creates them again at the end, which is much faster than to update them for each row. It calls began before
-// each step.
-func (s *Store) Seed(ctx context.Context, size Seeding, began func(step string)) (*Seeded, error) {
-	switch {
-	case size.Agents < 3:
-		return nil, errors.New("seed at least three agents")
-	case size.Conversations < 0 || size.Conversations > size.Agents*((size.Agents-1)/2): // each pair has one chat
-		return nil, errors.New("too many conversations for this number of agents; use more --agents or fewer --conversations")
-	case size.Messages < 0:
-		return nil, errors.New("the number of messages cannot be negative")
-	case size.Subscribers < 0 || size.Subscribers > size.Agents:
-		return nil, errors.New("a channel cannot have more subscribers than there are agents")
+// Seed runs in one transaction, as the owner of the tables. It drops the indexes that no constraint needs and creates them again at the
+// end, which is much faster than to update them for each row. It calls began before each step.
+func Seed(ctx context.Context, databaseURL string, size Seeding, began func(step string)) error {
+	connection, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return err
 	}
-	err := s.Transaction(ctx, func(tx *Tx) error {
-		// The lock prevents registrations until the end of the transaction, so the following check stays valid.
-		if _, err := exec(ctx, tx, `LOCK TABLE agents IN SHARE ROW EXCLUSIVE MODE`, none); err != nil {
-			return fmt.Errorf("lock agents: %w", err)
+	defer connection.Close(ctx)
+	values := pgx.NamedArgs{"agents": size.Agents, "conversations": size.Conversations, "messages": size.Messages,
+		"subscribers": size.Subscribers}
+	err = pgx.BeginFunc(ctx, connection, func(tx pgx.Tx) error {
+		var inhabited bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM agents)`).Scan(&inhabited); err != nil || inhabited {
+			return errors.Join(errors.New("use an empty database"), err)
 		}
-		inhabited, err := single(query[bool](ctx, tx, `SELECT EXISTS (SELECT FROM agents)`, none))
-		if err != nil {
-			return fmt.Errorf("look for agents: %w", err)
-		}
-		if inhabited {
-			return errors.New("the database already has agents; use an empty database")
-		}
-		values := named{"agents": size.Agents, "conversations": size.Conversations, "messages": size.Messages, "subscribers": size.Subscribers}
 		for _, step := range seedSteps {
 			began(step.name)
-			if _, err := exec(ctx, tx, step.statement, values); err != nil {
+			if _, err := tx.Exec(ctx, step.statement, values); err != nil {
 				return fmt.Errorf("seed %s: %w", step.name, err)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	began("statistics")
-	// Autovacuum would do this later, in the middle of a measurement.
-	if _, err := exec(ctx, s, `VACUUM (ANALYZE) agents, conversations, private_pairs, memberships, messages`, none); err != nil {
-		return nil, fmt.Errorf("vacuum: %w", err)
-	}
-	made, err := single(query[Seeded](ctx, s, `
-		SELECT (SELECT count(*) FROM agents) AS agents, count(*) FILTER (WHERE kind = 'private') AS private_chats,
-			count(*) FILTER (WHERE kind = 'group') AS groups, count(*) FILTER (WHERE kind = 'channel') AS channels,
-			(SELECT count(*) FROM memberships) AS memberships, (SELECT count(*) FROM messages) AS messages
-		FROM conversations`, none))
-	wrapInto(&err, "count")
-	return &made, err
+	began("statistics") // autovacuum would collect them later, in the middle of a measurement
+	_, err = connection.Exec(ctx, `VACUUM (ANALYZE) agents, conversations, private_pairs, memberships, messages`)
+	return err
 }
 
 // seedSteps fill the tables. Agents and conversations have positions, from which the members are computed without being
