@@ -106,8 +106,8 @@ func TestRotateKeyWithoutBody(t *testing.T) {
 		if alice.Key = w.rotated(first); alice.Key == old {
 			t.Fatalf("%+v: the new key is the old one", test)
 		}
-		if again := w.call(http.MethodPost, rotate, test.again, headers...); again.Status != http.StatusOK || !bytes.Equal(again.Body,
-			first.Body) {
+		if again := w.call(http.MethodPost, rotate, test.again, headers...); again.Status != http.StatusOK ||
+			!bytes.Equal(again.Body, first.Body) {
 			t.Errorf("%+v: the same payment: %v, want the response of the first: %v", test, again, first)
 		}
 	}

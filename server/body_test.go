@@ -127,8 +127,8 @@ func TestSlowBodiesEndEarly(t *testing.T) {
 	address := w.listen()
 	const text = "POST /agent/profile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
 	stuck := w.dial(address, text+"{")
-	if status, reply := told(stuck, 8*time.Second); status != http.StatusBadRequest || !strings.Contains(reply,
-		"the request body was truncated") {
+	if status, reply := told(stuck, 8*time.Second); status != http.StatusBadRequest ||
+		!strings.Contains(reply, "the request body was truncated") {
 		t.Errorf("a body that stops after a byte: %d %s, want 400 before eight seconds", status, reply)
 	}
 	slow := w.dial(address, text)

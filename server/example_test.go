@@ -252,8 +252,8 @@ func TestHealthExample(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want, got map[string]any
-		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil || json.Unmarshal(numbers.ReplaceAll(a.Body, []byte("7")),
-			&got) != nil {
+		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil ||
+			json.Unmarshal(numbers.ReplaceAll(a.Body, []byte("7")), &got) != nil {
 			t.Fatalf("neither %s nor %s may be anything but an object", example, a.Body)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

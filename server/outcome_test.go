@@ -73,8 +73,8 @@ func TestUnclearSettlements(t *testing.T) {
 		send := func() testkit.Reply { return alice.sendWith(payment, bob, content) }
 		mend := w.breakFacilitator(test.fault)
 		a := send()
-		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" || bytes.Contains(a.Body,
-			[]byte(`"charged"`)) {
+		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" ||
+			bytes.Contains(a.Body, []byte(`"charged"`)) {
 			t.Errorf("%s: %v, want 503 payment_unknown with Retry-After and without charged", test.name, a)
 		}
 		if got := w.Count("SELECT count(*) FROM messages"); got != messages {

@@ -61,8 +61,8 @@ func TestDocumentsNameTheSchemes(t *testing.T) {
 			t.Errorf("the agent card lacks %q: %s", want, card)
 		}
 		llms := string(w.call(http.MethodGet, "/llms.txt", "").Body)
-		if !strings.Contains(llms, "- `exact`: ") || strings.Contains(llms, "- `batch-settlement`: ") != strings.Contains(want,
-			x402.SchemeBatch) {
+		if !strings.Contains(llms, "- `exact`: ") ||
+			strings.Contains(llms, "- `batch-settlement`: ") != strings.Contains(want, x402.SchemeBatch) {
 			t.Errorf("the schemes of llms.txt are not %q:\n%.1500s", want, llms)
 		}
 	}

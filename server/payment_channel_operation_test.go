@@ -112,8 +112,8 @@ func TestClaimAfterWithdrawal(t *testing.T) {
 	if !w.recoverUntil(again) {
 		t.Errorf("the rest is not claimed: %+v", w.Ledger.Channel(signer.ID))
 	}
-	if text := w.admin("/metrics"); !strings.Contains(text, "parley_unclaimed_lost_atomic_units 4000\n") || !strings.Contains(text,
-		"parley_unclaimed_atomic_units 0\n") {
+	if text := w.admin("/metrics"); !strings.Contains(text, "parley_unclaimed_lost_atomic_units 4000\n") ||
+		!strings.Contains(text, "parley_unclaimed_atomic_units 0\n") {
 		t.Error("the metrics do not tell what is lost")
 	}
 }

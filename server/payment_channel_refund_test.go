@@ -40,8 +40,8 @@ func TestRefund(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := alice.sendWith(payer.encode(signed), bob, "with a refund"); a.Code != "payment_refused" || !strings.Contains(a.Message,
-		"takes no refund") {
+	if a := alice.sendWith(payer.encode(signed), bob, "with a refund"); a.Code != "payment_refused" ||
+		!strings.Contains(a.Message, "takes no refund") {
 		t.Errorf("a refund to an operation that takes none: %v", a)
 	}
 	other, err := w.channelPayer(bob.Wallet).signer(sendPath).SignRefund(t.Context(), 5000, 0)

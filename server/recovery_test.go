@@ -325,8 +325,8 @@ func TestLongResponsesAreErased(t *testing.T) {
 	erase(70*time.Minute, 0)
 	revenue := w.Revenue()
 	for i := range 2 {
-		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) || !bytes.Contains(a.Body,
-			[]byte("no longer stored")) {
+		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) ||
+			!bytes.Contains(a.Body, []byte("no longer stored")) {
 			t.Errorf("%s, sent again after the hour: %v, want a 409 that says why", calls[i].path, a)
 		}
 	}

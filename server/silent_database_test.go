@@ -107,8 +107,8 @@ func TestRepetitionWithoutDatabase(t *testing.T) {
 	route.Cut(true)
 	repeated := send(x402.HeaderPaymentSignature, payment)
 	route.Cut(false)
-	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" || bytes.Contains(repeated.Body,
-		[]byte(`"charged"`)) {
+	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" ||
+		bytes.Contains(repeated.Body, []byte(`"charged"`)) {
 		t.Errorf("the repetition without a database: %v, want 503 unavailable without charged", repeated)
 	}
 	testkit.Eventually(30*time.Second, func() bool {

@@ -132,8 +132,8 @@ func TestSuspendedAgent(t *testing.T) {
 	o.resume(alice)
 	o.audited("agents.resume", alice.ID)
 	alice.must("/agent/rotate_key", fields{})
-	if err := o.on.ResumeAgent(t.Context(), o.by, o.id(alice.ID)); err == nil || !strings.Contains(err.Error(),
-		store.ErrNotSuspended.Error()) {
+	if err := o.on.ResumeAgent(t.Context(), o.by, o.id(alice.ID)); err == nil ||
+		!strings.Contains(err.Error(), store.ErrNotSuspended.Error()) {
 		t.Errorf("resumed twice: %v", err)
 	}
 }

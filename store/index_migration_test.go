@@ -115,8 +115,8 @@ func TestInterruptedIndexBuild(t *testing.T) {
 		t.Fatalf("the index is %q after the interruption, want an invalid one", state)
 	}
 	careless := strings.Replace(indexMigration, "DROP INDEX CONCURRENTLY IF EXISTS agents_trial;", "", 1)
-	if _, err := s.MigrateWith(t.Context(), withMigration(t, careless), nothing); err == nil || !strings.Contains(err.Error(),
-		"already exists") {
+	if _, err := s.MigrateWith(t.Context(), withMigration(t, careless), nothing); err == nil ||
+		!strings.Contains(err.Error(), "already exists") {
 		t.Errorf("without DROP INDEX: %v, want that the index exists", err)
 	}
 	if count, err := s.MigrateWith(t.Context(), withMigration(t, indexMigration), nothing); err != nil || count != 1 {
