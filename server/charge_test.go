@@ -26,7 +26,6 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	chat, _ := alice.send(bob, "between the two of us")
 	w.pay(alice.Wallet, "/register/request_account", `{"requested_username":"dave"}`).Require(t, "dave's username is reserved", 200)
 	const send = "/chat/private/send"
 	good := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"hello"}`
@@ -48,20 +47,12 @@ func TestOnlyA200IsCharged(t *testing.T) {
 		{"a mistyped key", send, good, wrongKey, alice, 401, client.ErrorCodeInvalidAPIKey},
 		{"a key of nobody", send, good, strangeKey, alice, 401, client.ErrorCodeInvalidAPIKey},
 		{"a malformed body", send, `{"recipient_agent_id":1}`, alice.Key, alice, 400, client.ErrorCodeInvalidRequest},
-		{"an unknown recipient", send, `{"recipient_agent_id":` + quote(noAgent) + `,"content":"hello"}`, alice.Key, alice, 404,
-			client.ErrorCodeAgentNotFound},
-		{"oneself as recipient", send, `{"recipient_agent_id":` + quote(alice.ID) + `,"content":"hello"}`, alice.Key, alice, 400,
-			client.ErrorCodeInvalidRequest},
 		{"a taken username", "/register/request_account", `{"requested_username":"bob"}`, "", carol, 409, client.ErrorCodeUsernameTaken},
 		{"a reserved username", "/register/request_account", `{"requested_username":"dave"}`, "", carol, 409, client.ErrorCodeUsernameReserved},
 		{"a wrong TAN", "/register/create_account", `{"username":"dave","tan":"00000000","description":""}`, "", carol, 403,
 			client.ErrorCodeInvalidTAN},
 		{"a TAN of nobody", "/register/create_account", `{"username":"erin","tan":"00000000","description":""}`, "", carol, 403,
 			client.ErrorCodeInvalidTAN},
-		{"an unknown chat", "/chat/private/info", `{"chat_id":` + quote(noChat) + `}`, alice.Key, alice, 404, client.ErrorCodeChatNotFound},
-		{"a chat of others", "/chat/private/info", `{"chat_id":` + quote(chat) + `}`, carol.Key, carol, 403, client.ErrorCodeNotMember},
-		{"messages of others", "/chat/private/messages", `{"chat_id":` + quote(chat) + `}`, carol.Key, carol, 403, client.ErrorCodeNotMember},
-		{"an unknown agent", "/agent/profile", `{"username":"nobody"}`, alice.Key, alice, 404, client.ErrorCodeAgentNotFound},
 	} {
 		revenue, settles := w.Revenue(), w.settles.Load()
 		headers := []string{}
@@ -84,8 +75,8 @@ func TestOnlyA200IsCharged(t *testing.T) {
 	if unpaid.Status != http.StatusPaymentRequired || unpaid.Code != "payment_required" || err != nil || required.Accepts[0].Amount != "5000" {
 		t.Errorf("an unpaid call: %v (%v), want 402 with a price of 5000", unpaid, err)
 	}
-	if messages := w.Count("SELECT count(*) FROM messages"); messages != 1 {
-		t.Errorf("there are %d messages, want the one that was paid for", messages)
+	if messages := w.Count("SELECT count(*) FROM messages"); messages != 0 {
+		t.Errorf("there are %d messages, want none", messages)
 	}
 }
 
