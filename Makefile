@@ -372,7 +372,7 @@ upgrade: postgres build #: Run the last release's tests on the new schema; upgra
 	rm -rf $(BIN)/older
 
 # BENCH_ARGS=-quick takes two minutes; test/bench/README.md lists the arguments.
-bench: build postgres ## Compare Parley with pgbench running the same statements (test/bench/README.md): 20 minutes
+bench: build postgres ## Measure the operations with real payments (test/bench/README.md): 20 minutes
 	go build -o $(BIN)/bench ./test/bench
 	$(BIN)/bench -parley $(BIN)/parley $(BENCH_ARGS) >$(BIN)/bench.md
 	@cat $(BIN)/bench.md

@@ -68,7 +68,12 @@ func newBreaker(facilitator Facilitator, log *slog.Logger) *Breaker {
 		// A caller that hangs up cancels its call. That says nothing about the facilitator, and must not open the circuit for others.
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
-			log.Warn("facilitator", "was", from.String(), "is", to.String()) // closed: it responds; open: it is unavailable
+			switch {
+			case to == gobreaker.StateClosed:
+				log.Warn("the facilitator is available again")
+			case from == gobreaker.StateClosed:
+				log.Warn("the facilitator is unavailable")
+			}
 		},
 	})}
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/store"
 )
@@ -30,6 +32,7 @@ type Engine struct {
 	held         held
 	wake         chan struct{} // wakes the recovery worker
 	responseKeys responseKeys
+	failing      rate.Sometimes // a line of the log about the database is enough in a minute
 }
 
 // New makes an engine. It takes payments when it has schemes and operations: see Offer.
@@ -39,7 +42,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
 		operations: map[string]*Operation{},
 		contracts:  newSmartWallets(measured), queues: newQueues(), slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1),
-		responseKeys: newResponseKeys(config.ResponseKeys),
+		responseKeys: newResponseKeys(config.ResponseKeys), failing: rate.Sometimes{Interval: time.Minute},
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)
 	return e

@@ -59,7 +59,7 @@ func (e *Engine) takeOpen(ctx context.Context, restore Restore, free int, places
 		Network: e.Network.ID, Asset: strings.ToLower(e.Network.Asset), Limit: free, MaxAttempts: maxAttempts, Held: e.working(),
 	}, Lease)
 	if err != nil && ctx.Err() == nil {
-		e.Log.WarnContext(ctx, "look for open payments", "error", err)
+		e.failing.Do(func() { e.Log.WarnContext(ctx, "look for open payments", "error", err) })
 	}
 	for i := range rows {
 		places <- struct{}{}

@@ -7,15 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -53,7 +50,8 @@ func TestRotateKey(t *testing.T) {
 	revenue, settles := w.Revenue(), w.settles.Load()
 	unauthorized := func(when string, a testkit.Reply) {
 		t.Helper()
-		if a.Status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+		if a.Status != http.StatusUnauthorized || a.Code != string(client.ErrorCodeInvalidAPIKey) || a.Charged ||
+			a.Header.Get(x402.HeaderPaymentResponse) != "" {
 			t.Errorf("%s: %v, want 401 invalid_api_key", when, a)
 		}
 	}
@@ -101,13 +99,15 @@ func TestRotateKeyWithoutBody(t *testing.T) {
 	for _, test := range []struct{ first, again, media string }{
 		{"", "{}", "application/json"}, {"{}", "", "application/json"}, {"", "", "application/x-www-form-urlencoded"},
 	} {
-		headers := []string{"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, w.sign(alice.Wallet, rotate, testkit.Identified(rand.Text()+rand.Text()))}
+		headers := []string{"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, w.sign(alice.Wallet, rotate,
+			testkit.Identified(rand.Text()+rand.Text()))}
 		first := w.call(http.MethodPost, rotate, test.first, append(headers, "Content-Type", test.media)...)
 		old := alice.Key
 		if alice.Key = w.rotated(first); alice.Key == old {
 			t.Fatalf("%+v: the new key is the old one", test)
 		}
-		if again := w.call(http.MethodPost, rotate, test.again, headers...); again.Status != http.StatusOK || !bytes.Equal(again.Body, first.Body) {
+		if again := w.call(http.MethodPost, rotate, test.again, headers...); again.Status != http.StatusOK ||
+			!bytes.Equal(again.Body, first.Body) {
 			t.Errorf("%+v: the same payment: %v, want the response of the first: %v", test, again, first)
 		}
 	}
@@ -168,12 +168,9 @@ func TestRotationsThatRace(t *testing.T) {
 	// The dry run of all rotations ends before one of them is settled.
 	var dryRuns sync.WaitGroup
 	dryRuns.Add(len(payments))
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			dryRuns.Done()
-			dryRuns.Wait()
-		}
-		return false
+	mend := w.atSettlement(func() {
+		dryRuns.Done()
+		dryRuns.Wait()
 	})
 	replies := make([]testkit.Reply, len(payments))
 	var group sync.WaitGroup
@@ -229,39 +226,8 @@ func (w *world) another(agents ...*agent) *world {
 // me asks for the account of a key.
 func (w *world) me(a *agent, key string) testkit.Reply {
 	w.T.Helper()
-	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(a.Wallet, http.MethodGet, "/agent/me"))
-}
-
-// withOption is a database URL with a setting for its sessions.
-func withOption(databaseURL, setting string) string {
-	separator := "?"
-	if strings.Contains(databaseURL, "?") {
-		separator = "&"
-	}
-	return databaseURL + separator + "options=" + strings.ReplaceAll(url.QueryEscape("-c "+setting), "+", "%20")
-}
-
-// TestReplacedKeyEndsOnAnotherServer: another server that has just served the old key refuses it within two seconds,
-// also where it learns of the rotation from nothing but its own queries: with session_replication_role no trigger fires.
-func TestReplacedKeyEndsOnAnotherServer(t *testing.T) {
-	t.Parallel()
-	here := newWorldOn(t, withOption(storetest.URL(t), "session_replication_role=replica"))
-	alice := here.agent("alice")
-	old := alice.Key
-	there := here.another(alice)
-	for range 20 {
-		there.me(alice, old).Require(t, "another server before the rotation", 200)
-		time.Sleep(50 * time.Millisecond)
-	}
-	alice.Key = here.rotated(here.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old))
-	replaced := time.Now()
-	here.me(alice, old).Want(t, "the server that replaced the key serves the old one", 401)
-	for asked := time.Now(); there.me(alice, old).Status != http.StatusUnauthorized; asked = time.Now() {
-		if asked.Sub(replaced) > 2*time.Second {
-			t.Fatal("another server serves the old key two seconds after it was replaced")
-		}
-	}
-	there.me(alice, alice.Key).Want(t, "another server with the new key", 200)
+	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(a.Wallet, http.MethodGet,
+		"/agent/me"))
 }
 
 // TestOwnAccountIsFresh: an edit shows in the very next GET /agent/me, on this server and on another one that has just
@@ -280,7 +246,8 @@ func TestOwnAccountIsFresh(t *testing.T) {
 		testkit.Require200(t, "alice edits", edited, err)
 		for name, server := range servers {
 			var own client.OwnAgent
-			if err := json.Unmarshal(server.me(alice, alice.Key).Body, &own); err != nil || own.Description != description || own.IsDiscoverable != discoverable {
+			if err := json.Unmarshal(server.me(alice, alice.Key).Body, &own); err != nil || own.Description != description ||
+				own.IsDiscoverable != discoverable {
 				t.Errorf("%s shows %q, %v after edit %d (%v)", name, own.Description, own.IsDiscoverable, i, err)
 			}
 		}

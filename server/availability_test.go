@@ -25,9 +25,7 @@ func TestFacilitatorUnavailable(t *testing.T) {
 		}
 		return true
 	})
-	send := func(content string) testkit.Reply {
-		return w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key)
-	}
+	send := func(content string) testkit.Reply { return alice.sends(bob, content) }
 	for i := range 7 {
 		began := time.Now()
 		a := send(fmt.Sprint("while it is unavailable ", i))
@@ -35,9 +33,11 @@ func TestFacilitatorUnavailable(t *testing.T) {
 			t.Errorf("call %d: %v after %v, want 503 soon", i, a, time.Since(began))
 		}
 	}
-	w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key).Want(t, "a price while the facilitator is unavailable", 402)
+	w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key).Want(t,
+		"a price while the facilitator is unavailable", 402)
 	// By now the breaker is open.
-	w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key).Want(t, "a call while nobody asks the facilitator", 503, "unavailable")
+	w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key).Want(t, "a call while nobody asks the facilitator",
+		503, "unavailable")
 	mend()
 	close(back)
 	w.recover()
@@ -54,8 +54,10 @@ func TestAdmin(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	alice.send(bob, "counted, not shown")
 	for _, want := range []string{
-		`parley_payments_total{operation="sendPrivateMessage",outcome="delivered"} 1`, `parley_revenue_atomic_units_total{operation="createAccount"} 1.98e+06`,
-		`parley_requests_total{operation="sendPrivateMessage",status="200"} 1`, `parley_payments_open{state="undeliverable"} 0`, `parley_facilitator_up 1`,
+		`parley_payments_total{operation="sendPrivateMessage",outcome="delivered"} 1`,
+		`parley_revenue_atomic_units_total{operation="createAccount"} 1.98e+06`,
+		`parley_requests_total{operation="sendPrivateMessage",status="200"} 1`, `parley_payments_open{state="undeliverable"} 0`,
+		`parley_facilitator_up 1`,
 	} {
 		if text := w.admin("/metrics"); !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %s", want)
@@ -125,10 +127,13 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 		`parley_database_connections_max `, `parley_database_waits_failed_total `, `parley_build_info{go="go`,
 	}
 	now := []string{
-		"parley_database_up 1", "parley_facilitator_up 1", "parley_requests_running 0", "parley_connections_max 4096", "parley_unclaimed_max_atomic_units 0",
+		"parley_database_up 1", "parley_facilitator_up 1", "parley_requests_running 0", "parley_connections_max 4096",
+		"parley_unclaimed_max_atomic_units 0",
 		`parley_batch_calls_bucket{batch="begins",le="1"} `, `parley_rpc_seconds_count{call="balance",outcome="ok"} `,
-		`parley_payments_total{operation="sendPrivateMessage",outcome="undeliverable"} 0`, `parley_requests_total{operation="getHealth",status="500"} 0`,
-		`parley_rate_limited_total{limit="tan"} 0`, `parley_payment_channel_transactions_total{kind="claim",outcome="unclear"} 0`, "go_sched_latencies_seconds_count ",
+		`parley_payments_total{operation="sendPrivateMessage",outcome="undeliverable"} 0`,
+		`parley_requests_total{operation="getHealth",status="500"} 0`,
+		`parley_rate_limited_total{limit="tan"} 0`, `parley_payment_channel_transactions_total{kind="claim",outcome="unclear"} 0`,
+		"go_sched_latencies_seconds_count ",
 	}
 	for _, want := range append(figures, now...) {
 		if text := w.admin("/metrics"); !strings.Contains(text, want) {

@@ -8,14 +8,16 @@ import (
 
 func (a *agent) block(other *agent) {
 	a.w.T.Helper()
-	if blocked, err := a.BlockAgentWithResponse(a.w.T.Context(), client.BlockAgentRequest{AgentID: other.ID}); err != nil || blocked.JSON200 == nil {
+	if blocked, err := a.BlockAgentWithResponse(a.w.T.Context(), client.BlockAgentRequest{AgentID: other.ID}); err != nil ||
+		blocked.JSON200 == nil {
 		a.w.T.Fatalf("%s blocks %s: %v %s", a.Name, other.Name, err, blocked.Body)
 	}
 }
 
 func (a *agent) unblock(other *agent) {
 	a.w.T.Helper()
-	if unblocked, err := a.UnblockAgentWithResponse(a.w.T.Context(), client.UnblockAgentRequest{AgentID: other.ID}); err != nil || unblocked.JSON200 == nil {
+	if unblocked, err := a.UnblockAgentWithResponse(a.w.T.Context(), client.UnblockAgentRequest{AgentID: other.ID}); err != nil ||
+		unblocked.JSON200 == nil {
 		a.w.T.Fatalf("%s unblocks %s: %v %s", a.Name, other.Name, err, unblocked.Body)
 	}
 }
@@ -24,7 +26,8 @@ func (a *agent) unblock(other *agent) {
 func (a *agent) refusedSend(to *agent, says, when string) {
 	a.w.T.Helper()
 	revenue, messages := a.w.Revenue(), a.w.Count("SELECT count(*) FROM messages")
-	sent, err := a.SendPrivateMessageWithResponse(a.w.T.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.ID, Content: "hello?"})
+	sent, err := a.SendPrivateMessageWithResponse(a.w.T.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.ID,
+		Content: "hello?"})
 	if err != nil || sent.JSONDefault == nil || sent.JSONDefault.Code != client.ErrorCodeBlocked || sent.JSONDefault.Message != says {
 		a.w.T.Errorf("%s: %s writes to %s: %v %s, want 403 blocked: %s", when, a.Name, to.Name, err, sent.Body, says)
 	}

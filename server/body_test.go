@@ -32,8 +32,9 @@ func TestUnpaidBodies(t *testing.T) {
 	}{
 		"announced, nothing sent, Expect": {head + "Expect: 100-continue\r\nContent-Length: 60000\r\n\r\n", 402},
 		"too long, nothing sent, Expect":  {head + "Expect: 100-continue\r\nContent-Length: 260000\r\n\r\n", 413},
-		"chunked, 60,000 bytes":           {head + "Transfer-Encoding: chunked\r\n\r\nea60\r\n" + strings.Repeat("x", 60_000) + "\r\n0\r\n\r\n", 402},
-		"chunked, wrong, 10 bytes":        {head + "Transfer-Encoding: chunked\r\n\r\na\r\n" + strings.Repeat("x", 10) + "\r\n0\r\n\r\n", 400},
+		"chunked, 60,000 bytes": {head + "Transfer-Encoding: chunked\r\n\r\nea60\r\n" + strings.Repeat("x", 60_000) + "\r\n0\r\n\r\n",
+			402},
+		"chunked, wrong, 10 bytes": {head + "Transfer-Encoding: chunked\r\n\r\na\r\n" + strings.Repeat("x", 10) + "\r\n0\r\n\r\n", 400},
 	} {
 		if status, text := told(w.dial(address, test.request), 5*time.Second); status != test.want {
 			t.Errorf("%s: %d %s, want %d", name, status, text, test.want)
@@ -61,7 +62,8 @@ func TestLongBodiesArePaid(t *testing.T) {
 			w.Secret(content)
 			do := func(headers ...string) int {
 				body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/chat/private/send", io.NopCloser(strings.NewReader(body)))
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/chat/private/send",
+					io.NopCloser(strings.NewReader(body)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +110,8 @@ func TestUnfinishedBodiesMakeRoom(t *testing.T) {
 		w := newWorld(t, withLimits(limits))
 		address := w.listen()
 		for range 8 {
-			w.dial(address, "POST /chat/private/send HTTP/1.1\r\nHost: x\r\nPAYMENT-SIGNATURE: x\r\nContent-Type: application/json\r\nContent-Length: 190000\r\n\r\n"+unfinished)
+			w.dial(address, "POST /chat/private/send HTTP/1.1\r\nHost: x\r\nPAYMENT-SIGNATURE: x\r\n"+
+				"Content-Type: application/json\r\nContent-Length: 190000\r\n\r\n"+unfinished)
 		}
 		if !testkit.Eventually(8*time.Second, func() bool { return strings.Contains(w.admin("/metrics"), "parley_requests_running 8\n") }) {
 			t.Fatalf("%s: the unfinished requests do not run", name)
@@ -124,7 +127,8 @@ func TestSlowBodiesEndEarly(t *testing.T) {
 	address := w.listen()
 	const text = "POST /agent/profile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
 	stuck := w.dial(address, text+"{")
-	if status, reply := told(stuck, 8*time.Second); status != http.StatusBadRequest || !strings.Contains(reply, "the request body was truncated") {
+	if status, reply := told(stuck, 8*time.Second); status != http.StatusBadRequest ||
+		!strings.Contains(reply, "the request body was truncated") {
 		t.Errorf("a body that stops after a byte: %d %s, want 400 before eight seconds", status, reply)
 	}
 	slow := w.dial(address, text)
@@ -176,12 +180,9 @@ func TestStreamsMakeRoom(t *testing.T) {
 	}
 	release, settling := make(chan struct{}), make(chan struct{}, 2)
 	payments := []string{w.sign(alice.Wallet, "/agent/profile"), w.sign(alice.Wallet, "/agent/profile")}
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			settling <- struct{}{}
-			<-release
-		}
-		return false
+	mend := w.atSettlement(func() {
+		settling <- struct{}{}
+		<-release
 	})
 	paid := make(chan int, 2)
 	for _, payment := range payments {

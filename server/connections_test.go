@@ -150,7 +150,8 @@ func TestSlowBodiesEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	conn := w.dial(w.listen(), "POST /agent/profile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	if status, text := told(conn, 13*time.Second); status != http.StatusBadRequest || !strings.Contains(text, "the request body was truncated") {
+	if status, text := told(conn, 13*time.Second); status != http.StatusBadRequest ||
+		!strings.Contains(text, "the request body was truncated") {
 		t.Errorf("a body that does not come: %d %s, want 400", status, text)
 	}
 }
@@ -199,24 +200,23 @@ func TestNoRoomIsToldCheaply(t *testing.T) {
 			payments = append(payments, w.sign(alice.Wallet, profile))
 		}
 		release, settling := make(chan struct{}), make(chan struct{}, 2)
-		mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Path == "/settle" {
-				settling <- struct{}{}
-				<-release
-			}
-			return false
+		mend := w.atSettlement(func() {
+			settling <- struct{}{}
+			<-release
 		})
 		address := w.listen()
 		var busy []net.Conn
 		for _, payment := range payments {
-			busy = append(busy, w.dial(address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s",
-				profile, alice.Key, x402.HeaderPaymentSignature, payment, len(body), body)))
+			busy = append(busy, w.dial(address,
+				fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s",
+					profile, alice.Key, x402.HeaderPaymentSignature, payment, len(body), body)))
 			<-settling
 		}
 		status, text := told(w.dial(address, head+"\r\n"), 3*time.Second)
 		if trusted && status != http.StatusOK {
 			t.Errorf("a third connection of a trusted proxy: %d %s, want 200", status, text)
-		} else if !trusted && (status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"unavailable"`) || !strings.Contains(text, "Retry-After:[1]")) {
+		} else if !trusted && (status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"unavailable"`) ||
+			!strings.Contains(text, "Retry-After:[1]")) {
 			t.Errorf("a third connection beside two at work: %d %s, want 503 with Retry-After", status, text)
 		}
 		close(release)

@@ -54,6 +54,10 @@ var refusals = []refusal{
 	{"removing a reaction in a deleted group", "dave", "/message/react/remove message_id=ended_message", "410 deleted"},
 	{"a reaction that is no emoji", "alice", "/message/react message_id=message emoji=👍👍", "400 invalid_request"},
 
+	{"a message to nobody", "alice", "/chat/private/send recipient_agent_id=nobody content=hello", "404 agent_not_found"},
+	{"a message to oneself", "alice", "/chat/private/send recipient_agent_id=alice content=hello", "400 invalid_request"},
+	{"an unknown private chat", "alice", "/chat/private/info chat_id=no_chat", "404 chat_not_found"},
+	{"an unknown username", "alice", "/agent/profile username=somebody", "404 agent_not_found"},
 	{"blocking oneself", "alice", "/agent/block agent_id=alice", "400 invalid_request"},
 	{"blocking nobody", "alice", "/agent/block agent_id=nobody", "404 agent_not_found"},
 	{"unblocking nobody", "alice", "/agent/unblock agent_id=nobody", "404 agent_not_found"},
@@ -120,7 +124,7 @@ func (c *conversations) request(call string) (path string, body fields) {
 	path, body = parts[0], fields{}
 	if strings.HasPrefix(path, "/channel/") {
 		body["channel_id"] = c.ids["channel"]
-	} else if strings.HasPrefix(path, "/chat/") {
+	} else if strings.HasPrefix(path, "/chat/group/") {
 		body["chat_id"] = c.ids["group"]
 	}
 	if strings.HasSuffix(path, "/create") {
@@ -208,8 +212,16 @@ func TestChangesWaitForTheLock(t *testing.T) {
 			if a := c.agents["alice"].ask(path, body); a.Status != http.StatusGone || !a.Charged {
 				t.Errorf("%s while somebody deletes the conversation: %v, want a charged 410", call, a)
 			}
-		}, func() { (<-held)() })
-		mend()
+		}, func() {
+			select {
+			case commit := <-held:
+				commit()
+			default:
+			}
+		})
+		if mend(); t.Failed() {
+			return
+		}
 		c.Exec(`UPDATE conversations SET deleted_at = NULL WHERE name IN ('group', 'channel')`)
 	}
 	c.checkConversations()

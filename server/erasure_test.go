@@ -51,7 +51,8 @@ func (w *world) traces(text string) []string {
 func (w *world) books() (lines []string) {
 	w.T.Helper()
 	w.Scan(`SELECT array_agg(line ORDER BY line) FROM (
-		SELECT concat_ws(' ', created_at::date, operation, state, scheme, payer, count(*), sum(amount), sum(deposit_amount), count(DISTINCT transaction)) AS line
+		SELECT concat_ws(' ', created_at::date, operation, state, scheme, payer, count(*), sum(amount), sum(deposit_amount), count(DISTINCT
+		transaction)) AS line
 		FROM payments GROUP BY created_at::date, operation, state, scheme, payer) b`, nil, &lines)
 	return lines
 }
@@ -150,7 +151,8 @@ func TestErasedAgent(t *testing.T) {
 	f.checkPeers()
 
 	o.becomes(f.agent, http.StatusUnauthorized)
-	f.pay(f.third.Wallet, "/register/request_account", `{"requested_username":"zorblax"}`).WantRefused(t, "the username", http.StatusConflict, "username_taken")
+	f.pay(f.third.Wallet, "/register/request_account", `{"requested_username":"zorblax"}`).WantRefused(t, "the username", http.StatusConflict,
+		"username_taken")
 	for name, err := range map[string]error{
 		"resume": o.on.ResumeAgent(t.Context(), o.by, agent), "rename": o.on.RenameAgent(t.Context(), o.by, agent, "again"),
 		"suspend": o.on.SuspendAgent(t.Context(), o.by, agent, ""),
@@ -193,13 +195,15 @@ func (f *full) checkPeers() {
 		!strings.HasPrefix(page[2].SenderUsername, "erased_") || page[2].SenderID != f.agent.ID {
 		t.Errorf("the peer reads %+v", page)
 	}
-	if members, pins := f.peer.groupOf(f.group), f.peer.group(f.group).PinnedMessages; members != "peer* third" || len(pins) != 1 || pins[0].Content != "before and after" {
+	if members, pins := f.peer.groupOf(f.group), f.peer.group(f.group).PinnedMessages; members != "peer* third" || len(pins) != 1 ||
+		pins[0].Content != "before and after" {
 		t.Errorf("the group chat has the members %s and the pins %+v", members, pins)
 	}
 	if members := f.third.groupOf(f.own); members != "third* peer" {
 		t.Errorf("the agent's group chat has the members %s, want it handed over to the one that joined first", members)
 	}
-	if notices := f.third.notices(true); !slices.ContainsFunc(notices, func(n string) bool { return strings.HasSuffix(n, `made_admin group_chat "heirloom"`) }) {
+	if notices := f.third.notices(true); !slices.ContainsFunc(notices,
+		func(n string) bool { return strings.HasSuffix(n, `made_admin group_chat "heirloom"`) }) {
 		t.Errorf("the heir is told %v", notices)
 	}
 	f.peer.ask("/channel/messages", fields{"channel_id": f.news}).WantRefused(t, "the agent's channel", http.StatusGone, "deleted")
@@ -223,7 +227,8 @@ func TestErasureWaitsForPayments(t *testing.T) {
 	alice.send(bob, "hello")
 	o.must(o.on.SuspendAgent(t.Context(), o.by, o.id(alice.ID), ""))
 	for state, want := range map[string]error{
-		"state = 'unknown', request = 'x', payload = 'x'": store.ErrOpenPayments, "state = 'undeliverable', response = NULL": store.ErrOwedPayments,
+		"state = 'unknown', request = 'x', payload = 'x'": store.ErrOpenPayments,
+		"state = 'undeliverable', response = NULL":        store.ErrOwedPayments,
 	} {
 		w.Exec("UPDATE payments SET " + state + ", failure_reason = 'blocked' WHERE operation = 'sendPrivateMessage'")
 		if _, err := o.on.EraseAgent(t.Context(), o.by, o.id(alice.ID)); err == nil || !strings.Contains(err.Error(), want.Error()) {
@@ -239,9 +244,11 @@ func TestErasureWaitsForPayments(t *testing.T) {
 // exported is what an export has of each column that refers to an agent: kind and member.
 var exported = map[string]string{
 	"audit.agent_id": "audit agent_id", "blocks.blocker_id": "block blocker_id", "blocks.blocked_id": "block blocked_id",
-	"conversations.admin_id": "conversation admin_id", "memberships.agent_id": "membership agent_id", "messages.sender_id": "message sender_id",
-	"notices.agent_id": "notice agent_id", "notices.actor_id": "notice actor_id", "payments.agent_id": "payment agent_id",
-	"private_pairs.low_agent": "private_chat low_agent", "private_pairs.high_agent": "private_chat high_agent", "reactions.agent_id": "reaction agent_id",
+	"conversations.admin_id": "conversation admin_id", "memberships.agent_id": "membership agent_id",
+	"messages.sender_id": "message sender_id",
+	"notices.agent_id":   "notice agent_id", "notices.actor_id": "notice actor_id", "payments.agent_id": "payment agent_id",
+	"private_pairs.low_agent": "private_chat low_agent", "private_pairs.high_agent": "private_chat high_agent",
+	"reactions.agent_id":          "reaction agent_id",
 	"reserved_usernames.agent_id": "former_username agent_id", "suspensions.agent_id": "suspension agent_id",
 }
 
@@ -254,7 +261,8 @@ func TestExportHasEverything(t *testing.T) {
 	f.peer.groupMust("edit", f.group, "ban_agent_ids", []string{f.agent.ID})
 	o.must(o.on.RenameAgent(t.Context(), o.by, agent, "zorblax2"))
 	o.suspend(f.agent, "a message")
-	f.Exec(`INSERT INTO refunds (payer, payment_id, amount, transaction, created_at) SELECT payer, id, 1, transaction, now() FROM payments WHERE agent_id = $1 LIMIT 1`, agent)
+	f.Exec(`INSERT INTO refunds (payer, payment_id, amount, transaction, created_at) SELECT payer, id, 1, transaction, now() FROM payments
+		WHERE agent_id = $1 LIMIT 1`, agent)
 	found, kinds := map[string]int{}, map[string]int{}
 	var all strings.Builder
 	o.must(o.on.ExportAgent(t.Context(), agent, func(record store.ExportedRecord) error {

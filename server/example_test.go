@@ -102,7 +102,8 @@ func (s *story) sent(path, body string) {
 		return
 	}
 	value := map[string]any{}
-	for name, property := range testkit.Operations["POST "+path].Operation.RequestBody.Value.Content["application/json"].Schema.Value.Properties {
+	content := testkit.Operations["POST "+path].Operation.RequestBody.Value.Content["application/json"]
+	for name, property := range content.Schema.Value.Properties {
 		if property.Value.Default != nil {
 			value[name] = property.Value.Default
 		}
@@ -251,7 +252,8 @@ func TestHealthExample(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want, got map[string]any
-		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil || json.Unmarshal(numbers.ReplaceAll(a.Body, []byte("7")), &got) != nil {
+		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil ||
+			json.Unmarshal(numbers.ReplaceAll(a.Body, []byte("7")), &got) != nil {
 			t.Fatalf("neither %s nor %s may be anything but an object", example, a.Body)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -275,9 +277,7 @@ func TestErrorExamples(t *testing.T) {
 	const send = "/chat/private/send"
 	message := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
 	reused := w.sign(alice.Wallet, send)
-	if a := w.call(http.MethodPost, send, message, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, reused); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	w.call(http.MethodPost, send, message, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, reused).Require(t, "a call", http.StatusOK)
 	base, _ := x402.LookupNetwork("eip155:8453")
 	forSale := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) {
 		config.BaseURL, config.Network, config.PayTo = "https://parley.example", base, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"

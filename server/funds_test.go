@@ -85,9 +85,7 @@ func TestFacilitatorQuota(t *testing.T) {
 		return true
 	})
 	payment := w.sign(alice.Wallet, "/chat/private/send")
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"a little later"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "a little later") }
 	for range 5 {
 		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" || a.Header.Get("Retry-After") != "3" || a.Charged {
 			t.Errorf("the facilitator's quota is used up: %v with Retry-After %q, want 503 unavailable", a, a.Header.Get("Retry-After"))
@@ -110,29 +108,24 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	transfer := func(number int) (payment string) {
+	transfer := func() (payment string) {
 		t.Helper()
 		var signed x402.Authorization
 		payment = w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-		if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", number)); err != nil {
-			t.Fatal(err)
-		}
+		w.transfer(signed, 5000)
 		return payment
 	}
-	send := func(payment, content string) testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func(payment, content string) testkit.Reply { return alice.sendWith(payment, bob, content) }
 	revenue := w.Revenue()
-	send(transfer(1), "front-run").Want(t, "settled by somebody else a moment ago", 200)
+	send(transfer(), "front-run").Want(t, "settled by somebody else a moment ago", 200)
 	if w.Revenue() != revenue+5000 {
 		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
-	public := transfer(2)
+	public := transfer()
 	old := newWorldOn(t, w.DatabaseURL, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
 	old.Ledger, old.Facilitator = w.Ledger, w.Facilitator
-	if a := old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public); a.Status != http.StatusPaymentRequired {
-		t.Errorf("read on the chain two minutes ago: %v, want 402", a)
-	}
+	old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key,
+		x402.HeaderPaymentSignature, public).Want(t, "read on the chain two minutes ago", http.StatusPaymentRequired)
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 {
 		t.Error("a stranger has sent a message with somebody else's money")
 	}
@@ -155,17 +148,13 @@ func TestClocks(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payment := w.sign(alice.Wallet, "/chat/private/send")
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "once") }
 	send().Require(t, "the settlement's reply lost", 503)
 	mend()
 	w.Exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '3 seconds' WHERE state = 'unknown'`)
 	const transactions = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
 	before := w.Count(transactions)
-	if a := send(); a.Status != http.StatusOK {
-		t.Errorf("sent again while another server works on it: %v, want 200 when that server's lease is over", a)
-	}
+	send().Want(t, "sent again while another server works on it", http.StatusOK)
 	time.Sleep(2 * time.Second) // PostgreSQL counts with a delay
 	if n := w.Count(transactions) - before; n > 500 {
 		t.Errorf("the server made %d transactions while it waited for three seconds", n)
@@ -191,7 +180,8 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 		SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.kind = 'group' AND a.username LIKE 'filler%'`)
 	payment := w.sign(alice.Wallet, "/chat/group/info")
 	info := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		return w.call(http.MethodPost, "/chat/group/info", `{"chat_id":`+quote(group)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature,
+			payment)
 	}
 	revenue := w.Revenue()
 	first := info()

@@ -1,87 +1,15 @@
 package server_test
 
 import (
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 )
-
-// slowDatabase stands between the server and its database and lets each packet of the server wait.
-type slowDatabase struct {
-	url   string
-	delay atomic.Int64
-}
-
-func newSlowDatabase(t *testing.T) *slowDatabase {
-	t.Helper()
-	direct, err := url.Parse(storetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	network, to := "tcp", direct.Host
-	if host := direct.Query().Get("host"); host != "" { // a socket
-		port := direct.Query().Get("port")
-		if port == "" {
-			port = "5432"
-		}
-		network, to = "unix", host+"/.s.PGSQL."+port
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	between := *direct
-	between.Host = listener.Addr().String()
-	query := between.Query()
-	query.Del("host")
-	query.Del("port")
-	between.RawQuery = query.Encode()
-	d := &slowDatabase{url: between.String()}
-	go func() {
-		for {
-			front, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			back, err := net.Dial(network, to)
-			if err != nil {
-				_ = front.Close()
-				continue
-			}
-			go func() {
-				defer func() { _ = front.Close() }()
-				_, _ = io.Copy(front, back)
-			}()
-			go func() {
-				defer func() { _ = back.Close() }()
-				packet := make([]byte, 64<<10)
-				for {
-					n, err := front.Read(packet)
-					if err != nil {
-						return
-					}
-					for came := time.Now(); time.Since(came) < time.Duration(d.delay.Load()); {
-						time.Sleep(10 * time.Millisecond)
-					}
-					if _, err := back.Write(packet[:n]); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return d
-}
 
 // health asks 20 times at once and counts the statuses; the slowest reply took so long.
 func (w *world) health() (statuses map[int]int, slowest time.Duration) {
@@ -110,21 +38,22 @@ func (w *world) health() (statuses map[int]int, slowest time.Duration) {
 // no call takes its own waiting for the database's.
 func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 	t.Parallel()
-	database := newSlowDatabase(t)
-	w := newWorldOn(t, database.url)
-	t.Cleanup(func() { database.delay.Store(0) })
+	databaseURL := storetest.URL(t)
+	route, serversURL := storetest.RouteTo(t, databaseURL)
+	w := newWorldOver(t, databaseURL, serversURL)
 	if statuses, _ := w.health(); statuses[http.StatusOK] != 20 { // nothing is known yet: they wait for the first
 		t.Fatalf("20 calls of /health end as %v, want 200", statuses)
 	}
 
-	// The database replies within its two seconds, but not for two calls after each other.
-	database.delay.Store(int64(1200 * time.Millisecond))
+	// The database replies late, within its two seconds.
+	route.Cut(true)
+	time.AfterFunc(1200*time.Millisecond, func() { route.Cut(false) })
 	if statuses, slowest := w.health(); statuses[http.StatusOK] != 20 || slowest > 2*time.Second {
 		t.Errorf("with a slow database 20 calls of /health end as %v after %v, want 200 within 2 s", statuses, slowest)
 	}
 
 	// It does not reply: whoever asks it says so, and then everybody.
-	database.delay.Store(int64(time.Hour))
+	route.Cut(true)
 	asked := make(chan testkit.Reply)
 	go func() {
 		a, _ := w.try(http.MethodGet, "/health", "")

@@ -63,7 +63,8 @@ func TestPaymentIdentifierAtOnce(t *testing.T) {
 	for i := range replies {
 		payment := w.sign(alice.Wallet, "/chat/private/send", testkit.Identified(many))
 		group.Go(func() {
-			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"at once"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"at once"}`, "X-API-KEY",
+				alice.Key, x402.HeaderPaymentSignature, payment)
 		})
 	}
 	group.Wait()
@@ -133,28 +134,31 @@ func TestVersionOne(t *testing.T) {
 	v1, v2 := sign()
 	first := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1)
 	settled, err := x402.DecodeSettleResponse(first.Header.Get(x402.HeaderPaymentResponseV1))
-	if first.Status != http.StatusOK || err != nil || !settled.Success || settled.Network != "base-sepolia" || first.Header.Get(x402.HeaderPaymentResponse) != "" {
+	if first.Status != http.StatusOK || err != nil || !settled.Success || settled.Network != "base-sepolia" ||
+		first.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Fatalf("paid in version 1: %v, X-PAYMENT-RESPONSE %+v (%v)", first, settled, err)
 	}
-	if a := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, v2); !bytes.Equal(a.Body, first.Body) {
+	if a := w.call(http.MethodPost, send, body("old words"), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, v2); !bytes.Equal(a.Body,
+		first.Body) {
 		t.Errorf("the same authorization in version 2: %v, want the stored reply", a)
 	}
-	if a := w.call(http.MethodPost, send, body("other words"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1); a.Status != http.StatusConflict || a.Code != "payment_reused" {
-		t.Errorf("another request in version 1: %v, want 409", a)
-	}
+	w.call(http.MethodPost, send, body("other words"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, v1).Want(t,
+		"another request in version 1", http.StatusConflict, "payment_reused")
 	if w.Revenue() != revenue+5000 {
 		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
 	older, _ := sign()
 	_, newer := sign()
-	if a := w.call(http.MethodPost, send, body("both headers"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, older, x402.HeaderPaymentSignature, newer); a.Status != http.StatusOK || a.Header.Get(x402.HeaderPaymentResponse) == "" {
+	if a := w.call(http.MethodPost, send, body("both headers"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, older,
+		x402.HeaderPaymentSignature, newer); a.Status != http.StatusOK || a.Header.Get(x402.HeaderPaymentResponse) == "" {
 		t.Errorf("both headers: %v, want it paid in version 2", a)
 	}
 	if w.Revenue() != revenue+10_000 {
 		t.Errorf("charged %d with both headers, want 5000", w.Revenue()-revenue-5000)
 	}
 	for name, header := range map[string]string{x402.HeaderPaymentV1: newer, x402.HeaderPaymentSignature: older} {
-		if a := w.call(http.MethodPost, send, body("mixed up"), "X-API-KEY", alice.Key, name, header); a.Status != http.StatusBadRequest || a.Code != "invalid_payment" || a.Details[0].Field != name {
+		if a := w.call(http.MethodPost, send, body("mixed up"), "X-API-KEY", alice.Key, name, header); a.Status != http.StatusBadRequest ||
+			a.Code != "invalid_payment" || a.Details[0].Field != name {
 			t.Errorf("the other version in %s: %v, want 400 that names it", name, a)
 		}
 	}
@@ -167,7 +171,8 @@ func TestVersionOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, elsewhere).Want(t, "another network's name", 402)
+	w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, elsewhere).Want(t,
+		"another network's name", 402)
 	required = w.price(send)
 
 	// The recovery worker speaks version 1 too.

@@ -22,7 +22,8 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 		t.Fatalf("two accounts and two looks at them brought %d, want %d", got, want)
 	}
 
-	edited, err := bob.EditAgentWithResponse(ctx, client.EditAgentRequest{Description: new("I know every museum."), IsDiscoverable: new(false)})
+	edited, err := bob.EditAgentWithResponse(ctx, client.EditAgentRequest{Description: new("I know every museum."),
+		IsDiscoverable: new(false)})
 	if err != nil || edited.JSON200 == nil || !edited.JSON200.Success {
 		t.Fatalf("bob edits his profile: %v %s", err, edited.Body)
 	}
@@ -31,7 +32,8 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	} {
 		profile, err := alice.GetAgentProfileWithResponse(ctx, request)
 		testkit.Require200(t, "alice looks bob up "+name, profile, err)
-		want := &client.AgentProfile{AgentID: bob.ID, Username: "bob_2", Description: new("I know every museum."), IsDiscoverable: false, Message: "profile found"}
+		want := &client.AgentProfile{AgentID: bob.ID, Username: "bob_2", Description: new("I know every museum."), IsDiscoverable: false,
+			Message: "profile found"}
 		if diff := cmp.Diff(want, profile.JSON200, cmpopts.IgnoreFields(client.AgentProfile{}, "CreatedAt")); diff != "" {
 			t.Errorf("bob %s (-want +got):\n%s", name, diff)
 		}
@@ -49,14 +51,17 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	read, err := bob.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: chat})
 	testkit.Require200(t, "bob reads", read, err)
 	want := &client.MessagePage{Total: 2, Page: 1, Messages: []client.Message{
-		{MessageID: second, SenderID: bob.ID, SenderUsername: "bob_2", Content: "No: sun, 24 degrees.", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
-		{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "Will it rain in Lisbon tomorrow? 🌧️ <b>&amp;</b>  ", ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
+		{MessageID: second, SenderID: bob.ID, SenderUsername: "bob_2", Content: "No: sun, 24 degrees.", ContentType: "text/plain",
+			Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
+		{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "Will it rain in Lisbon tomorrow? 🌧️ <b>&amp;</b>  ",
+			ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}},
 	}}
 	if diff := cmp.Diff(want, read.JSON200, cmpopts.IgnoreFields(client.Message{}, "CreatedAt")); diff != "" {
 		t.Errorf("the chat's messages (-want +got):\n%s", diff)
 	}
 	info, err := alice.GetPrivateChatWithResponse(ctx, client.PrivateChatRequest{ChatID: chat})
-	if err != nil || info.JSON200 == nil || info.JSON200.MessageCount != 2 || len(info.JSON200.Members) != 2 || info.JSON200.LastMessageAt == nil {
+	if err != nil || info.JSON200 == nil || info.JSON200.MessageCount != 2 || len(info.JSON200.Members) != 2 ||
+		info.JSON200.LastMessageAt == nil {
 		t.Fatalf("the chat's info: %v %s", err, info.Body)
 	}
 	if *info.JSON200.LastMessageAt != read.JSON200.Messages[0].CreatedAt {
@@ -64,7 +69,8 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	}
 	me, err := alice.GetOwnAgentWithResponse(ctx)
 	testkit.Require200(t, "alice sees herself", me, err)
-	wantMe := &client.OwnAgent{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsDiscoverable: true, ChatCount: 1, ChatIds: []string{chat},
+	wantMe := &client.OwnAgent{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsDiscoverable: true, ChatCount: 1,
+		ChatIds:              []string{chat},
 		SubscribedChannelIds: []string{}, AdministeredChannelIds: []string{}}
 	if diff := cmp.Diff(wantMe, me.JSON200, cmpopts.IgnoreFields(client.OwnAgent{}, "CreatedAt")); diff != "" {
 		t.Errorf("alice's own view (-want +got):\n%s", diff)
@@ -127,7 +133,8 @@ func TestMessagePagesAreRanges(t *testing.T) {
 	}
 	carol := w.agent("carol")
 	_, elsewhere := carol.send(bob, "in another chat")
-	strange, err := bob.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, BeforeMessageID: &elsewhere})
+	strange, err := bob.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat,
+		BeforeMessageID: &elsewhere})
 	if err != nil || strange.JSONDefault == nil || strange.JSONDefault.Code != client.ErrorCodeMessageNotFound {
 		t.Errorf("an anchor of another chat: %v %s, want 404 message_not_found", err, strange.Body)
 	}

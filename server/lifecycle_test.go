@@ -41,7 +41,8 @@ func TestWhatEndsLeavesEverything(t *testing.T) {
 	c := newCast(t)
 	alice, bob, carol, dave, frank := c.alice, c.bob, c.carol, c.dave, c.frank
 	members := quote(bob.ID) + `,` + quote(carol.ID) + `,` + quote(dave.ID)
-	group := c.must(alice, "/chat/group/create", `{"name":"lighthouse keepers","is_discoverable":true,"initial_member_ids":[`+members+`]}`).Field(t, "chat_id")
+	group := c.must(alice, "/chat/group/create",
+		`{"name":"lighthouse keepers","is_discoverable":true,"initial_member_ids":[`+members+`]}`).Field(t, "chat_id")
 	channel := c.must(alice, "/channel/create", `{"name":"lighthouse news"}`).Field(t, "channel_id")
 	check := func(who *agent, what, id string, want sees) {
 		t.Helper()
@@ -56,7 +57,8 @@ func TestWhatEndsLeavesEverything(t *testing.T) {
 	}
 	c.must(bob, "/chat/group/leave", `{"chat_id":`+quote(group)+`}`)
 	check(bob, "after leaving", group, sees{false, false, true})
-	c.must(alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(carol.ID)+`],"ban_agent_ids":[`+quote(dave.ID)+`]}`)
+	c.must(alice, "/chat/group/edit",
+		`{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(carol.ID)+`],"ban_agent_ids":[`+quote(dave.ID)+`]}`)
 	check(carol, "after being removed", group, sees{false, false, true})
 	check(dave, "after being banned", group, sees{false, false, true})
 

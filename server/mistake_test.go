@@ -15,9 +15,7 @@ func TestErrorsHelp(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat := bob.createGroup("planners")
 	to := func(a *agent) string { return `{"recipient_agent_id":` + quote(a.ID) + `,"content":"x"}` }
-	ask := func(path, body string) testkit.Reply {
-		return w.pay(alice.Wallet, path, body, "X-API-KEY", alice.Key)
-	}
+	ask := func(path, body string) testkit.Reply { return w.pay(alice.Wallet, path, body, "X-API-KEY", alice.Key) }
 	for _, test := range []struct {
 		name   string
 		reply  testkit.Reply
@@ -79,7 +77,8 @@ func TestQueryIsCheckedBeforeThePrice(t *testing.T) {
 	alice := w.agent("alice")
 	payment := w.signFor(alice.Wallet, http.MethodGet, "/agent/unread")
 	for query, field := range map[string]string{
-		"page=1&page=2": "?page", "page=1;mark_read=false": "?", "mark_read=%zz": "?", "Page=1": "?Page", "page=0": "?page", "mark_read=maybe": "?mark_read", "mark_read=": "?mark_read",
+		"page=1&page=2": "?page", "page=1;mark_read=false": "?", "mark_read=%zz": "?", "Page=1": "?Page", "page=0": "?page",
+		"mark_read=maybe": "?mark_read", "mark_read=": "?mark_read",
 	} {
 		path := "/agent/unread?" + query
 		for name, a := range map[string]testkit.Reply{

@@ -63,25 +63,26 @@ func TestUnclearSettlements(t *testing.T) {
 		{"500, money moved", w.settleAndThen(write(500, ""))},
 		{"success without a transaction, money moved", w.settleAndThen(write(200, `{"success":true,"network":"eip155:84532"}`))},
 		{"hangs up, money moved", w.settleAndThen(testkit.HangUp)},
-		{"pending, and still pending", notMoved(write(200, `{"success":false,"errorReason":"settlement_pending","transaction":"0x12","network":"eip155:84532"}`))},
+		{"pending, and still pending", notMoved(write(200,
+			`{"success":false,"errorReason":"settlement_pending","transaction":"0x12","network":"eip155:84532"}`))},
 	} {
 		revenue, messages := w.Revenue(), w.Count("SELECT count(*) FROM messages")
 		content := "sent while: " + test.name
 		body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
 		payment := w.sign(alice.Wallet, "/chat/private/send")
-		send := func() testkit.Reply {
-			return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-		}
+		send := func() testkit.Reply { return alice.sendWith(payment, bob, content) }
 		mend := w.breakFacilitator(test.fault)
 		a := send()
-		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" || bytes.Contains(a.Body, []byte(`"charged"`)) {
+		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" ||
+			bytes.Contains(a.Body, []byte(`"charged"`)) {
 			t.Errorf("%s: %v, want 503 payment_unknown with Retry-After and without charged", test.name, a)
 		}
 		if got := w.Count("SELECT count(*) FROM messages"); got != messages {
 			t.Errorf("%s: there is a message although the settlement is not known", test.name)
 		}
 		mend()
-		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY",
+			alice.Key, x402.HeaderPaymentSignature, payment)
 		other.Want(t, test.name+", another request with the open payment", 409, "payment_reused")
 		a = send()
 		a.Want(t, test.name+", sent again", 200)
@@ -89,7 +90,8 @@ func TestUnclearSettlements(t *testing.T) {
 			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
 		}
 		if w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != messages+1 {
-			t.Errorf("%s: in the end %d charged and %d messages, want 5000 and one", test.name, w.Revenue()-revenue, w.Count("SELECT count(*) FROM messages")-messages)
+			t.Errorf("%s: in the end %d charged and %d messages, want 5000 and one", test.name, w.Revenue()-revenue,
+				w.Count("SELECT count(*) FROM messages")-messages)
 		}
 	}
 	if open := w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered' OR payload IS NOT NULL OR request IS NOT NULL"); open != 0 {
@@ -110,7 +112,8 @@ func TestRefusedSettlement(t *testing.T) {
 			t.Errorf("a payment without money: %v, PAYMENT-RESPONSE %+v (%v)", a, settled, err)
 		}
 	}
-	if w.Count("SELECT count(*) FROM messages") != 0 || w.Count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
+	if w.Count("SELECT count(*) FROM messages") != 0 ||
+		w.Count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
 		t.Error("a refused payment left a message, or did not end as failed")
 	}
 }
@@ -122,12 +125,9 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.Revenue()
 	reached, release := make(chan struct{}), make(chan struct{})
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			close(reached)
-			<-release
-		}
-		return false
+	mend := w.atSettlement(func() {
+		close(reached)
+		<-release
 	})
 	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"I am gone"}`
 	payment := w.sign(alice.Wallet, "/chat/private/send")
@@ -150,14 +150,14 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 		t.Fatal("the caller did not hang up")
 	}
 	// A copy that comes meanwhile is told to wait, not to pay again.
-	waiting := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	waiting := alice.sendWith(payment, bob, "I am gone")
 	if waiting.Status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.Header.Get("Retry-After") == "" ||
 		bytes.Contains(waiting.Body, []byte(`"charged"`)) {
 		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress that does not say whether it is charged", waiting)
 	}
 	mend()
 	close(release)
-	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+	again := alice.sendWith(payment, bob, "I am gone")
 	if again.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
 		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.Revenue()-revenue)
 	}
@@ -171,10 +171,7 @@ func TestStoredResponseOutlivesTheTimeWindow(t *testing.T) {
 	payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) {
 		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
 	})
-	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"in time"}`
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "in time") }
 	first := send()
 	time.Sleep(3 * time.Second)
 	if again := send(); first.Status != http.StatusOK || again.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) {
@@ -187,11 +184,9 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	payer := w.Wallet(testkit.Dollar)
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) +
+			`', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 	})
 	const path = "/register/request_account"
 	payment := w.sign(payer, path)
@@ -206,16 +201,19 @@ func TestRefusedAfterSettlement(t *testing.T) {
 	if again := w.pay(payer, path, `{"requested_username":"wanted"}`); again.Status != http.StatusConflict || !again.Charged {
 		t.Errorf("the same request once more: %v, want the same refusal", again)
 	}
-	if other := w.call(http.MethodPost, "/register/create_account", `{"username":"wanted","tan":"00000000","description":""}`, x402.HeaderPaymentSignature, payment); other.Status == http.StatusOK {
+	if other := w.call(http.MethodPost, "/register/create_account", `{"username":"wanted","tan":"00000000","description":""}`,
+		x402.HeaderPaymentSignature, payment); other.Status == http.StatusOK {
 		t.Errorf("the payment bought another operation: %v", other)
 	}
-	if theft := w.call(http.MethodPost, path, `{"requested_username":"stolen"}`, x402.HeaderPaymentSignature, payment); theft.Status != http.StatusConflict || theft.Code != "proof_required" {
+	if theft := w.call(http.MethodPost, path, `{"requested_username":"stolen"}`, x402.HeaderPaymentSignature,
+		payment); theft.Status != http.StatusConflict || theft.Code != "proof_required" {
 		t.Errorf("somebody who has read the payment on the chain: %v, want 409 proof_required", theft)
 	}
 	w.pay(w.Wallet(0), path, `{"requested_username":"stolen"}`).Want(t, "another wallet", 402)
 	redeemed := w.pay(payer, path, `{"requested_username":"free"}`)
 	redeemed.Want(t, "a mended request with a fresh payment by the wallet", 200)
-	w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment).Want(t, "redeemed a second time", 409, "payment_reused")
+	w.call(http.MethodPost, path, `{"requested_username":"another"}`, x402.HeaderPaymentSignature, payment).Want(t, "redeemed a second time",
+		409, "payment_reused")
 	if w.Revenue() != 10_000 {
 		t.Errorf("charged %d, want the price once", w.Revenue())
 	}
@@ -254,10 +252,12 @@ func TestSmartWallet(t *testing.T) {
 		case r.URL.Path == "/verify":
 			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
 		case good && moved.CompareAndSwap(false, true):
-			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wallet', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes')`)
+			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wallet', '\x` + strings.Repeat("00", 32) +
+				`', '0xsomebody', now() + interval '10 minutes')`)
 			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x`+strings.Repeat("12", 32)+`","network":"eip155:84532","payer":"0x1"}`)
 		default:
-			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"","network":"eip155:84532"}`)
+			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"",
+				"network":"eip155:84532"}`)
 		}
 		return true
 	})
@@ -303,7 +303,8 @@ func (w *world) disconnect() {
 		w.T.Fatal(err)
 	}
 	defer connection.Close(context.Background())
-	for _, statement := range []string{"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + name + "'"} {
+	for _, statement := range []string{"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + name + "'"} {
 		if _, err := connection.Exec(context.Background(), statement); err != nil {
 			w.T.Fatal(err)
 		}
@@ -352,7 +353,7 @@ func TestFormerTerms(t *testing.T) {
 				if lost {
 					mend = w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 				}
-				w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, signed)
+				alice.sendWith(signed, bob, "hello")
 				mend()
 				other := newWorldOn(t, w.DatabaseURL, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
 					config.PayTo = "0x" + strings.Repeat("42", 20)

@@ -40,9 +40,7 @@ func TestVouchersTogether(t *testing.T) {
 		here := w.agent(fmt.Sprint("agent_", i))
 		there := &agent{here.Agent, other}
 		payer := w.channelPayer(here.Wallet)
-		if a := here.sendWith(payer.sign(sendPath, 5000, 1_000_000), bob, "hello"); a.Status != http.StatusOK {
-			t.Fatalf("deposit: %v", a)
-		}
+		here.sendWith(payer.sign(sendPath, 5000, 1_000_000), bob, "hello").Require(t, "deposit", http.StatusOK)
 		agents.Go(func() {
 			charged := uint64(5000)
 			for n := range rounds {
@@ -52,13 +50,12 @@ func TestVouchersTogether(t *testing.T) {
 					t.Errorf("a rejected send: %v, want 404 without a charge", a)
 				}
 				a := on.sendWith(voucher, bob, fmt.Sprint("number ", n))
-				if _, extra := settledOf(t, a); a.Status != http.StatusOK || extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(charged+5000) || extra.ChannelState.Balance != "1000000" {
+				if _, extra := settledOf(t, a); a.Status != http.StatusOK || extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(charged+5000) ||
+					extra.ChannelState.Balance != "1000000" {
 					t.Errorf("a send: %v %+v", a, extra)
 				}
 				charged += 5000 + price
-				if a := on.poll(payer.signGet(unreadPath, charged)); a.Status != http.StatusOK {
-					t.Errorf("a poll: %v", a)
-				}
+				on.poll(payer.signGet(unreadPath, charged)).Want(t, "a poll", http.StatusOK)
 			}
 		})
 	}
@@ -92,7 +89,8 @@ func TestPollWithAVoucher(t *testing.T) {
 			t.Errorf("poll %d: %v, again %v", i, first, again)
 		}
 		charged += price
-		if a := bob.poll(payer.signGet(unreadPath, charged)); !strings.Contains(string(a.Body), fmt.Sprint("later ", i)) || strings.Contains(string(a.Body), "number") {
+		if a := bob.poll(payer.signGet(unreadPath, charged)); !strings.Contains(string(a.Body), fmt.Sprint("later ", i)) ||
+			strings.Contains(string(a.Body), "number") {
 			t.Errorf("the next poll: %v", a)
 		}
 	}

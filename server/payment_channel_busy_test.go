@@ -13,11 +13,8 @@ import (
 // duringSettle runs meanwhile at the first call of /settle, before the facilitator acts.
 func (w *world) duringSettle(meanwhile func()) (mend func()) {
 	var once sync.Once
-	return w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			once.Do(meanwhile)
-		}
-		return false
+	return w.atSettlement(func() {
+		once.Do(meanwhile)
 	})
 }
 
@@ -61,7 +58,8 @@ func TestBusyChannel(t *testing.T) {
 	}
 }
 
-// TestWithdrawalDuringADeposit: the payer starts a withdrawal while its deposit is being settled. The deposit is kept and nothing is charged.
+// TestWithdrawalDuringADeposit: the payer starts a withdrawal while its deposit is being settled. The deposit is kept and nothing is
+// charged.
 func TestWithdrawalDuringADeposit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)

@@ -61,14 +61,13 @@ func TestClaims(t *testing.T) {
 		if state := w.Ledger.Channel(id); state.TotalClaimed != want || state.Balance != 100_000 {
 			t.Errorf("claimed %+v, want %d", state, want)
 		}
-		if n := w.Count(`SELECT claimed FROM payment_channels WHERE id = $1 AND unclaimed_since IS NULL AND claim_after IS NULL`, id); uint64(n) != want {
+		if n := w.Count(`SELECT claimed FROM payment_channels WHERE id = $1 AND unclaimed_since IS NULL AND claim_after IS NULL`,
+			id); uint64(n) != want {
 			t.Errorf("%d are recorded as claimed, want %d", n, want)
 		}
 	}
 	payer := w.channelPayer(alice.Wallet)
-	if a := alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "and on"); a.Status != 200 {
-		t.Errorf("the next voucher: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "and on").Want(t, "the next voucher", 200)
 	if _, _, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "claimed")); newest != nil {
 		t.Error("a claimed voucher, which is public, got the newest one")
 	}
@@ -96,7 +95,8 @@ func TestClaimWithABadRow(t *testing.T) {
 	}
 	w.due()
 	claimed := func() bool {
-		return w.Ledger.Channel(alices.ID).TotalClaimed == 5000 && w.Ledger.Channel(bobs.ID).TotalClaimed == 5000 && w.Ledger.Received(devnet.Payee).Settled == 10_000
+		return w.Ledger.Channel(alices.ID).TotalClaimed == 5000 && w.Ledger.Channel(bobs.ID).TotalClaimed == 5000 &&
+			w.Ledger.Received(devnet.Payee).Settled == 10_000
 	}
 	if !w.recoverUntil(claimed) {
 		t.Errorf("the others are not claimed: %+v %+v", w.Ledger.Channel(alices.ID), w.Ledger.Channel(bobs.ID))
@@ -122,7 +122,8 @@ func TestClaimOnWithdrawal(t *testing.T) {
 	}
 }
 
-// TestWithdrawalAfterALongerDelay: the withdraw delay of new payment channels was raised. Withdrawals from older ones, with a shorter delay, are
+// TestWithdrawalAfterALongerDelay: the withdraw delay of new payment channels was raised. Withdrawals from older ones, with a shorter
+// delay, are
 // still noticed and claimed in time.
 func TestWithdrawalAfterALongerDelay(t *testing.T) {
 	t.Parallel()

@@ -21,12 +21,9 @@ func (w *world) blockedMeanwhile(from, to *agent, deposit string) testkit.Reply 
 			w.T.Errorf("%s blocks: %v", to.Name, a)
 		}
 	})
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.fault.Store(nil)
-			block()
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.fault.Store(nil)
+		block()
 	})
 	defer mend()
 	return from.sendWith(deposit, to, "blocked meanwhile")
@@ -58,9 +55,7 @@ func TestRejectedDeposit(t *testing.T) {
 	if again := alice.sendWith(deposit, carol, "to another"); string(again.Body) != string(a.Body) {
 		t.Errorf("and repeated: %v, want %v", again, a)
 	}
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), carol, "next"); a.Status != http.StatusOK {
-		t.Errorf("the next voucher: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), carol, "next").Want(t, "the next voucher", http.StatusOK)
 	if n := w.Count(`SELECT count(*) FROM payments WHERE state = 'deposited'`); n != 1 {
 		t.Errorf("%d payments are deposited, want 1", n)
 	}
@@ -97,14 +92,14 @@ func TestLostDeposit(t *testing.T) {
 			if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
 				t.Fatalf("the response of /settle is lost: %v, want 503 payment_unknown", a)
 			}
-			if a := alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "meanwhile"); a.Status != http.StatusConflict || a.Code != "payment_in_progress" {
-				t.Errorf("a voucher of the channel meanwhile: %v, want 409 payment_in_progress", a)
-			}
+			alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "meanwhile").Want(t, "a voucher of the channel meanwhile", http.StatusConflict,
+				"payment_in_progress")
 			mend()
 			w.Facilitator.PendSettlements(0)
 			w.recover()
 			a = alice.sendWith(deposit, bob, "lost")
-			if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" || extra.ChannelState.ChargedCumulativeAmount != "5000" || extra.ChannelState.Balance != "50000" {
+			if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" ||
+				extra.ChannelState.ChargedCumulativeAmount != "5000" || extra.ChannelState.Balance != "50000" {
 				t.Errorf("the deposit again: %v %+v %+v", a, settled, extra)
 			}
 			if n := w.Count(`SELECT count(*) FROM messages`); n != 1 {
@@ -125,9 +120,7 @@ func TestDepositWithoutTheChain(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.channelPayer(alice.Wallet)
-	if a := alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "opens"); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "opens").Require(t, "a call", http.StatusOK)
 	deposit := payer.sign(sendPath, 10_000, 50_000)
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" || r.URL.Path == "/rpc" {
@@ -136,17 +129,13 @@ func TestDepositWithoutTheChain(t *testing.T) {
 		}
 		return false
 	})
-	if a := alice.sendWith(deposit, bob, "more"); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
-		t.Fatalf("neither is reached: %v, want 503 payment_unknown", a)
-	}
+	alice.sendWith(deposit, bob, "more").Require(t, "neither is reached", http.StatusServiceUnavailable, "payment_unknown")
 	if !w.recoverUntil(func() bool { return w.Count(`SELECT max(attempts) FROM payments WHERE state <> 'settling'`) > 1 }) {
 		t.Error("it is not tried again")
 	}
 	mend()
 	w.recover()
-	if a := alice.sendWith(deposit, bob, "more"); a.Status != http.StatusOK {
-		t.Errorf("the same deposit later: %v", a)
-	}
+	alice.sendWith(deposit, bob, "more").Want(t, "the same deposit later", http.StatusOK)
 	if state := w.Ledger.Channel(payer.signer(sendPath).ID); state.Balance != 150_000 {
 		t.Errorf("%d are in the channel, want 150000", state.Balance)
 	}
@@ -160,20 +149,18 @@ func TestDepositRefused(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	rich := w.Wallet(testkit.Dollar)
 	payer := w.channelPayer(rich)
-	if a := alice.sendWith(payer.sign(sendPath, 5000, testkit.Dollar+1), bob, "too much"); a.Status != http.StatusPaymentRequired || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+	if a := alice.sendWith(payer.sign(sendPath, 5000, testkit.Dollar+1), bob, "too much"); a.Status != http.StatusPaymentRequired ||
+		a.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Errorf("a deposit above the balance of the wallet: %v, want 402", a)
 	}
 	deposit := payer.sign(sendPath, 5000, testkit.Dollar)
 	spend := func() error {
 		return w.Ledger.Transfer(testkit.Address(rich), testkit.Address(alice.Wallet), testkit.Dollar, zeroSalt, zeroSalt)
 	}
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			if err := spend(); err != nil {
-				t.Error(err)
-			}
+	mend := w.atSettlement(func() {
+		if err := spend(); err != nil {
+			t.Error(err)
 		}
-		return false
 	})
 	if a := alice.sendWith(deposit, bob, "spent meanwhile"); a.Status != http.StatusPaymentRequired || a.Charged {
 		t.Errorf("a deposit whose money is gone: %v, want 402", a)
@@ -189,14 +176,10 @@ func TestDepositRefused(t *testing.T) {
 	})
 	payer = w.channelPayer(alice.Wallet)
 	deposit = payer.sign(sendPath, 5000, 50_000)
-	if a := alice.sendWith(deposit, bob, "later"); a.Status != http.StatusServiceUnavailable || a.Code != "unavailable" {
-		t.Errorf("a facilitator that wants no calls: %v, want 503 unavailable", a)
-	}
+	alice.sendWith(deposit, bob, "later").Want(t, "a facilitator that wants no calls", http.StatusServiceUnavailable, "unavailable")
 	mend()
 	time.Sleep(1100 * time.Millisecond)
-	if a := alice.sendWith(deposit, bob, "later"); a.Status != http.StatusOK {
-		t.Errorf("the same deposit later: %v", a)
-	}
+	alice.sendWith(deposit, bob, "later").Want(t, "the same deposit later", http.StatusOK)
 	w.checkChannels()
 }
 
@@ -237,13 +220,12 @@ func TestDepositByThePayer(t *testing.T) {
 	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
 		t.Fatal(err)
 	}
-	if reason, _, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "at once")); reason != x402.ReasonBatchExceedsBalance {
+	if reason, _, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob,
+		"at once")); reason != x402.ReasonBatchExceedsBalance {
 		t.Errorf("the state of the channel is a moment old: %s", reason)
 	}
 	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 seconds'`)
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "a minute later"); a.Status != http.StatusOK {
-		t.Errorf("a minute later: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "a minute later").Want(t, "a minute later", http.StatusOK)
 	w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" { // somebody else brings the deposit to the chain first
 			body, _ := io.ReadAll(r.Body)
@@ -253,6 +235,7 @@ func TestDepositByThePayer(t *testing.T) {
 		}
 		return false
 	})
-	alice.sendWith(payer.sign(sendPath, 15_000, 20_000), bob, "brought by somebody else").Want(t, "a deposit that somebody else brought", 200)
+	alice.sendWith(payer.sign(sendPath, 15_000, 20_000), bob, "brought by somebody else").
+		Want(t, "a deposit that somebody else brought", 200)
 	w.checkChannels()
 }

@@ -57,17 +57,13 @@ func TestUnclaimedBounds(t *testing.T) {
 				t.Errorf("refused because of %s, want %s", reason, x402.ReasonBatchChannelBusy)
 			}
 			refusedFor(t, alice.sendWith(payer.sign(sendPath, 15_000, 50_000), bob, "a deposit does not help"))
-			if a := w.pay(alice.Wallet, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"exact"}`, "X-API-KEY", alice.Key); a.Status != http.StatusOK {
-				t.Errorf("scheme exact: %v", a)
-			}
+			alice.sends(bob, "exact").Want(t, "scheme exact", http.StatusOK)
 			w.due()
 			if !w.recoverUntil(func() bool { return w.Count(`SELECT claimed FROM payment_channels`) == 10_000 }) {
 				t.Fatal("nothing is claimed")
 			}
 			w.recoverUntil(func() bool { return schemes(w.price(sendPath)) == "batch-settlement exact" })
-			if a := alice.sendWith(third, bob, "after the claim"); a.Status != http.StatusOK {
-				t.Errorf("the same voucher after the claim: %v", a)
-			}
+			alice.sendWith(third, bob, "after the claim").Want(t, "the same voucher after the claim", http.StatusOK)
 			w.checkChannels()
 		})
 	}
@@ -104,16 +100,15 @@ func TestUnsupported(t *testing.T) {
 			return r.URL.Path == "/supported"
 		}
 	}
-	offers := func(want string) func() bool {
-		return func() bool { return schemes(w.price(sendPath)) == want }
-	}
+	offers := func(want string) func() bool { return func() bool { return schemes(w.price(sendPath)) == want } }
 	mend := w.breakFacilitator(supported(""))
 	w.recoverUntil(func() bool { return true })
 	if !offers("batch-settlement exact")() {
 		t.Errorf("a facilitator that does not respond: the 402 offers %s", schemes(w.price(sendPath)))
 	}
 	mend()
-	kinds, _ := json.Marshal(x402.SupportedResponse{Kinds: []x402.SupportedKind{{X402Version: 2, Scheme: x402.SchemeExact, Network: testkit.PlayMoney.ID}}})
+	kinds, _ := json.Marshal(x402.SupportedResponse{Kinds: []x402.SupportedKind{{X402Version: 2, Scheme: x402.SchemeExact,
+		Network: testkit.PlayMoney.ID}}})
 	mend = w.breakFacilitator(supported(string(kinds)))
 	if !w.recoverUntil(offers("exact")) {
 		t.Errorf("the 402 offers %s, want exact only", schemes(w.price(sendPath)))
@@ -126,9 +121,7 @@ func TestUnsupported(t *testing.T) {
 	if !w.recoverUntil(offers("batch-settlement exact")) {
 		t.Errorf("the 402 offers %s again", schemes(w.price(sendPath)))
 	}
-	if a := alice.sendWith(voucher, bob, "now"); a.Status != http.StatusOK {
-		t.Errorf("the same voucher: %v", a)
-	}
+	alice.sendWith(voucher, bob, "now").Want(t, "the same voucher", http.StatusOK)
 }
 
 // TestAdoption: a payer that deposits on the chain by itself pays with vouchers. Nothing is charged for a voucher that does not fit.
@@ -140,7 +133,8 @@ func TestAdoption(t *testing.T) {
 	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
 		t.Fatal(err)
 	}
-	if reason, state, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "skipped")); reason != x402.ReasonBatchCumulativeMismatch ||
+	if reason, state, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob,
+		"skipped")); reason != x402.ReasonBatchCumulativeMismatch ||
 		state.ChargedCumulativeAmount != "0" || state.Balance != "20000" || newest != nil {
 		t.Errorf("a voucher that does not fit: %s %+v", reason, state)
 	}

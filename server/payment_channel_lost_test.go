@@ -32,12 +32,11 @@ func TestLostResponseToADeposit(t *testing.T) {
 		}
 	}
 	repeats("the first deposit", 5000, 10_000, "one", "5000")
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "two"); a.Status != http.StatusOK {
-		t.Errorf("the next voucher: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "two").Want(t, "the next voucher", http.StatusOK)
 	repeats("a top-up", 15_000, 10_000, "three", "15000")
 	// A client that restarted without its state may want the first request again.
-	if reason, state, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 5000, 10_000), bob, "one")); reason != x402.ReasonBatchCumulativeMismatch ||
+	if reason, state, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 5000, 10_000), bob,
+		"one")); reason != x402.ReasonBatchCumulativeMismatch ||
 		state.ChargedCumulativeAmount != "15000" {
 		t.Errorf("the first voucher, charged long ago: %s %+v", reason, state)
 	}

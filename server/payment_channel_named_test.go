@@ -12,7 +12,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// naming funds a payment channel whose payer is somebody else's wallet, as a deposit collector of one's own can, and returns a function that
+// naming funds a payment channel whose payer is somebody else's wallet, as a deposit collector of one's own can, and returns a function
+// that
 // signs its vouchers.
 func (w *world) naming(key *ecdsa.PrivateKey, payer string, amount uint64) func(path string, cumulative uint64) string {
 	w.T.Helper()
@@ -56,7 +57,8 @@ func TestNamedPayer(t *testing.T) {
 	w.call(http.MethodPost, request, body, append(at("192.0.2.66"), x402.HeaderPaymentSignature, sign(request, 10_000))...).
 		WantRefused(t, "a voucher that names the wallet", http.StatusConflict, "username_reserved")
 	for range 5 {
-		w.call(http.MethodPost, create, account("goodname", "00000000"), append(at("192.0.2.66"), x402.HeaderPaymentSignature, sign(create, 990_000))...).
+		w.call(http.MethodPost, create, account("goodname", "00000000"), append(at("192.0.2.66"), x402.HeaderPaymentSignature,
+			sign(create, 990_000))...).
 			WantRefused(t, "a wrong TAN", http.StatusForbidden, "invalid_tan")
 	}
 	created := w.pay(victim, create, account("goodname", tan), at("192.0.2.7")...)
@@ -77,29 +79,31 @@ func TestRefundInAnOutage(t *testing.T) {
 		return r.URL.Path == "/settle"
 	})()
 	payer.refund("/agent/me", 5000, 0).Want(t, "a refund that the facilitator does not take", http.StatusServiceUnavailable, "unavailable")
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "hello"); a.Status != http.StatusOK {
-		t.Errorf("the next voucher: %v, want 200", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "hello").Want(t, "the next voucher", http.StatusOK)
 	w.checkChannels()
 }
 
 // TestVouchersOfOthersTakeTokens: claimed vouchers of others are public. Who sends them uses up the tokens of its address.
 func TestVouchersOfOthersTakeTokens(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(30), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(30),
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	const request, stranger = "/register/request_account", "192.0.2.66"
 	alice, bob := w.agent("alice"), w.agent("bob")
 	public := alice.claimed(bob).sign(request, 5000, 0)
 	ask := func() testkit.Reply {
-		return w.call(http.MethodPost, request, `{"requested_username":"strange"}`, "X-Forwarded-For", stranger, x402.HeaderPaymentSignature, public)
+		return w.call(http.MethodPost, request, `{"requested_username":"strange"}`, "X-Forwarded-For", stranger, x402.HeaderPaymentSignature,
+			public)
 	}
 	for range 30 {
 		correctionOf(t, ask())
 	}
-	w.wantLimited("a claimed voucher of somebody else, too often", w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", stranger), "address")
+	w.wantLimited("a claimed voucher of somebody else, too often", w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", stranger),
+		"address")
 }
 
-// TestNamedPayerGetsNoSecretOfOthers: the registration that a stranger paid with a channel that names a wallet is not that wallet's. Its own
+// TestNamedPayerGetsNoSecretOfOthers: the registration that a stranger paid with a channel that names a wallet is not that wallet's. Its
+// own
 // payments get a TAN and a key of their own, which the stranger does not know.
 func TestNamedPayerGetsNoSecretOfOthers(t *testing.T) {
 	t.Parallel()
@@ -144,6 +148,6 @@ func TestNamedWalletKeepsItsTokens(t *testing.T) {
 		}
 	}
 	w.wantLimited("made-up vouchers, too often", w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", stranger), "address")
-	w.pay(alice.Wallet, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", alice.Key).
+	alice.sends(bob, "hello").
 		Want(t, "a paid call of the wallet that was named", http.StatusOK)
 }

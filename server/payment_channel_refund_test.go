@@ -32,14 +32,16 @@ func TestRefund(t *testing.T) {
 	alice, bob, payer := w.openChannel()
 	id := payer.signer(sendPath).ID
 	before := w.Ledger.Balance(testkit.Address(alice.Wallet))
-	if reason, state, _ := correctionOf(t, payer.refund("/agent/me", 0, 0)); reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "5000" {
+	if reason, state, _ := correctionOf(t, payer.refund("/agent/me", 0, 0)); reason != x402.ReasonBatchCumulativeMismatch ||
+		state.ChargedCumulativeAmount != "5000" {
 		t.Errorf("a refund by a client that lost its state: %s %+v", reason, state)
 	}
 	signed, err := payer.signer(sendPath).SignRefund(t.Context(), 5000, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := alice.sendWith(payer.encode(signed), bob, "with a refund"); a.Code != "payment_refused" || !strings.Contains(a.Message, "takes no refund") {
+	if a := alice.sendWith(payer.encode(signed), bob, "with a refund"); a.Code != "payment_refused" ||
+		!strings.Contains(a.Message, "takes no refund") {
 		t.Errorf("a refund to an operation that takes none: %v", a)
 	}
 	other, err := w.channelPayer(bob.Wallet).signer(sendPath).SignRefund(t.Context(), 5000, 0)
@@ -54,7 +56,8 @@ func TestRefund(t *testing.T) {
 		WantRefused(t, "a refund signed by somebody else", 402, "payment_refused")
 	a := payer.refund("/agent/me", 5000, 15_000)
 	settled, extra := settledOf(t, a)
-	if a.Status != http.StatusNoContent || settled.Amount != "15000" || len(settled.Transaction) != 66 || extra.ChannelState.Balance != "35000" ||
+	if a.Status != http.StatusNoContent || settled.Amount != "15000" || len(settled.Transaction) != 66 ||
+		extra.ChannelState.Balance != "35000" ||
 		extra.ChannelState.TotalClaimed != "5000" || extra.ChannelState.RefundNonce != "1" || extra.ChargedAmount != "" {
 		t.Errorf("a part: %v %+v %+v", a, settled, extra)
 	}
@@ -66,7 +69,8 @@ func TestRefund(t *testing.T) {
 	}
 	w.Exec(`UPDATE payment_channels SET refunded_at = now() - interval '1 minute'`)
 	payer.refund("/agent/me", 5000, 9_999).Want(t, "less than a cent", http.StatusPaymentRequired, "payment_refused")
-	if settled, extra := settledOf(t, payer.refund("/agent/unread", 5000, 0)); settled.Amount != "30000" || extra.ChannelState.Balance != "5000" {
+	if settled, extra := settledOf(t, payer.refund("/agent/unread", 5000, 0)); settled.Amount != "30000" ||
+		extra.ChannelState.Balance != "5000" {
 		t.Errorf("the rest: %+v %+v", settled, extra)
 	}
 	if reason, _, _ := correctionOf(t, payer.refund("/agent/unread", 5000, 0)); reason != x402.ReasonBatchRefundNoBalance {
@@ -80,9 +84,7 @@ func TestRefund(t *testing.T) {
 		t.Errorf("the channel has %+v, want what was charged, claimed", state)
 	}
 	correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "nothing left"))
-	if a := alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "after another deposit"); a.Status != http.StatusOK {
-		t.Errorf("after another deposit: %v", a)
-	}
+	alice.sendWith(payer.sign(sendPath, 10_000, 20_000), bob, "after another deposit").Want(t, "after another deposit", http.StatusOK)
 	w.checkChannels()
 }
 
@@ -102,13 +104,10 @@ func TestLostRefund(t *testing.T) {
 				testkit.HangUp(rw) // the chain is away too
 				return true
 			})
-			if a := payer.refund("/agent/me", 5000, 0); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
-				t.Errorf("the response is lost: %v, want 503 payment_unknown", a)
-			}
+			payer.refund("/agent/me", 5000, 0).Want(t, "the response is lost", http.StatusServiceUnavailable, "payment_unknown")
 			mend()
-			if a := alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile"); a.Status != http.StatusConflict || a.Code != "payment_in_progress" {
-				t.Errorf("a voucher meanwhile: %v, want 409 payment_in_progress", a)
-			}
+			alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile").Want(t, "a voucher meanwhile", http.StatusConflict,
+				"payment_in_progress")
 			w.Exec(`UPDATE payment_channels SET lease_until = now() - interval '1 second'`)
 			if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE state <> 'open'`) == 0 }) {
 				t.Error("the refund stays open")
@@ -121,7 +120,8 @@ func TestLostRefund(t *testing.T) {
 	}
 }
 
-// TestRefundIsNotForgotten: a refund whose response was lost is rejected when it is sent again. While the chain cannot be read, that does not
+// TestRefundIsNotForgotten: a refund whose response was lost is rejected when it is sent again. While the chain cannot be read, that does
+// not
 // show that nothing was refunded, so the payment channel stays closed.
 func TestRefundIsNotForgotten(t *testing.T) {
 	t.Parallel()
@@ -216,7 +216,8 @@ func TestRefundCause(t *testing.T) {
 			return false
 		}
 		rw.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(rw).Encode(map[string]any{"success": true, "transaction": "0x" + strings.Repeat("ab", 32), "network": "eip155:84532", "payer": "0x0000000000000000000000000000000000000001"})
+		_ = json.NewEncoder(rw).Encode(map[string]any{"success": true, "transaction": "0x" + strings.Repeat("ab", 32), "network": "eip155:84532",
+			"payer": "0x0000000000000000000000000000000000000001"})
 		return true
 	})()
 	payer.refund("/agent/me", 5000, 0)

@@ -17,19 +17,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-const sendPath = "/chat/private/send" // 5000 units
-
-// sendWith sends a private message with a payment.
-func (a *agent) sendWith(payment string, to *agent, content string) testkit.Reply {
-	a.w.T.Helper()
-	body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":` + quote(content) + `}`
-	r, err := a.w.try(http.MethodPost, sendPath, body, "X-API-KEY", a.Key, x402.HeaderPaymentSignature, payment)
-	if err != nil {
-		a.w.T.Error(err)
-	}
-	return r
-}
-
 // TestPaymentChannel: a deposit, then vouchers, which reach no facilitator.
 func TestPaymentChannel(t *testing.T) {
 	t.Parallel()
@@ -53,7 +40,8 @@ func TestPaymentChannel(t *testing.T) {
 		max := uint64(10_000 + 5000*i)
 		a := alice.sendWith(payer.sign(sendPath, max, 0), bob, fmt.Sprint("voucher ", i))
 		settled, extra := settledOf(t, a)
-		if a.Status != http.StatusOK || settled.Transaction != "" || extra.ChargedAmount != "5000" || extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(max) {
+		if a.Status != http.StatusOK || settled.Transaction != "" || extra.ChargedAmount != "5000" ||
+			extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(max) {
 			t.Errorf("voucher %d: %v %+v %+v", max, a, settled, extra)
 		}
 	}
@@ -144,14 +132,16 @@ func TestCopiesOfAVoucher(t *testing.T) {
 	for name, payment := range map[int]string{5000: payer.sign(sendPath, 5000, 100_000)} {
 		replies := all(payment, func(int) string { return fmt.Sprint("copies ", name) })
 		for _, a := range replies {
-			if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) || a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
+			if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) ||
+				a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
 				t.Errorf("a copy of the deposit: %v, want %v", a, replies[0])
 			}
 		}
 	}
 	replies := all(payer.sign(sendPath, 10_000, 0), func(int) string { return "copies" })
 	for _, a := range replies {
-		if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) || a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
+		if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) ||
+			a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
 			t.Errorf("a copy of the voucher: %v, want %v", a, replies[0])
 		}
 	}
@@ -181,13 +171,12 @@ func TestRejectedVoucher(t *testing.T) {
 	nobody := *bob.Agent
 	nobody.ID = alice.ID
 	voucher := payer.sign(sendPath, 10_000, 0)
-	if a := alice.sendWith(voucher, &agent{&nobody, w}, "to myself"); a.Status != http.StatusBadRequest || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+	if a := alice.sendWith(voucher, &agent{&nobody, w}, "to myself"); a.Status != http.StatusBadRequest || a.Charged ||
+		a.Header.Get(x402.HeaderPaymentResponse) != "" {
 		t.Errorf("a rejected call: %v, want 400 without a charge", a)
 	}
 	w.checkChannels()
-	if a := alice.sendWith(voucher, bob, "two"); a.Status != http.StatusOK {
-		t.Errorf("the same voucher for another request: %v", a)
-	}
+	alice.sendWith(voucher, bob, "two").Want(t, "the same voucher for another request", http.StatusOK)
 	w.checkChannels()
 }
 
@@ -230,12 +219,14 @@ func TestRegistrationFromAChannel(t *testing.T) {
 	w := newWorld(t, withChannels)
 	payer := w.channelPayer(w.Wallet(10 * testkit.Dollar))
 	const request, create = "/register/request_account", "/register/create_account"
-	tan := w.call(http.MethodPost, request, `{"requested_username":"carol"}`, x402.HeaderPaymentSignature, payer.sign(request, 10_000, 5*testkit.Dollar)).Field(t, "tan")
+	tan := w.call(http.MethodPost, request, `{"requested_username":"carol"}`, x402.HeaderPaymentSignature, payer.sign(request, 10_000,
+		5*testkit.Dollar)).Field(t, "tan")
 	w.Secret(tan)
 	price := testkit.Price("POST " + create)
 	voucher := payer.sign(create, 10_000+price, 0)
 	body := func(tan string) string { return `{"username":"carol","tan":` + quote(tan) + `,"description":""}` }
-	if a := w.call(http.MethodPost, create, body("00000000"), x402.HeaderPaymentSignature, voucher); a.Status != http.StatusForbidden || a.Charged {
+	if a := w.call(http.MethodPost, create, body("00000000"), x402.HeaderPaymentSignature, voucher); a.Status != http.StatusForbidden ||
+		a.Charged {
 		t.Errorf("a wrong TAN: %v, want 403", a)
 	}
 	a := w.call(http.MethodPost, create, body(tan), x402.HeaderPaymentSignature, voucher)

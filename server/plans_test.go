@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -64,7 +65,8 @@ func TestPlans(t *testing.T) {
 	})
 	seedForPlans(t, postgres.URL("postgres"))
 
-	settings := "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 -c auto_explain.log_format=json -c auto_explain.log_parameter_max_length=0"
+	settings := "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0 -c auto_explain.log_format=json " +
+		"-c auto_explain.log_parameter_max_length=0"
 	w := newWorldOn(t, postgres.URL("postgres")+"&options="+strings.ReplaceAll(url.QueryEscape(settings), "+", "%20"))
 	log := filepath.Join(postgres.Folder(), "postgres.log")
 	var report bytes.Buffer
@@ -185,21 +187,30 @@ func seedForPlans(t *testing.T, databaseURL string) {
 	defer connection.Close(context.Background())
 	for _, statement := range []string{
 		// A ledger, blocks, reactions, registrations and what operators did, of a size at which a scan would be a mistake.
-		`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint, signature_hash,
+		`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
+			fingerprint, signature_hash,
 			state, lease_until, created_at, updated_at, response)
-		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL, sha256(n::text::bytea), sha256(n::text::bytea),
+		 SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', '0xb' || n % 1000, '0xc' || n, '0xd', 1000, now(), 'getOwnAgent', NULL,
+		sha256(n::text::bytea), sha256(n::text::bytea),
 			'delivered', now(), now(), now(), 'x' FROM generate_series(1, 200000) n`,
-		`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max, signature,
+		`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged,
+			signed_max, signature,
 			balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, used_at, created_at)
-		 SELECT '0x' || lpad(n::text, 64, '0'), '0xb' || n, '0xb' || n, 'eip155:84532', '0xa', '0xd', '0xe', 86400, '0x', 0, 0, '', 1000000, 0, 0, 0, now(), 'open',
+		 SELECT '0x' || lpad(n::text, 64, '0'), '0xb' || n, '0xb' || n, 'eip155:84532', '0xa', '0xd', '0xe', 86400, '0x', 0, 0, '', 1000000, 0, 0,
+		0, now(), 'open',
 			now(), now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO suspensions (agent_id, message, was_listed, created_at) SELECT id, '', false, now() FROM agents LIMIT 20000`,
 		`INSERT INTO reserved_usernames (username_hash, created_at) SELECT sha256(n::text::bytea), now() FROM generate_series(1, 20000) n`,
 		`INSERT INTO conversation_removals (conversation_id, created_at) SELECT id, now() FROM conversations LIMIT 5000`,
-		`INSERT INTO registrations (username, tan_hash, payer, expires_at) SELECT 'reserved_' || n, sha256('x'), '0xb', now() FROM generate_series(1, 20000) n`,
-		`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
-		`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT conversation_id, number, sender_id, '👍', now() FROM messages LIMIT 100000`,
-		`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT a.id, 'added', c.id, c.name, c.admin_id, now() FROM (SELECT id FROM agents LIMIT 20000) a CROSS JOIN (SELECT id, name, admin_id FROM conversations WHERE kind = 'group' LIMIT 5) c`,
+		`INSERT INTO registrations (username, tan_hash, payer, expires_at) SELECT 'reserved_' || n, sha256('x'), '0xb', now() FROM
+			generate_series(1, 20000) n`,
+		`INSERT INTO blocks (blocker_id, blocked_id, created_at) SELECT a.id, b.id, now() FROM (SELECT id, row_number() OVER () n FROM agents
+			LIMIT 20000) a JOIN (SELECT id, row_number() OVER () n FROM agents LIMIT 20001) b ON b.n = a.n + 1`,
+		`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT conversation_id, number, sender_id, '👍', now() FROM
+			messages LIMIT 100000`,
+		`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT a.id, 'added', c.id, c.name, c.admin_id,
+			now() FROM (SELECT id FROM agents LIMIT 20000) a CROSS JOIN (SELECT id, name, admin_id FROM conversations WHERE kind = 'group' LIMIT 5)
+			c`,
 		`VACUUM ANALYZE`,
 	} {
 		if _, err := connection.Exec(t.Context(), statement); err != nil {
@@ -223,14 +234,18 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
 		for _, kind := range []string{"group", "channel"} {
 			var id string
-			if err := c.QueryRow(ctx, `SELECT id::text FROM conversations WHERE kind = $1 ORDER BY last_number DESC LIMIT 1`, kind).Scan(&id); err != nil {
+			if err := c.QueryRow(ctx, `SELECT id::text FROM conversations WHERE kind = $1 ORDER BY last_number DESC LIMIT 1`,
+				kind).Scan(&id); err != nil {
 				return err
 			}
 			uuids[kind] = id
 			for _, statement := range []string{
-				`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT $1::uuid, id, 'member', 0, 0, now() FROM agents WHERE username LIKE 'plans\_%'`,
-				`UPDATE conversations SET member_count = member_count + 2, admin_id = (SELECT id FROM agents WHERE username = 'plans_alice') WHERE id = $1::uuid`,
-				`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT id, 'added', $1::uuid, 'plans', id, now() FROM agents WHERE username LIKE 'plans\_%'`,
+				`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT $1::uuid, id, 'member', 0, 0,
+					now() FROM agents WHERE username LIKE 'plans\_%'`,
+				`UPDATE conversations SET member_count = member_count + 2, admin_id = (SELECT id FROM agents WHERE username = 'plans_alice') WHERE id =
+					$1::uuid`,
+				`INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) SELECT id, 'added', $1::uuid, 'plans', id,
+					now() FROM agents WHERE username LIKE 'plans\_%'`,
 			} {
 				if _, err := c.Exec(ctx, statement, id); err != nil {
 					return err
@@ -239,7 +254,8 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 		}
 		return nil
 	})
-	group, channel := typeID(t, "chat_", uuids["group"]), typeID(t, "channel_", uuids["channel"])
+	conversation := func(kind string) string { return server.ConversationID(kind, uuid.MustParse(uuids[kind])) }
+	group, channel := conversation(store.KindGroup), conversation(store.KindChannel)
 	groupMessage := alice.pay(t, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"hello group"}`).Field(t, "message_id")
 
 	var calls []planCall
@@ -250,7 +266,8 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 		}})
 	}
 	post := func(who *agent, path, body string) {
-		add(who, http.MethodPost, path, strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", chat, "PM", private, "GM", groupMessage, "BOB", bob.ID, "ALICE", alice.ID).Replace(body))
+		add(who, http.MethodPost, path, strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", chat, "PM", private, "GM", groupMessage,
+			"BOB", bob.ID, "ALICE", alice.ID).Replace(body))
 	}
 	post(alice, "/register/request_account", `{"requested_username":"plans_carol"}`)
 	add(alice, http.MethodGet, "/agent/me", "")
@@ -289,22 +306,4 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 func (a *agent) pay(t *testing.T, path, body string) testkit.Reply {
 	t.Helper()
 	return a.w.pay(a.Wallet, path, body, "X-API-KEY", a.Key)
-}
-
-const crockfordDigits = "0123456789abcdefghjkmnpqrstvwxyz"
-
-// typeID writes a UUID as the contract shows it.
-func typeID(t *testing.T, prefix, id string) string {
-	t.Helper()
-	number, ok := new(big.Int).SetString(strings.ReplaceAll(id, "-", ""), 16)
-	if !ok {
-		t.Fatalf("%q is not a UUID", id)
-	}
-	text := make([]byte, 26)
-	for i := len(text) - 1; i >= 0; i-- {
-		digit := new(big.Int)
-		number.DivMod(number, big.NewInt(32), digit)
-		text[i] = crockfordDigits[digit.Int64()]
-	}
-	return prefix + string(text)
 }

@@ -35,7 +35,8 @@ func few(burst int) server.Rate { return server.Rate{PerSecond: 0.001, Burst: bu
 func (w *world) wantLimited(when string, a testkit.Reply, limit string) {
 	w.T.Helper()
 	if a.Status != http.StatusTooManyRequests || a.Code != "rate_limited" || a.Charged || a.Header.Get("Retry-After") == "" ||
-		!strings.HasPrefix(a.Header.Get("RateLimit-Policy"), `"`+limit+`";q=`) || !strings.HasPrefix(a.Header.Get("RateLimit"), `"`+limit+`";r=0;t=`) {
+		!strings.HasPrefix(a.Header.Get("RateLimit-Policy"), `"`+limit+`";q=`) || !strings.HasPrefix(a.Header.Get("RateLimit"),
+		`"`+limit+`";r=0;t=`) {
 		w.T.Errorf("%s: %v %v, want 429 rate_limited of the limit %s", when, a, a.Header, limit)
 	}
 }
@@ -143,12 +144,9 @@ func TestPaymentsUnderWayTakeNothing(t *testing.T) {
 			}
 		}
 	}()
-	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			here <- struct{}{}
-			<-all
-		}
-		return false
+	defer w.atSettlement(func() {
+		here <- struct{}{}
+		<-all
 	})()
 	var running sync.WaitGroup
 	for i := range calls {
@@ -172,7 +170,8 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	const send = "/chat/private/send"
 	required := w.price(send)
 	pay := func(key *ecdsa.PrivateKey, apiKey string) testkit.Reply {
-		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey, x402.HeaderPaymentSignature, w.Encode(testkit.Payment(t, key, required)))
+		return w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t), "X-API-KEY", apiKey,
+			x402.HeaderPaymentSignature, w.Encode(testkit.Payment(t, key, required)))
 	}
 	w.exhaust()
 	for range 100 { // more than the burst
@@ -190,8 +189,10 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claimed := w.Encode(testkit.Payment(t, forged, required, func(p *x402.PaymentPayload) { p.Payload.Authorization.From = testkit.Address(alice.Wallet) }))
-	w.wantLimited("a payment that only claims to be alice's", w.call(http.MethodPost, send, fields{"recipient_agent_id": bob, "content": "hello"}.json(t),
+	claimed := w.Encode(testkit.Payment(t, forged, required,
+		func(p *x402.PaymentPayload) { p.Payload.Authorization.From = testkit.Address(alice.Wallet) }))
+	w.wantLimited("a payment that only claims to be alice's", w.call(http.MethodPost, send, fields{"recipient_agent_id": bob,
+		"content": "hello"}.json(t),
 		"X-API-KEY", alice.Key, x402.HeaderPaymentSignature, claimed), "address")
 }
 
@@ -204,7 +205,10 @@ func TestPublicSignaturesAreLimited(t *testing.T) {
 	alice := w.agent("alice")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	required := w.price(profile)
-	junk := w.Encode(testkit.Payment(t, alice.Wallet, required, func(p *x402.PaymentPayload) { p.Payload.Signature = "0x" + strings.Repeat("11", 65) }))
+	junk := w.Encode(testkit.Payment(t, alice.Wallet, required, func(p *x402.PaymentPayload) {
+		p.Payload.Signature = "0x" +
+			strings.Repeat("11", 65)
+	}))
 	genuine := w.Encode(testkit.Payment(t, alice.Wallet, required))
 	w.exhaust()
 	call := func(payment, key string) testkit.Reply {
@@ -236,7 +240,8 @@ func TestRefusalsAreLimited(t *testing.T) {
 	w = newWorld(t, withLimits(server.Limits{Wallet: few(10)}))
 	poor, _ := evm.GenerateKey()
 	for i := range 10 {
-		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`, i)); a.Status != http.StatusPaymentRequired {
+		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`,
+			i)); a.Status != http.StatusPaymentRequired {
 			t.Fatalf("payment %d of an empty wallet: %v, want 402", i+1, a)
 		}
 	}
@@ -251,14 +256,13 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 	alice, mallory := w.agent("alice"), w.agent("mallory")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	seen := w.sign(alice.Wallet, profile)
-	if a := w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen).Require(t, "a call", http.StatusOK)
 	for i := range 10 {
 		a := w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen)
 		a.Require(t, fmt.Sprintf("repetition %d by a stranger", i+1), 409)
 	}
-	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature, seen), "account")
+	w.wantLimited("one repetition too many", w.call(http.MethodPost, profile, body, "X-API-KEY", mallory.Key, x402.HeaderPaymentSignature,
+		seen), "account")
 	for range 20 {
 		w.pay(alice.Wallet, profile, body, "X-API-KEY", alice.Key).Require(t, "alice pays after that", 200)
 	}
@@ -267,7 +271,8 @@ func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 			t.Fatalf("repetition %d by alice: %v", i+1, a)
 		}
 	}
-	w.wantLimited("one repetition too many of its own", w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, seen), "wallet")
+	w.wantLimited("one repetition too many of its own", w.call(http.MethodPost, profile, body, "X-API-KEY", alice.Key,
+		x402.HeaderPaymentSignature, seen), "wallet")
 }
 
 // TestAddressesBehindAProxy: each client behind a trusted proxy has its own tokens; without that setting the header is
@@ -279,17 +284,13 @@ func TestAddressesBehindAProxy(t *testing.T) {
 	}
 	w := newWorld(t, withLimits(server.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	for range 3 {
-		if a := ask(w, "198.51.100.1"); a.Status != http.StatusOK {
-			t.Fatal(a)
-		}
+		ask(w, "198.51.100.1").Require(t, "a call", http.StatusOK)
 	}
 	w.wantLimited("the first client", ask(w, "203.0.113.9, 198.51.100.1"), "address")
 	ask(w, "198.51.100.2").Want(t, "a second client behind the proxy", 200)
 	w = newWorld(t, withLimits(server.Limits{Address: few(3)}))
 	for i := range 3 {
-		if a := ask(w, fmt.Sprint("198.51.100.", i)); a.Status != http.StatusOK {
-			t.Fatal(a)
-		}
+		ask(w, fmt.Sprint("198.51.100.", i)).Require(t, "a call", http.StatusOK)
 	}
 	w.wantLimited("a client that changes its header", ask(w, "198.51.100.77"), "address")
 }

@@ -79,16 +79,18 @@ func TestReactions(t *testing.T) {
 		second: {[]client.Reaction{by(bob, "🇵🇹")}, map[string]int64{"🇵🇹": 1}},
 		third:  {},
 	})
-	alice.react(first, "👨‍👩‍👧‍👦") // replaces, and is the newest by that
+	const family = "👨‍👩‍👧‍👦"
+	alice.react(first, family) // replaces, and is the newest by that
 	check("one replaced", map[string]shown{
-		first:  {[]client.Reaction{by(alice, "👨‍👩‍👧‍👦"), by(bob, "👍")}, map[string]int64{"👍": 1, "👨‍👩‍👧‍👦": 1}},
+		first:  {[]client.Reaction{by(alice, family), by(bob, "👍")}, map[string]int64{"👍": 1, family: 1}},
 		second: {[]client.Reaction{by(bob, "🇵🇹")}, map[string]int64{"🇵🇹": 1}},
 		third:  {},
 	})
 	bob.unreact(first)
 	bob.unreact(first)
 	bob.unreact(second)
-	check("two taken away", map[string]shown{first: {[]client.Reaction{by(alice, "👨‍👩‍👧‍👦")}, map[string]int64{"👨‍👩‍👧‍👦": 1}}, second: {}, third: {}})
+	check("two taken away", map[string]shown{first: {[]client.Reaction{by(alice, family)}, map[string]int64{family: 1}}, second: {},
+		third: {}})
 }
 
 // TestManyReactions: the newest are shown one by one, all are counted, also an emoji that only an old one has.
@@ -103,7 +105,8 @@ func TestManyReactions(t *testing.T) {
 	alice.react(message, "🐌")
 	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
 		SELECT gen_random_uuid(), 'fan_' || i, '', true, sha256(CAST('fan ' || i AS bytea)), now() FROM generate_series(1, 150) AS i`)
-	w.Exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT o.conversation_id, o.number, a.id, CASE WHEN substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
+	w.Exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT o.conversation_id, o.number, a.id, CASE WHEN
+		substr(a.username, 5)::int % 3 = 0 THEN '👍' ELSE '👏' END,
 		clock_timestamp() + substr(a.username, 5)::int * interval '1 millisecond' FROM messages o, agents a WHERE a.username LIKE 'fan%'`)
 	got := bob.page(chat)[0]
 	if diff := cmp.Diff(map[string]int64{"👍": 50, "👏": 100, "🐌": 1}, got.ReactionCounts); diff != "" {

@@ -25,7 +25,8 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	alice, bob, newcomer := w.agent("alice"), w.agent("bob"), w.Wallet(10*testkit.Dollar)
 	alice.send(bob, "to be read")
 	var reserved struct{ TAN string }
-	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.Body, &reserved) != nil || reserved.TAN == "" {
+	if a := w.pay(newcomer, "/register/request_account", `{"requested_username":"carol"}`); json.Unmarshal(a.Body, &reserved) != nil ||
+		reserved.TAN == "" {
 		t.Fatalf("carol's TAN: %v", a)
 	}
 	w.Secret(reserved.TAN)
@@ -35,20 +36,26 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		by                 *agent
 		effect             string
 	}{
-		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"found later"}`, alice, `SELECT count(*) FROM messages WHERE content = 'found later'`},
+		{http.MethodPost, "/chat/private/send", `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"found later"}`, alice,
+			`SELECT count(*) FROM messages WHERE content = 'found later'`},
 		{http.MethodGet, "/agent/unread?page_size=10", "", bob, `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = conversation_id
-			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents WHERE username = 'bob')`},
-		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice, `SELECT count(*) FROM conversations WHERE name = 'renamed'`},
+			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents
+			WHERE username = 'bob')`},
+		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice,
+			`SELECT count(*) FROM conversations WHERE name = 'renamed'`},
 		{http.MethodPost, "/agent/rotate_key", "", bob, `SELECT count(*) FROM agents WHERE username = 'bob' AND previous_key_hash IS NOT NULL`},
-		{http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`, nil, `SELECT count(*) FROM registrations WHERE username = 'dave'`},
-		{http.MethodPost, "/register/create_account", `{"username":"carol","tan":` + quote(reserved.TAN) + `,"description":""}`, nil, `SELECT count(*) FROM agents WHERE username = 'carol'`},
+		{http.MethodPost, "/register/request_account", `{"requested_username":"dave"}`, nil,
+			`SELECT count(*) FROM registrations WHERE username = 'dave'`},
+		{http.MethodPost, "/register/create_account", `{"username":"carol","tan":` + quote(reserved.TAN) + `,"description":""}`, nil,
+			`SELECT count(*) FROM agents WHERE username = 'carol'`},
 	} {
 		wallet, headers := newcomer, []string{}
 		if test.by != nil {
 			wallet, headers = test.by.Wallet, []string{"X-API-KEY", test.by.Key}
 		}
 		path, _, _ := bytes.Cut([]byte(test.path), []byte("?"))
-		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path), testkit.Identified(rand.Text()+rand.Text())))
+		headers = append(headers, x402.HeaderPaymentSignature, w.signFor(wallet, test.method, string(path),
+			testkit.Identified(rand.Text()+rand.Text())))
 		revenue, before := w.Revenue(), w.Count(test.effect)
 		mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 		w.call(test.method, test.path, test.body, headers...).Want(t, test.path+", the settlement's reply lost", 503)
@@ -70,7 +77,8 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 			t.Errorf("%s: sent again it had %d effects for %d", test.path, w.Count(test.effect)-before, w.Revenue()-revenue)
 		}
 	}
-	if w.Count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT NULL`) != 0 {
+	if w.Count(`SELECT count(*) FROM payments WHERE state <> 'delivered' OR request IS NOT NULL OR payload IS NOT NULL OR key_hash IS NOT
+		NULL`) != 0 {
 		t.Error("a payment is not delivered, or keeps what it needs no more")
 	}
 }
@@ -89,9 +97,8 @@ func TestRetriedRotationReplacesOnlyItsKey(t *testing.T) {
 	if w.Count(`SELECT count(*) FROM payments WHERE state = 'undeliverable'`) != 1 {
 		t.Error("the first rotation was delivered, or is lost")
 	}
-	if a := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet, "/agent/me")); a.Status != http.StatusOK {
-		t.Errorf("the key of the second rotation: %v, want 200", a)
-	}
+	w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", rotated, x402.HeaderPaymentSignature, w.signFor(alice.Wallet, http.MethodGet,
+		"/agent/me")).Want(t, "the key of the second rotation", http.StatusOK)
 }
 
 // TestRefusalAfterALostResponse: after an attempt whose reply was lost, a refusal is not the last word until the chain says
@@ -102,9 +109,7 @@ func TestRefusalAfterALostResponse(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.Wallet(testkit.Dollar)
 	payment := w.sign(payer, "/chat/private/send")
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "for nothing") }
 	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/settle" {
 			testkit.HangUp(rw)
@@ -113,9 +118,7 @@ func TestRefusalAfterALostResponse(t *testing.T) {
 	})
 	send().Want(t, "the facilitator hangs up", 503)
 	mend()
-	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(alice.Wallet), testkit.Dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
-		t.Fatal(err)
-	}
+	w.transfer(x402.Authorization{From: testkit.Address(payer), To: testkit.Address(alice.Wallet)}, testkit.Dollar)
 	send().Want(t, "refused while the first attempt may be under way", 503, "payment_unknown")
 	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown'`)
 	send().Want(t, "refused when it can never be settled any more", 402, "payment_refused")
@@ -133,7 +136,7 @@ func TestInconclusiveRefusals(t *testing.T) {
 		mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) {
 			fmt.Fprintf(rw, `{"success":false,"errorReason":%q,"transaction":"","network":"eip155:84532"}`, reason)
 		}))
-		if a := w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote("it was "+reason)+`}`, "X-API-KEY", alice.Key); a.Status != http.StatusServiceUnavailable {
+		if a := alice.sends(bob, "it was "+reason); a.Status != http.StatusServiceUnavailable {
 			t.Errorf("refused as %q: %v, want 503", reason, a)
 		}
 		mend()
@@ -154,7 +157,7 @@ func TestChainDecides(t *testing.T) {
 		payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
 		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool { return r.URL.Path == "/settle" && fault(rw, r) })
 		defer mend()
-		return w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(name)+`}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+		return alice.sendWith(payment, bob, name)
 	}
 	hang := func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true }
 	expire := func() {
@@ -171,9 +174,7 @@ func TestChainDecides(t *testing.T) {
 	}
 	// Somebody else brings the payer's authorization to the chain before us: the money is ours all the same.
 	if a := pay("settled by somebody else", func(http.ResponseWriter, *http.Request) bool {
-		if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, "0x"+fmt.Sprintf("%064d", 7)); err != nil {
-			t.Error(err)
-		}
+		w.transfer(signed, 5000)
 		return false
 	}); a.Status != http.StatusOK {
 		t.Errorf("settled by somebody else: %v, want 200", a)
@@ -187,7 +188,8 @@ func TestChainDecides(t *testing.T) {
 		t.Errorf("cancelled before it came: %v, want 402", a)
 	}
 	w.recover()
-	for name, want := range map[string]int{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1, "cancelled before it came": 0} {
+	for name, want := range map[string]int{"moved and expired": 1, "never moved and expired": 0, "cancelled": 0, "settled by somebody else": 1,
+		"cancelled before it came": 0} {
 		if got := w.Count(`SELECT count(*) FROM messages WHERE content = '` + name + `'`); got != want {
 			t.Errorf("%s: %d messages, want %d", name, got, want)
 		}
@@ -206,7 +208,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"whose?"}`, "X-API-KEY", alice.Key)
+	alice.sends(bob, "whose?")
 	mend()
 	open := store.OpenPayments{Network: testkit.PlayMoney.ID, Asset: strings.ToLower(testkit.PlayMoney.Asset), Limit: 10, MaxAttempts: 50}
 	claim := func() int {
@@ -246,9 +248,7 @@ func TestPaymentWithoutAnOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	send := func(content string) testkit.Reply {
-		return w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":`+quote(content)+`}`, "X-API-KEY", alice.Key)
-	}
+	send := func(content string) testkit.Reply { return alice.sends(bob, content) }
 	delivered := func() bool { return w.Count(`SELECT count(*) FROM messages WHERE content = 'lost in a failover'`) == 1 }
 	var owner int
 	settled := w.settleAndThen(testkit.HangUp)
@@ -308,7 +308,8 @@ func TestLongResponsesAreErased(t *testing.T) {
 	erase := func(ago time.Duration, left int) {
 		t.Helper()
 		w.Exec(`UPDATE payments SET updated_at = now() - $1::interval
-			- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE interval '0' END`, ago)
+			- CASE WHEN id = (SELECT id FROM payments WHERE operation = 'listUnreadMessages' ORDER BY created_at LIMIT 1) THEN interval '1 hour' ELSE
+			interval '0' END`, ago)
 		if !w.recoverUntil(func() bool {
 			return w.Count(`SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND response IS NOT NULL`) == left
 		}) {
@@ -324,7 +325,8 @@ func TestLongResponsesAreErased(t *testing.T) {
 	erase(70*time.Minute, 0)
 	revenue := w.Revenue()
 	for i := range 2 {
-		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) || !bytes.Contains(a.Body, []byte("no longer stored")) {
+		if a := again(i); a.Status != http.StatusConflict || !bytes.Contains(a.Body, []byte(`"payment_reused"`)) ||
+			!bytes.Contains(a.Body, []byte("no longer stored")) {
 			t.Errorf("%s, sent again after the hour: %v, want a 409 that says why", calls[i].path, a)
 		}
 	}

@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,11 +24,9 @@ func TestRedeemingInVainIsLimited(t *testing.T) {
 	w := newWorld(t, withLimits(server.Limits{Wallet: few(5)}))
 	payer := w.Wallet(testkit.Dollar)
 	const path, body = "/register/request_account", `{"requested_username":"wanted"}`
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) + `', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wanted', '\x` + strings.Repeat("00", 32) +
+			`', '0xsomebody', now() + interval '10 minutes') ON CONFLICT DO NOTHING`)
 	})
 	if a := w.pay(payer, path, body); a.Status != http.StatusConflict || !a.Charged {
 		t.Fatalf("the username went while the money moved: %v, want 409, charged", a)
@@ -57,16 +54,14 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 	}
 	tryWrong := sync.OnceFunc(func() {
 		for _, payment := range wrong {
-			if a, err := w.try(http.MethodPost, create, account("nobody", "00000000"), x402.HeaderPaymentSignature, payment); err != nil || a.Code != "invalid_tan" {
+			if a, err := w.try(http.MethodPost, create, account("nobody", "00000000"), x402.HeaderPaymentSignature, payment); err != nil ||
+				a.Code != "invalid_tan" {
 				t.Errorf("a wrong TAN: %v (%v), want invalid_tan", a, err)
 			}
 		}
 	})
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			tryWrong()
-		}
-		return false
+	mend := w.atSettlement(func() {
+		tryWrong()
 	})
 	defer mend()
 	a := w.pay(owner, create, account("slow", tan))
@@ -87,50 +82,35 @@ func (h hesitant) Authorization(ctx context.Context, asset, authorizer, nonce st
 	return h.Chain.Authorization(ctx, asset, authorizer, nonce, since)
 }
 
-// TestOldAuthorizationAndSlowChain: an authorization that stood on the chain before it came here buys nothing, also where
-// the chain's endpoint says so only when it is asked again.
-func TestOldAuthorizationAndSlowChain(t *testing.T) {
+// TestOldAuthorizations: an authorization that stood on the chain before it came here buys nothing, also where the chain or the
+// facilitator says so only when it is asked again.
+func TestOldAuthorizations(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(_ *server.Config, chain *payment.Chain, _ string) {
-		*chain = hesitant{earlier{*chain}, new(atomic.Bool)}
-	})
-	alice, bob := w.agent("alice"), w.agent("bob")
-	var signed x402.Authorization
-	public := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-	if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
-		t.Fatal(err)
-	}
-	a := w.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
-	a.Want(t, "while the chain does not say", 503)
-	w.recover()
-	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
-		t.Error("a stranger has sent a message with an authorization that it has read on the chain")
-	}
-}
-
-// TestOldAuthorizationAndSlowFacilitator: the same where the facilitator gives no verdict at first.
-func TestOldAuthorizationAndSlowFacilitator(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
-	alice, bob := w.agent("alice"), w.agent("bob")
-	var signed x402.Authorization
-	public := w.sign(alice.Wallet, sendPath, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-	if err := w.Ledger.Transfer(signed.From, signed.To, 5000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
-		t.Fatal(err)
-	}
-	mend := w.breakFacilitator(func(response http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path != "/settle" {
-			return false
-		}
-		response.WriteHeader(http.StatusInternalServerError)
-		return true
-	})
-	a := w.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, public)
-	a.Want(t, "while the facilitator does not say", 503)
-	mend()
-	w.recover()
-	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
-		t.Error("a stranger has sent a message with an authorization that it has read on the chain")
+	for slow, chainOf := range map[string]func(payment.Chain) payment.Chain{
+		"chain":       func(chain payment.Chain) payment.Chain { return hesitant{earlier{chain}, new(atomic.Bool)} },
+		"facilitator": func(chain payment.Chain) payment.Chain { return earlier{chain} },
+	} {
+		t.Run(slow, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = chainOf(*chain) })
+			alice, bob := w.agent("alice"), w.agent("bob")
+			var signed x402.Authorization
+			public := w.sign(alice.Wallet, sendPath, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
+			w.transfer(signed, 5000)
+			mend := w.breakFacilitator(func(response http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/settle" || slow != "facilitator" {
+					return false
+				}
+				response.WriteHeader(http.StatusInternalServerError)
+				return true
+			})
+			bob.sendWith(public, alice, "stolen").Want(t, "while the "+slow+" does not say", 503)
+			mend()
+			w.recover()
+			if w.Count(`SELECT count(*) FROM messages`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
+				t.Error("a stranger has sent a message with an authorization that it has read on the chain")
+			}
+		})
 	}
 }
 
@@ -143,9 +123,7 @@ func TestUsedAuthorizationIsNoProof(t *testing.T) {
 	const path, body = "/register/request_account", `{"requested_username":"victim"}`
 	var signed x402.Authorization
 	elsewhere := w.sign(victim, path, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-	if err := w.Ledger.Transfer(signed.From, signed.To, 10_000, signed.Nonce, fmt.Sprintf("0x%064x", 1)); err != nil {
-		t.Fatal(err)
-	}
+	w.transfer(signed, 10_000)
 	tan := w.pay(victim, path, body).Field(t, "tan")
 	w.Secret(tan)
 	w.wantNoSecret("the TAN", w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, elsewhere), tan)
@@ -162,12 +140,8 @@ func TestRefusedWalletIsNotBelieved(t *testing.T) {
 	request := func(name string) testkit.Reply {
 		return w.pay(payer, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
 	}
-	if a := request("first"); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
-	if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(w.Wallet(0)), 10_000, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
-		t.Fatal(err)
-	}
+	request("first").Require(t, "a call", http.StatusOK)
+	w.transfer(x402.Authorization{From: testkit.Address(payer), To: testkit.Address(w.Wallet(0))}, 10_000)
 	request("second").Want(t, "an emptied wallet", 402)
 	settles := w.settles.Load()
 	if a := request("third"); a.Status != http.StatusPaymentRequired || w.settles.Load() != settles {
@@ -180,17 +154,11 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	mend := w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.addBlock(bob, alice)
-		}
-		return false
+	mend := w.atSettlement(func() {
+		w.addBlock(bob, alice)
 	})
 	payment := w.sign(alice.Wallet, "/chat/private/send")
-	send := func() testkit.Reply {
-		body := fields{"recipient_agent_id": bob, "content": "hello"}.json(t)
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "hello") }
 	if refused := send(); refused.Code != "blocked" || !refused.Charged {
 		t.Fatalf("blocked after the settlement: %v", refused)
 	}
@@ -205,7 +173,10 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 		"refused": func() error { return o.on.PaymentUndeliverable(t.Context(), refund.PaymentID, "", "blocked") },
 		"delivered": func() error {
 			_, err := o.on.Commit(t.Context(), store.Done(nil), store.Closing{
-				Delivery: &store.Delivery{Payment: refund.PaymentID, Fingerprint: make([]byte, 32)}, Seal: func([]byte) ([]byte, error) { return nil, nil },
+				Delivery: &store.Delivery{Payment: refund.PaymentID, Fingerprint: make([]byte, 32)}, Seal: func([]byte) ([]byte, error) {
+					return nil,
+						nil
+				},
 			})
 			return err
 		},

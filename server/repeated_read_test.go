@@ -32,9 +32,7 @@ func TestReadIsExecutedOnce(t *testing.T) {
 	if err := w.Ledger.Cancel(cancelled.Payload.Authorization.From, cancelled.Payload.Authorization.Nonce); err != nil {
 		t.Fatal(err)
 	}
-	if a := search(w.Encode(cancelled)); a.Status != http.StatusPaymentRequired {
-		t.Fatalf("a cancelled payment: %v, want 402", a)
-	}
+	search(w.Encode(cancelled)).Require(t, "a cancelled payment", http.StatusPaymentRequired)
 	copied := w.sign(alice.Wallet, path)
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
 		// Until the end nobody can read messages: a search that is executed waits.

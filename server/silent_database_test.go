@@ -107,7 +107,8 @@ func TestRepetitionWithoutDatabase(t *testing.T) {
 	route.Cut(true)
 	repeated := send(x402.HeaderPaymentSignature, payment)
 	route.Cut(false)
-	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" || bytes.Contains(repeated.Body, []byte(`"charged"`)) {
+	if repeated.Status != http.StatusServiceUnavailable || repeated.Code != "unavailable" ||
+		bytes.Contains(repeated.Body, []byte(`"charged"`)) {
 		t.Errorf("the repetition without a database: %v, want 503 unavailable without charged", repeated)
 	}
 	testkit.Eventually(30*time.Second, func() bool {
@@ -128,7 +129,7 @@ func TestUnrecordedOutcomeKeepsItsOwner(t *testing.T) {
 	w.Exec(`CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$`)
 	w.Exec(`CREATE TRIGGER forbid BEFORE UPDATE ON payments FOR EACH ROW WHEN (new.state = 'unknown') EXECUTE FUNCTION forbid()`)
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	w.pay(alice.Wallet, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"recorded late"}`, "X-API-KEY", alice.Key).
+	alice.sends(bob, "recorded late").
 		Want(t, "the settlement's reply is lost", 503)
 	mend()
 	w.Exec(`UPDATE payments SET updated_at = now() - interval '1 minute' WHERE state = 'settling'`)
@@ -151,19 +152,17 @@ func TestUnavailableDatabaseTakesNoTokens(t *testing.T) {
 	w := newWorldOver(t, databaseURL, serversURL, withLimits(server.Limits{Address: few(20), Account: few(1), Wallet: few(1)}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	alice.send(bob, "the first message creates the chat")
-	body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"hello"}`, bob.ID)
 	payment := w.sign(alice.Wallet, sendPath)
 	alice.send(bob, "now the server knows her key for a second, so the next call fails at its payment")
 	route.Cut(true)
-	send := func() testkit.Reply {
-		return w.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
-	if a := send(); a.Status != http.StatusServiceUnavailable {
+	send := func() testkit.Reply { return alice.sendWith(payment, bob, "hello") }
+	if a := send(); a.Status != http.StatusServiceUnavailable { // the server may not know whether it is charged
 		t.Errorf("without a database: %v, want 503", a)
 	}
 	route.Cut(false)
 	var last testkit.Reply
-	if !testkit.Eventually(20*time.Second, func() bool { last = send(); return last.Status != http.StatusServiceUnavailable }) || last.Status != http.StatusOK {
+	if !testkit.Eventually(20*time.Second, func() bool { last = send(); return last.Status != http.StatusServiceUnavailable }) ||
+		last.Status != http.StatusOK {
 		t.Errorf("the same payment with a database: %v, want 200", last)
 	}
 }
@@ -181,9 +180,7 @@ func TestUndeliveredPaymentTakesNoTokens(t *testing.T) {
 	w.Exec(`CREATE FUNCTION too_busy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'too busy' USING ERRCODE = '53000'; END $$`)
 	w.Exec(`CREATE TRIGGER too_busy BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION too_busy()`)
 	for range 5 {
-		if a := send(); a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" {
-			t.Errorf("a settled payment that cannot be delivered: %v, want 503 payment_unknown", a)
-		}
+		send().Want(t, "a settled payment that cannot be delivered", http.StatusServiceUnavailable, "payment_unknown")
 	}
 	w.Exec(`DROP TRIGGER too_busy ON messages`)
 	send().Require(t, "the same payment afterwards", http.StatusOK)

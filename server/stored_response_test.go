@@ -172,8 +172,10 @@ func TestResponseKeyRotation(t *testing.T) {
 	repeat(without, calls[1]).WantRefused(t, "a read without the former key", http.StatusConflict, "payment_reused")
 }
 
-// TestOpenPaymentsOpenNothing: while a registration settles, its row shows neither the payment identifier, which proves possession, nor the TAN.
-// The hash of the TAN and the fingerprint of the request have a key that is not in the database. A server that lacks the key does not say that
+// TestOpenPaymentsOpenNothing: while a registration settles, its row shows neither the payment identifier, which proves possession, nor
+// the TAN.
+// The hash of the TAN and the fingerprint of the request have a key that is not in the database. A server that lacks the key does not say
+// that
 // nothing was charged.
 func TestOpenPaymentsOpenNothing(t *testing.T) {
 	t.Parallel()
@@ -188,14 +190,12 @@ func TestOpenPaymentsOpenNothing(t *testing.T) {
 		t.Error("the hash of the TAN has no key, so whoever reads it finds the TAN by trying")
 	}
 	var row, fingerprint []byte
-	signed, elsewhere := w.sign(payer, create, testkit.Identified(identifier)), newWorldOn(t, w.DatabaseURL, withResponseKeys(payment.ResponseKey{2}))
-	defer w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.Scan(`SELECT payload || request, fingerprint FROM payments WHERE state = 'settling'`, nil, &row, &fingerprint)
-			a := elsewhere.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
-			a.Want(t, "meanwhile at a server with another key", http.StatusServiceUnavailable, "payment_unknown")
-		}
-		return false
+	signed, elsewhere := w.sign(payer, create, testkit.Identified(identifier)), newWorldOn(t, w.DatabaseURL,
+		withResponseKeys(payment.ResponseKey{2}))
+	defer w.atSettlement(func() {
+		w.Scan(`SELECT payload || request, fingerprint FROM payments WHERE state = 'settling'`, nil, &row, &fingerprint)
+		a := elsewhere.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
+		a.Want(t, "meanwhile at a server with another key", http.StatusServiceUnavailable, "payment_unknown")
 	})()
 	created := w.call(http.MethodPost, create, account("wanted", tan), x402.HeaderPaymentSignature, signed)
 	w.Secret(created.Field(t, "api_key"))

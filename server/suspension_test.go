@@ -11,7 +11,6 @@ import (
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
-	"github.com/parley-chat/parley/x402"
 )
 
 // operator acts on the world's database from another process than the server, as the command line does.
@@ -75,7 +74,8 @@ func (o *operator) audited(action, target string) {
 	o.w.T.Helper()
 	for entry, err := range o.on.Audit(o.w.T.Context(), store.AuditFilter{}) {
 		o.must(err)
-		if entry.Action != action || entry.TargetID != o.id(target) || entry.Actor != "olga" || entry.Reason != "abuse" || entry.CreatedAt.IsZero() {
+		if entry.Action != action || entry.TargetID != o.id(target) || entry.Actor != "olga" || entry.Reason != "abuse" ||
+			entry.CreatedAt.IsZero() {
 			o.w.T.Errorf("the newest entry of the audit is %+v, want %s of %s", entry, action, target)
 		}
 		return
@@ -98,9 +98,8 @@ func TestSuspendedAgent(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	o := w.operator()
-	body := fields{"recipient_agent_id": bob, "content": "paid before"}.json(t)
 	before := w.sign(alice.Wallet, "/chat/private/send")
-	w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, before).Require(t, "a message", 200)
+	alice.sendWith(before, bob, "paid before").Require(t, "a message", 200)
 
 	o.suspend(alice, "write to abuse@parley.example")
 	o.audited("agents.suspend", alice.ID)
@@ -115,13 +114,15 @@ func TestSuspendedAgent(t *testing.T) {
 			t.Errorf("%s: %q, want what the operator tells the agent", path, refused.Message)
 		}
 	}
-	w.call(http.MethodPost, "/agent/rotate_key", "{}", "X-API-KEY", alice.Key).Want(t, "without a payment", http.StatusPaymentRequired, "payment_required")
-	again := w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, before)
+	w.call(http.MethodPost, "/agent/rotate_key", "{}", "X-API-KEY", alice.Key).Want(t, "without a payment", http.StatusPaymentRequired,
+		"payment_required")
+	again := alice.sendWith(before, bob, "paid before")
 	if again.Require(t, "what was paid before", 200); again.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("what was paid before: %v, want the stored response", again)
 	}
 	if w.Revenue() != revenue || w.settles.Load() != settles || w.Count("SELECT count(*) FROM messages") != 1 {
-		t.Errorf("refused calls brought %d, with %d settlements, and %d messages", w.Revenue()-revenue, w.settles.Load()-settles, w.Count("SELECT count(*) FROM messages"))
+		t.Errorf("refused calls brought %d, with %d settlements, and %d messages", w.Revenue()-revenue, w.settles.Load()-settles,
+			w.Count("SELECT count(*) FROM messages"))
 	}
 	o.must(o.on.SuspendAgent(t.Context(), o.by, o.id(alice.ID), ""))
 	if !testkit.Eventually(store.SettledAfter, func() bool { return w.me(alice, alice.Key).Message == store.ErrSuspended.Message }) {
@@ -131,7 +132,8 @@ func TestSuspendedAgent(t *testing.T) {
 	o.resume(alice)
 	o.audited("agents.resume", alice.ID)
 	alice.must("/agent/rotate_key", fields{})
-	if err := o.on.ResumeAgent(t.Context(), o.by, o.id(alice.ID)); err == nil || !strings.Contains(err.Error(), store.ErrNotSuspended.Error()) {
+	if err := o.on.ResumeAgent(t.Context(), o.by, o.id(alice.ID)); err == nil ||
+		!strings.Contains(err.Error(), store.ErrNotSuspended.Error()) {
 		t.Errorf("resumed twice: %v", err)
 	}
 }
@@ -264,37 +266,31 @@ func TestPaymentUnderWayAtSuspension(t *testing.T) {
 	w := newWorldOn(t, storetest.URL(t))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	o := w.operator()
-	body := fields{"recipient_agent_id": bob, "content": "under way"}.json(t)
 	payment := w.sign(alice.Wallet, "/chat/private/send")
-	send := func(payment, body string) testkit.Reply {
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-	}
+	send := func(payment string) testkit.Reply { return alice.sendWith(payment, bob, "under way") }
 	mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusInternalServerError) }))
-	send(payment, body).Require(t, "the outcome is lost", http.StatusServiceUnavailable, "payment_unknown")
+	send(payment).Require(t, "the outcome is lost", http.StatusServiceUnavailable, "payment_unknown")
 	mend()
 	// The settlement of another payment is so slow that bob can block alice meanwhile.
 	undelivered := w.sign(alice.Wallet, "/chat/private/send")
-	mend = w.breakFacilitator(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/settle" {
-			w.addBlock(bob, alice)
-		}
-		return false
+	mend = w.atSettlement(func() {
+		w.addBlock(bob, alice)
 	})
-	if refused := send(undelivered, body); refused.Code != "blocked" || !refused.Charged {
+	if refused := send(undelivered); refused.Code != "blocked" || !refused.Charged {
 		t.Fatalf("blocked after the settlement: %v, want it charged", refused)
 	}
 	mend()
 	w.Exec("DELETE FROM blocks")
 
 	o.suspend(alice, "")
-	send(undelivered, body).WantRefused(t, "redeeming", http.StatusForbidden, "suspended")
+	send(undelivered).WantRefused(t, "redeeming", http.StatusForbidden, "suspended")
 	w.recover()
-	send(payment, body).Want(t, "what was under way", http.StatusOK)
+	send(payment).Want(t, "what was under way", http.StatusOK)
 	if got := w.Count("SELECT count(*) FROM messages"); got != 1 {
 		t.Errorf("there are %d messages, want the one that was under way", got)
 	}
 	o.resume(alice)
-	send(undelivered, body).Want(t, "redeemed", http.StatusOK)
+	send(undelivered).Want(t, "redeemed", http.StatusOK)
 	if got := w.Count("SELECT count(*) FROM messages"); got != 2 {
 		t.Errorf("there are %d messages, want the redeemed one too", got)
 	}

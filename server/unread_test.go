@@ -22,7 +22,8 @@ func (w *world) insertConversation(kind, name string, admin *agent, members ...*
 	w.Exec(fmt.Sprintf(`INSERT INTO conversations (id, kind, name, admin_id, member_count, created_at)
 		SELECT gen_random_uuid(), '%s', '%s', id, %d, now() FROM agents WHERE username = '%s'`, kind, name, len(members), admin.Name))
 	for _, member := range members {
-		w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id, 'member', c.last_number, c.last_number, now() FROM conversations c, agents a
+		w.Exec(fmt.Sprintf(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at) SELECT c.id, a.id,
+			'member', c.last_number, c.last_number, now() FROM conversations c, agents a
 			WHERE c.name = '%s' AND a.username = '%s'`, name, member.Name))
 	}
 }
@@ -32,16 +33,20 @@ func (w *world) insertMessage(name string, sender *agent, content string) {
 	w.T.Helper()
 	w.Secret(content)
 	w.Exec(fmt.Sprintf(`
-		WITH bumped AS (UPDATE conversations SET last_number = last_number + 1, last_message_at = clock_timestamp() WHERE name = '%s' RETURNING *),
-		own AS (UPDATE memberships m SET unread_own = unread_own + 1 FROM bumped b, agents a WHERE m.conversation_id = b.id AND m.agent_id = a.id AND a.username = '%s')
-		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT b.id, b.last_number, gen_random_uuid(), a.id, '%s', b.last_message_at FROM bumped b, agents a WHERE a.username = '%[2]s'`,
+		WITH bumped AS (UPDATE conversations SET last_number = last_number + 1, last_message_at = clock_timestamp() WHERE name = '%s' RETURNING
+		*),
+		own AS (UPDATE memberships m SET unread_own = unread_own + 1 FROM bumped b, agents a WHERE m.conversation_id = b.id AND m.agent_id = a.id
+		AND a.username = '%s')
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT b.id, b.last_number, gen_random_uuid(), a.id,
+		'%s', b.last_message_at FROM bumped b, agents a WHERE a.username = '%[2]s'`,
 		name, sender.Name, content))
 }
 
 // unread polls; nil means the contract's default.
 func (a *agent) unread(page, size *int64, markRead *bool) *client.UnreadPage {
 	a.w.T.Helper()
-	unread, err := a.ListUnreadMessagesWithResponse(a.w.T.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size, MarkRead: markRead})
+	unread, err := a.ListUnreadMessagesWithResponse(a.w.T.Context(), &client.ListUnreadMessagesParams{Page: page, PageSize: size,
+		MarkRead: markRead})
 	testkit.Require200(a.w.T, a.Name+" polls", unread, err)
 	return unread.JSON200
 }
@@ -100,9 +105,11 @@ func TestUnreadMessages(t *testing.T) {
 	if page.Page != 1 || page.PageSize != 50 {
 		t.Errorf("a page by default is page %d of %d, want 1 of 50", page.Page, page.PageSize)
 	}
-	want := client.UnreadMessage{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "private one", ContentType: "text/plain",
-		CreatedAt: page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat, SourceName: "alice"}
-	if diff := cmp.Diff(want, page.Messages[0]); diff != "" || time.Since(time.UnixMilli(int64(page.Messages[0].CreatedAt*1000))).Abs() > time.Minute {
+	want := client.UnreadMessage{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "private one",
+		ContentType: "text/plain",
+		CreatedAt:   page.Messages[0].CreatedAt, SourceType: client.SourceTypePrivateChat, SourceID: chat, SourceName: "alice"}
+	if diff := cmp.Diff(want, page.Messages[0]); diff != "" ||
+		time.Since(time.UnixMilli(int64(page.Messages[0].CreatedAt*1000))).Abs() > time.Minute {
 		t.Errorf("the oldest message (-want +got):\n%s", diff)
 	}
 
@@ -122,7 +129,8 @@ func TestUnreadMessages(t *testing.T) {
 	}
 	fetch := func(n int64, markRead *bool) {
 		t.Helper()
-		read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: &n, MarkRead: markRead})
+		read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: &n,
+			MarkRead: markRead})
 		testkit.Require200(t, "alice reads", read, err)
 	}
 	check("page 3 of alice", alice.unread(new(int64(3)), new(int64(1)), nil), 6, rest[2])
@@ -136,7 +144,8 @@ func TestUnreadMessages(t *testing.T) {
 	w.insertMessage("the group", carol, "group four")
 	w.insertMessage("the channel", alice, "broadcast two")
 	check("bob", bob.unread(nil, nil, new(false)), 2, "carol in group_chat chat: group four", "alice in channel channel: broadcast two")
-	w.Exec("UPDATE memberships m SET status = 'banned' FROM conversations c, agents a WHERE c.id = m.conversation_id AND c.name = 'the group' AND a.id = m.agent_id AND a.username = 'bob'")
+	w.Exec(`UPDATE memberships m SET status = 'banned' FROM conversations c, agents a
+		WHERE c.id = m.conversation_id AND c.name = 'the group' AND a.id = m.agent_id AND a.username = 'bob'`)
 	check("bob after a ban", bob.unread(nil, nil, new(false)), 1, "alice in channel channel: broadcast two")
 	w.Exec("UPDATE conversations SET deleted_at = now() WHERE name = 'the channel'")
 	check("bob after a deletion", bob.unread(nil, nil, new(false)), 0)
@@ -161,32 +170,11 @@ func TestUnreadResponsesAreNotLost(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	alice.send(bob, "not to be lost")
-	sign := func() string {
-		inquiry := w.call(http.MethodGet, "/agent/unread", "")
-		required, err := x402.DecodePaymentRequired(inquiry.Header.Get(x402.HeaderPaymentRequired))
-		if err != nil {
-			t.Fatal(err)
-		}
-		payload, err := x402.Sign(t.Context(), x402.NewKeySigner(bob.Wallet), required.Accepts[0], &required.Resource, required.Extensions, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		header, err := x402.EncodePaymentPayload(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return header
-	}
+	sign := func() string { return w.signFor(bob.Wallet, http.MethodGet, unreadPath) }
 	get := func(query, payment string) testkit.Reply {
-		return w.call(http.MethodGet, "/agent/unread"+query, "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, payment)
+		return w.call(http.MethodGet, unreadPath+query, "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, payment)
 	}
 	revenue := w.Revenue()
-	for _, query := range []string{"?page=0", "?page_size=251", "?page_size=0", "?mark_read=maybe", "?n=5"} {
-		get(query, sign()).Want(t, query, 400)
-	}
-	if w.Revenue() != revenue {
-		t.Error("a refused poll was charged")
-	}
 	payment := sign()
 	first := get("", payment)
 	if first.Status != http.StatusOK || !bytes.Contains(first.Body, []byte("not to be lost")) {

@@ -1,13 +1,15 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,15 +140,21 @@ func (w *world) sendOnCredit(from, to *agent) (send func() testkit.Reply) {
 	w.T.Helper()
 	payer := w.Wallet(testkit.Dollar)
 	payment := w.sign(payer, "/chat/private/send")
-	body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":"on credit"}`
 	spend := sync.OnceFunc(func() {
-		if err := w.Ledger.Transfer(testkit.Address(payer), testkit.Address(from.Wallet), testkit.Dollar, "0x"+strings.Repeat("5a", 32), "0x"+strings.Repeat("5b", 32)); err != nil {
-			w.T.Error(err)
-		}
+		w.transfer(x402.Authorization{From: testkit.Address(payer), To: testkit.Address(from.Wallet)}, testkit.Dollar)
 	})
 	return func() testkit.Reply {
 		defer w.atSettlement(spend)()
-		return w.call(http.MethodPost, "/chat/private/send", body, "X-API-KEY", from.Key, x402.HeaderPaymentSignature, payment)
+		return from.sendWith(payment, to, "on credit")
+	}
+}
+
+// transfer moves money on the chain, without the facilitator. An authorization without a nonce gets one.
+func (w *world) transfer(signed x402.Authorization, amount uint64) {
+	w.T.Helper()
+	hash := func() string { return fmt.Sprintf("0x%x", sha256.Sum256([]byte(rand.Text()))) }
+	if err := w.Ledger.Transfer(signed.From, signed.To, amount, cmp.Or(signed.Nonce, hash()), hash()); err != nil {
+		w.T.Error(err)
 	}
 }
 
@@ -231,6 +239,25 @@ func (a *agent) send(to *agent, content string) (chat, message string) {
 	sent, err := a.SendPrivateMessageWithResponse(a.w.T.Context(), client.SendPrivateMessageRequest{RecipientAgentID: to.ID, Content: content})
 	testkit.Require200(a.w.T, fmt.Sprintf("%s writes to %s", a.Name, to.Name), sent, err)
 	return sent.JSON200.ChatID, sent.JSON200.MessageID
+}
+
+const sendPath = "/chat/private/send" // 5000 units
+
+// sends sends a private message with a new payment of the agent's wallet.
+func (a *agent) sends(to *agent, content string) testkit.Reply {
+	a.w.T.Helper()
+	return a.sendWith(a.w.sign(a.Wallet, sendPath), to, content)
+}
+
+// sendWith sends a private message with a payment.
+func (a *agent) sendWith(payment string, to *agent, content string) testkit.Reply {
+	a.w.T.Helper()
+	body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":` + quote(content) + `}`
+	r, err := a.w.try(http.MethodPost, sendPath, body, "X-API-KEY", a.Key, x402.HeaderPaymentSignature, payment)
+	if err != nil {
+		a.w.T.Error(err)
+	}
+	return r
 }
 
 // admin is the reply of the operators' listener: its status and body; of /metrics only the body.

@@ -49,7 +49,10 @@ func TestReplacedKeysEnd(t *testing.T) {
 	}
 	replace := func(alice *store.Agent, key string) {
 		t.Helper()
-		if err := here.Transaction(ctx, func(tx *store.Tx) error { return tx.RotateKey(ctx, alice, store.HashKey(key), uuid.New()) }); err != nil {
+		if err := here.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.RotateKey(ctx, alice, store.HashKey(key),
+				uuid.New())
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,11 +84,7 @@ func TestPresenceStays(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), storetest.URL(t)
 	present(t, url)
-	connection, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	connection := connect(t, url)
 	holder := func() (pid int) {
 		t.Helper()
 		err := connection.QueryRow(ctx, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
@@ -119,7 +118,8 @@ func BenchmarkAgentByKey(b *testing.B) {
 		b.Fatal(err)
 	}
 	if err := s.Transaction(b.Context(), func(tx *store.Tx) error {
-		return tx.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"), CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New())
+		return tx.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"),
+			CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New())
 	}); err != nil {
 		b.Fatal(err)
 	}

@@ -15,11 +15,7 @@ import (
 // second opens the database again, as another server.
 func (g *ground) second() *store.Store {
 	g.t.Helper()
-	other, err := store.Open(g.t.Context(), g.connection.Config().ConnString(), store.Limits{})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(other.Close)
+	other := openStore(g.t, g.connection.Config().ConnString())
 	return other
 }
 
@@ -68,7 +64,8 @@ func TestTwoServersOnOneConversation(t *testing.T) {
 	if n := g.count(`SELECT count(*) FROM payments WHERE state = 'delivered'`); n != senders*each {
 		t.Errorf("%d payments are delivered, %d were made", n, senders*each)
 	}
-	if n := g.count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(DISTINCT number) FROM messages m WHERE m.conversation_id = c.id)
+	if n := g.count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(DISTINCT number) FROM messages m WHERE
+		m.conversation_id = c.id)
 		OR last_number <> coalesce((SELECT max(number) FROM messages m WHERE m.conversation_id = c.id), 0)`); n != 0 {
 		t.Errorf("%d conversations have gaps in their numbers", n)
 	}

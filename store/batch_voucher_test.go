@@ -25,9 +25,11 @@ func (g *ground) openChannel(i, n int) (id, payer string) {
 	g.t.Helper()
 	id, payer = fmt.Sprintf("0x%064x", i), fmt.Sprintf("0x%040x", i)
 	g.query(func(c *pgx.Conn) error {
-		_, err := c.Exec(g.t.Context(), `INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
+		_, err := c.Exec(g.t.Context(),
+			`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
 			charged, signed_max, signature, balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, used_at, created_at)
-			VALUES ($1, $2, $2, 'eip155:84532', '0xa', '0xd', '0xe', 86400, $1, 0, 0, '', $3, 0, 0, 3, now(), 'open', now(), now())`, id, payer, n*voucherPrice)
+			VALUES ($1, $2, $2, 'eip155:84532', '0xa', '0xd', '0xe', 86400, $1, 0, 0, '', $3, 0, 0, 3, now(), 'open', now(), now())`, id, payer,
+			n*voucherPrice)
 		return err
 	})
 	return id, payer
@@ -39,7 +41,8 @@ func chargeOf(channel, payer string, cumulative int64, agent uuid.UUID) *store.V
 	payment.Scheme, payment.Nonce, payment.Payload, payment.Request = "batch-settlement", fmt.Sprintf("%s:%d", channel, cumulative), nil, nil
 	payment.PaymentChannelID, payment.CumulativeAmount, payment.Response = &channel, &cumulative, []byte("sealed")
 	return &store.VoucherCharge{
-		Voucher: store.Voucher{Channel: channel, Payer: payer, Price: voucherPrice, Max: cumulative, MaxUnclaimed: 1 << 40, Signature: fmt.Sprint("signature ", cumulative)},
+		Voucher: store.Voucher{Channel: channel, Payer: payer, Price: voucherPrice, Max: cumulative, MaxUnclaimed: 1 << 40,
+			Signature: fmt.Sprint("signature ", cumulative)},
 		Payment: payment, MaxAge: time.Hour,
 	}
 }
@@ -103,11 +106,7 @@ var usedIdentifier = strings.Repeat("f", 64)
 func TestVoucherBatches(t *testing.T) {
 	t.Parallel()
 	c := newCallers(t)
-	other, err := store.Open(t.Context(), c.connection.Config().ConnString(), store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
+	other := openStore(t, c.connection.Config().ConnString())
 	first, payer := c.openChannel(99, 1)
 	identified := chargeOf(first, payer, voucherPrice, c.agents[0])
 	identified.Payment.PaymentIdentifier = &usedIdentifier
@@ -155,7 +154,8 @@ func (g *ground) checkCharged() {
 		return c.QueryRow(g.t.Context(), `SELECT count(*) FROM payment_channels c CROSS JOIN LATERAL (
 			SELECT coalesce(sum(amount), 0) AS sum, coalesce(max(cumulative_amount), 0) AS newest FROM payments p
 			WHERE p.payment_channel_id = c.id AND p.payer = c.payer AND p.state = 'delivered' AND p.nonce = c.id || ':' || p.cumulative_amount
-		) p WHERE c.charged <> p.sum OR c.charged <> p.newest OR c.signature <> CASE WHEN p.newest > 0 THEN 'signature ' || p.newest ELSE '' END`).Scan(&wrong)
+		) p WHERE c.charged <> p.sum OR c.charged <> p.newest OR c.signature <> CASE WHEN p.newest > 0 THEN 'signature ' || p.newest ELSE ''
+		END`).Scan(&wrong)
 	})
 	if wrong != 0 {
 		g.t.Errorf("%d payment channels were charged something else than their payments", wrong)
@@ -236,7 +236,8 @@ func TestChargedPage(t *testing.T) {
 	for _, test := range []struct {
 		cumulative, mark, marked int64
 		want                     error
-	}{{2 * voucherPrice, 2, 0, store.ErrVoucherMismatch}, {voucherPrice, 1, 1, nil}, {voucherPrice, 2, 1, store.ErrVoucherMismatch}, {2 * voucherPrice, 2, 2, nil}} {
+	}{{2 * voucherPrice, 2, 0, store.ErrVoucherMismatch}, {voucherPrice, 1, 1, nil}, {voucherPrice, 2, 1, store.ErrVoucherMismatch},
+		{2 * voucherPrice, 2, 2, nil}} {
 		page := sharing(func(ctx context.Context, do store.Actions) error {
 			return do.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark})
 		})

@@ -23,7 +23,8 @@ func timesOff(t *testing.T, connection *pgx.Conn, first, last time.Time) (off []
 		{"memberships", "joined_at"}, {"notices", "created_at"}, {"blocks", "created_at"}, {"reactions", "created_at"},
 	} {
 		var earliest, latest *time.Time
-		if err := connection.QueryRow(t.Context(), "SELECT min("+column[1]+"), max("+column[1]+") FROM "+column[0]).Scan(&earliest, &latest); err != nil {
+		if err := connection.QueryRow(t.Context(), "SELECT min("+column[1]+"), max("+column[1]+") FROM "+column[0]).Scan(&earliest,
+			&latest); err != nil {
 			t.Fatal(err)
 		}
 		if earliest == nil || earliest.Before(first) || latest.After(last) {
@@ -40,7 +41,8 @@ func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	err := errors.Join(s.Transaction(ctx, func(tx *store.Tx) error { return tx.UnblockAgent(ctx, alice, bob) }),
 		s.Transaction(ctx, func(tx *store.Tx) error {
 			return tx.CreateConversation(ctx, store.KindGroup, group, alice, "clocks", nil, false)
-		}), s.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, group, alice) }), s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, alice, []uuid.UUID{bob}) }),
+		}), s.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, group, alice) }), s.Transaction(ctx,
+			func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, alice, []uuid.UUID{bob}) }),
 	)
 	inTransaction := func(message store.OutgoingMessage) {
 		t.Helper()
@@ -59,7 +61,9 @@ func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	inTransaction(toGroup(alice, group, "two"))
 	inTransaction(private(alice, bob, "one"))
 	inBatch(private(alice, bob, "two"))
-	err = errors.Join(err, s.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }), s.Transaction(ctx, func(tx *store.Tx) error { return tx.DeleteConversation(ctx, store.KindGroup, group, alice) }), s.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, alice, bob) }))
+	err = errors.Join(err, s.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }),
+		s.Transaction(ctx, func(tx *store.Tx) error { return tx.DeleteConversation(ctx, store.KindGroup, group, alice) }), s.Transaction(ctx,
+			func(tx *store.Tx) error { return tx.BlockAgent(ctx, alice, bob) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,10 +87,7 @@ func newClockGround(t *testing.T) *clockGround {
 	ctx, url := t.Context(), storetest.URL(t)
 	g := &clockGround{t: t}
 	var err error
-	if g.connection, err = pgx.Connect(ctx, url); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.connection.Close(context.Background()) })
+	g.connection = connect(t, url)
 	for _, s := range []**store.Store{&g.ahead, &g.behind} {
 		if *s, err = store.Open(ctx, url, store.Serving); err != nil {
 			t.Fatal(err)
@@ -120,7 +121,8 @@ func TestTimesAreThoseOfNow(t *testing.T) {
 	}
 	writeTimes(t, g.behind, g.alice, g.bob)
 	var back, gaps int
-	err := g.connection.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE m.created_at < o.created_at), count(*) FILTER (WHERE o.number IS NULL AND m.number > 1)
+	err := g.connection.QueryRow(t.Context(),
+		`SELECT count(*) FILTER (WHERE m.created_at < o.created_at), count(*) FILTER (WHERE o.number IS NULL AND m.number > 1)
 		FROM messages m LEFT JOIN messages o ON o.conversation_id = m.conversation_id AND o.number = m.number - 1`).Scan(&back, &gaps)
 	if err != nil || back > 0 || gaps > 0 {
 		t.Errorf("%d messages are older than those before them, %d have none before them (%v)", back, gaps, err)

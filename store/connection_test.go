@@ -104,13 +104,14 @@ func TestUnavailableErrors(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"a standby":                     {fails(connect(), "SET default_transaction_read_only = on", "DELETE FROM blocks"), true},
-		"a server that shuts down":      {fails(ended, "SELECT 1"), true},
-		"a connection that was lost":    {fails(ended, "SELECT 1"), true},
-		"a connection that breaks off":  {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
-		"a division by zero":            {fails(connect(), "SELECT 1/0"), false},
-		"a constraint that is violated": {fails(connect(), "INSERT INTO blocks (blocker_id, blocked_id) VALUES (gen_random_uuid(), gen_random_uuid())"), false},
-		"no error":                      {nil, false},
+		"a standby":                    {fails(connect(), "SET default_transaction_read_only = on", "DELETE FROM blocks"), true},
+		"a server that shuts down":     {fails(ended, "SELECT 1"), true},
+		"a connection that was lost":   {fails(ended, "SELECT 1"), true},
+		"a connection that breaks off": {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
+		"a division by zero":           {fails(connect(), "SELECT 1/0"), false},
+		"a constraint that is violated": {fails(connect(),
+			"INSERT INTO blocks (blocker_id, blocked_id) VALUES (gen_random_uuid(), gen_random_uuid())"), false},
+		"no error": {nil, false},
 	} {
 		if got := store.Unavailable(test.err); got != test.want || (test.err == nil) != (name == "no error") {
 			t.Errorf("%s: Unavailable is %v, want %v: %v", name, got, test.want, test.err)
@@ -121,7 +122,8 @@ func TestUnavailableErrors(t *testing.T) {
 // withLimits opens a database with short limits.
 func withLimits(t *testing.T, databaseURL string) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), databaseURL, store.Limits{Acquire: 2 * time.Second, Statement: 500 * time.Millisecond, Transaction: time.Second})
+	s, err := store.Open(t.Context(), databaseURL, store.Limits{Acquire: 2 * time.Second, Statement: 500 * time.Millisecond,
+		Transaction: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,11 +137,7 @@ func TestSlowStatementClosesNoConnections(t *testing.T) {
 	t.Parallel()
 	databaseURL := storetest.URL(t)
 	s := withLimits(t, databaseURL)
-	other, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close(context.Background()) }()
+	other := connect(t, databaseURL)
 	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE agents"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,7 @@
 package store_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -18,16 +16,8 @@ import (
 func openBeside(t *testing.T) (*store.Store, *pgx.Conn) {
 	t.Helper()
 	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	s := openStore(t, url)
+	connection := connect(t, url)
 	return s, connection
 }
 
@@ -36,7 +26,8 @@ func waitForLocks(t *testing.T, watcher *pgx.Conn, sessions int) {
 	t.Helper()
 	for range 500 {
 		var count int
-		err := watcher.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&count)
+		err := watcher.QueryRow(t.Context(),
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&count)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +61,10 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 			return errors.Join(tx.Ban(ctx, group, alice, []uuid.UUID{bob}), giveUp)
 		}, true},
 		{"somebody else is banned", func(tx *store.Tx, group uuid.UUID) error { return tx.Ban(ctx, group, alice, []uuid.UUID{carol}) }, true},
-		{"the sender becomes the admin", func(tx *store.Tx, group uuid.UUID) error { return tx.Transfer(ctx, store.KindGroup, group, alice, bob) }, true},
+		{"the sender becomes the admin", func(tx *store.Tx, group uuid.UUID) error {
+			return tx.Transfer(ctx, store.KindGroup, group, alice,
+				bob)
+		}, true},
 		{"somebody else writes", func(tx *store.Tx, group uuid.UUID) error {
 			_, err := tx.SendMessage(ctx, toGroup(alice, group, "first"))
 			return err
@@ -82,7 +76,10 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, alice, []uuid.UUID{alice, bob, carol}) }); err != nil {
+		if err := s.Transaction(ctx, func(tx *store.Tx) error {
+			return tx.AddGroupMembers(ctx, group, alice, []uuid.UUID{alice, bob,
+				carol})
+		}); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 2)
@@ -121,61 +118,6 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 				AND c.last_number = (SELECT coalesce(max(o.number), 0) FROM messages o WHERE o.conversation_id = c.id)
 			FROM conversations c WHERE c.id = $1`, group).Scan(&sound); err != nil || !sound {
 			t.Errorf("%s: the messages' numbers have a gap (%v)", test.name, err)
-		}
-	}
-}
-
-// TestGroupMembersKeepTheirOrder: as they were named, and a thousand of them at the most.
-func TestGroupMembersKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	s, connection := openBeside(t)
-	// In an order that is not that of their ids.
-	rows, err := connection.Query(ctx, `
-		INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-		SELECT gen_random_uuid(), 'agent_' || n, '', true, sha256(CAST(CAST(n AS text) AS bytea)), now() FROM generate_series(0, $1) AS n
-		RETURNING CAST(id AS text)`, store.MemberLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	agents := make([]uuid.UUID, len(texts))
-	for i, text := range texts {
-		agents[i] = uuid.MustParse(text)
-	}
-	everybody, last := agents[:store.MemberLimit], agents[store.MemberLimit]
-
-	group := uuid.Must(uuid.NewV7())
-	if err := s.Transaction(ctx, func(tx *store.Tx) error {
-		return tx.CreateConversation(ctx, store.KindGroup, group, agents[0], "a thousand", nil, false)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, agents[0], everybody) }); err != nil {
-		t.Fatalf("a thousand members: %v", err)
-	}
-	if err := s.Transaction(ctx, func(tx *store.Tx) error { return tx.AddGroupMembers(ctx, group, agents[0], everybody[:3]) }); err != nil {
-		t.Errorf("adding members of a full group: %v, want no change", err)
-	}
-	err = s.Transaction(ctx, func(tx *store.Tx) error {
-		if err := tx.AddGroupMembers(ctx, group, agents[0], []uuid.UUID{agents[1], last}); err != nil {
-			return fmt.Errorf("one more: %w", err)
-		}
-		return nil
-	})
-	if !errors.Is(err, store.ErrMemberLimit) {
-		t.Errorf("one more than a thousand: %v, want %v", err, store.ErrMemberLimit)
-	}
-	members, err := s.Members(ctx, group, agents[0])
-	if err != nil || len(members) != store.MemberLimit {
-		t.Fatalf("the group has %d members (%v), want %d", len(members), err, store.MemberLimit)
-	}
-	for i, member := range members {
-		if member.ID != agents[i] || member.IsAdmin != (i == 0) {
-			t.Fatalf("member %d is %s (admin: %v), want %s", i, member.ID, member.IsAdmin, agents[i])
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -96,11 +95,7 @@ func await(t *testing.T, url, query, want string) {
 func TestInterruptedIndexBuild(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := openStore(t, url)
 	end := busy(t, url)
 	interrupted, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -120,7 +115,8 @@ func TestInterruptedIndexBuild(t *testing.T) {
 		t.Fatalf("the index is %q after the interruption, want an invalid one", state)
 	}
 	careless := strings.Replace(indexMigration, "DROP INDEX CONCURRENTLY IF EXISTS agents_trial;", "", 1)
-	if _, err := s.MigrateWith(t.Context(), withMigration(t, careless), nothing); err == nil || !strings.Contains(err.Error(), "already exists") {
+	if _, err := s.MigrateWith(t.Context(), withMigration(t, careless), nothing); err == nil ||
+		!strings.Contains(err.Error(), "already exists") {
 		t.Errorf("without DROP INDEX: %v, want that the index exists", err)
 	}
 	if count, err := s.MigrateWith(t.Context(), withMigration(t, indexMigration), nothing); err != nil || count != 1 {
@@ -140,11 +136,7 @@ func TestIndexBuildWaitsForCallsOnly(t *testing.T) {
 	files := withMigration(t, indexMigration)
 	ended := make(chan error, 2)
 	for range 2 {
-		s, err := store.Open(t.Context(), url, store.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
+		s := openStore(t, url)
 		go func() {
 			_, err := s.MigrateWith(t.Context(), files, func(text string) {
 				if strings.Contains(text, "is locked") {
@@ -156,7 +148,8 @@ func TestIndexBuildWaitsForCallsOnly(t *testing.T) {
 	}
 	for range 40 {
 		execute(t, url, "SET statement_timeout = '2s'; INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at) "+
-			"SELECT id, 'a_' || left(replace(id::text, '-', ''), 30), '', true, sha256(id::text::bytea), now() FROM (SELECT gen_random_uuid() AS id) AS new")
+			"SELECT id, 'a_' || left(replace(id::text, '-', ''), 30), '', true, sha256(id::text::bytea), now() "+
+			"FROM (SELECT gen_random_uuid() AS id) AS new")
 		time.Sleep(100 * time.Millisecond)
 	}
 	select {

@@ -104,9 +104,11 @@ func TestSearchMessages(t *testing.T) {
 	}
 	for want, queries := range map[error][]string{
 		store.ErrPatternTooLarge: {
-			`(\w?){999}(\w?){999}`, strings.Repeat(`\w{1000}`, 20), "(a?){900}", "(a{500}){500}", "x{1001}", strings.Repeat("(", 1100) + "x" + strings.Repeat(")", 1100),
+			`(\w?){999}(\w?){999}`, strings.Repeat(`\w{1000}`, 20), "(a?){900}", "(a{500}){500}", "x{1001}", strings.Repeat("(", 1100) + "x" +
+				strings.Repeat(")", 1100),
 		},
-		store.ErrNothingToFind: {"", "...", ".*", "^$", "(?:)", " ", `[^\x00-\x{10FFFF}]`, `[\s\S]*`, "(?i)", "a*", "x?|y", "(lisbon){0}", `\S*`, "a*$", `\s+`, `[ \t]`},
+		store.ErrNothingToFind: {"", "...", ".*", "^$", "(?:)", " ", `[^\x00-\x{10FFFF}]`, `[\s\S]*`, "(?i)", "a*", "x?|y", "(lisbon){0}", `\S*`,
+			"a*$", `\s+`, `[ \t]`},
 	} {
 		for _, query := range queries {
 			if _, err := r.SearchMessages(t.Context(), chat, query, 50, 1, nil); !errors.Is(err, want) {
@@ -287,11 +289,7 @@ func localized(t *testing.T, base, options string) string {
 		_ = admin.Close(context.Background())
 	})
 	url := strings.Replace(base, config.Database, name, 1)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t, url)
 	if _, err := s.Migrate(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +297,9 @@ func localized(t *testing.T, base, options string) string {
 }
 
 // pieces are short texts in which folding, trigrams and LIKE have their corners.
-var pieces = strings.Split("a|b|k|s|i|K|S|I|\u212A|\u017F|İ|ı|ß|ẞ|ss|é|É|e\u0301|I\u0307|i\u0307|I\u0301|Ì|σ|ς|Σ|ΟΣ|οσ|ά|ι|Ά|Ι|άι|\u0307|д|Д|ж|Ж|ᏸ|Ᏸ|ǆ|ǅ|Ǆ|µ|μ|Å|å|\u212B|ﬁ|ŉ|東|京|9|٣|ש|ل|🦜|%|_|\\|'|\"|,|{|}|-| | |\n|.|abc|ABC|kiosk|ask|this|TASK|foo|Bar", "|")
+var pieces = strings.Split("a|b|k|s|i|K|S|I|\u212A|\u017F|İ|ı|ß|ẞ|ss|é|É|e\u0301|I\u0307|i\u0307|I\u0301|Ì|"+
+	"σ|ς|Σ|ΟΣ|οσ|ά|ι|Ά|Ι|άι|\u0307|д|Д|ж|Ж|ᏸ|Ᏸ|ǆ|ǅ|Ǆ|µ|μ|Å|å|\u212B|ﬁ|ŉ|東|京|9|٣|ש|ل|🦜|"+
+	"%|_|\\|'|\"|,|{|}|-| | |\n|.|abc|ABC|kiosk|ask|this|TASK|foo|Bar", "|")
 
 // expressions makes random regular expressions, many of which match one of the contents.
 type expressions struct {
@@ -370,7 +370,8 @@ func neverMisses(t *testing.T, r *rig) {
 		e.contents = append(e.contents, e.text(1, 14))
 	}
 	// Folded by neighbours: dotless i in Turkish, upsilon in Greek, sigma everywhere, i in Lithuanian.
-	corners := map[string]string{"fooı\u0307": "fooı", "άυbar": "υbar", "fooΟΣ": "fooοσ", "ΟΣbar": "οςbar", "fooI\u0301": "fooi", "foobar": "foo(bar)*", "baz": "baz(bar)*"}
+	corners := map[string]string{"fooı\u0307": "fooı", "άυbar": "υbar", "fooΟΣ": "fooοσ", "ΟΣbar": "οςbar", "fooI\u0301": "fooi",
+		"foobar": "foo(bar)*", "baz": "baz(bar)*"}
 	e.contents = append(e.contents, slices.Sorted(maps.Keys(corners))...)
 	chat := r.chatOf(e.contents)
 	r.exec(`VACUUM ANALYZE messages`)

@@ -52,12 +52,10 @@ func execute(t *testing.T, url, statement string) {
 func TestMigrationDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	execute(t, url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE goose_db_version (id serial PRIMARY KEY, version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())")
+	s := openStore(t, url)
+	execute(t, url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public; "+
+		"CREATE TABLE goose_db_version (id serial PRIMARY KEY, version_id bigint NOT NULL, "+
+		"is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())")
 	execute(t, url, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, true)")
 	connection, err := pgx.Connect(t.Context(), url)
 	if err != nil {

@@ -25,16 +25,8 @@ type rig struct {
 
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
-	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	s := openStore(t, url)
+	connection := connect(t, url)
 	return &rig{s, t, connection}
 }
 
@@ -50,7 +42,8 @@ func (r *rig) agent(username, description string, minute int) uuid.UUID {
 	r.t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	r.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-		VALUES ($1, $2, $3, true, sha256(convert_to($2, 'UTF8')), timestamptz '2025-01-01' + make_interval(mins => $4))`, id, username, description, minute)
+		VALUES ($1, $2, $3, true, sha256(convert_to($2, 'UTF8')), timestamptz '2025-01-01' + make_interval(mins => $4))`, id, username,
+		description, minute)
 	return id
 }
 
@@ -58,7 +51,8 @@ func (r *rig) agent(username, description string, minute int) uuid.UUID {
 func (r *rig) crowd(n int, description string) {
 	r.t.Helper()
 	r.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-		SELECT gen_random_uuid(), 'crowd_' || i, `+description+`, true, sha256(convert_to('crowd ' || i, 'UTF8')), timestamptz '2024-01-01' + make_interval(secs => i)
+		SELECT gen_random_uuid(), 'crowd_' || i, `+description+`, true, sha256(convert_to('crowd ' || i, 'UTF8')), timestamptz '2024-01-01' +
+		make_interval(secs => i)
 		FROM generate_series(1, $1) AS i`, n)
 	r.exec(`VACUUM ANALYZE agents`)
 }
@@ -187,7 +181,8 @@ func TestSearchAgentsOrderPagesAndBlocks(t *testing.T) {
 	}
 }
 
-// TestSearchAgentsAtTheBounds: of a query that more match than are ranked, the equal name, the names that begin with it and the newest come in their order.
+// TestSearchAgentsAtTheBounds: of a query that more match than are ranked, the equal name, the names that begin with it and the newest
+// come in their order.
 func TestSearchAgentsAtTheBounds(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
@@ -243,7 +238,8 @@ func TestSearchAgentsAtTheBounds(t *testing.T) {
 func (r *rig) conversation(kind, name string, description *string, minute int) {
 	r.t.Helper()
 	r.exec(`INSERT INTO conversations (id, kind, name, description, admin_id, is_discoverable, member_count, created_at)
-		SELECT gen_random_uuid(), $1, $2, $3, id, true, 3, timestamptz '2025-01-01' + make_interval(mins => $4) FROM agents LIMIT 1`, kind, name, description, minute)
+		SELECT gen_random_uuid(), $1, $2, $3, id, true, 3, timestamptz '2025-01-01' + make_interval(mins => $4) FROM agents LIMIT 1`, kind, name,
+		description, minute)
 }
 
 func TestSearchConversations(t *testing.T) {
@@ -358,7 +354,8 @@ func (r *rig) chat(n int, content string) *store.ConversationView {
 	id, low, high := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, agent := range []uuid.UUID{low, high} {
 		r.exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-			VALUES ($1, $2, '', true, sha256(convert_to($2, 'UTF8')), now())`, agent, "a_"+strings.ReplaceAll(agent.String(), "-", "")[:24]+agent.String()[30:])
+			VALUES ($1, $2, '', true, sha256(convert_to($2, 'UTF8')), now())`, agent, "a_"+strings.ReplaceAll(agent.String(), "-",
+			"")[:24]+agent.String()[30:])
 	}
 	r.exec(`INSERT INTO conversations (id, kind, last_number, member_count, created_at) VALUES ($1, 'private', $2, 2, now())`, id, n)
 	r.exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
@@ -380,7 +377,8 @@ func (r *rig) chatOf(contents []string) *store.ConversationView {
 	for i, content := range contents {
 		rows[i] = []any{i + 1, content}
 	}
-	if _, err := r.connection.CopyFrom(context.Background(), pgx.Identifier{"contents"}, []string{"i", "content"}, pgx.CopyFromRows(rows)); err != nil {
+	if _, err := r.connection.CopyFrom(context.Background(), pgx.Identifier{"contents"}, []string{"i", "content"},
+		pgx.CopyFromRows(rows)); err != nil {
 		r.t.Fatal(err)
 	}
 	view := r.chat(len(contents), `(SELECT c.content FROM contents c WHERE c.i = i.i)`)

@@ -23,6 +23,28 @@ import (
 
 func TestMain(m *testing.M) { storetest.Main(m) }
 
+// openStore opens a database until the test ends.
+func openStore(t testing.TB, url string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), url, store.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// connect is a connection of the test's own to a database.
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close(context.Background()) })
+	return connection
+}
+
 // agent creates an account as registration does.
 func agent(t *testing.T, s *store.Store, name string) uuid.UUID {
 	t.Helper()
@@ -55,14 +77,12 @@ func toGroup(from, group uuid.UUID, content string) store.OutgoingMessage {
 // TestModelsAreTheSchema: every column has its field and every field its column.
 func TestModelsAreTheSchema(t *testing.T) {
 	t.Parallel()
-	connection, err := pgx.Connect(t.Context(), storetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close(context.Background())
+	connection := connect(t, storetest.URL(t))
 	models := map[string]any{
-		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{}, "private_pairs": store.PrivatePair{},
-		"memberships": store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{}, "reactions": store.Reaction{},
+		"agents": store.Agent{}, "registrations": store.Registration{}, "conversations": store.Conversation{},
+		"private_pairs": store.PrivatePair{},
+		"memberships":   store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{},
+		"reactions":        store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
 		"suspensions": store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{}, "reserved_usernames": store.ReservedUsername{},
 		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},
@@ -326,7 +346,8 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	}
 	unknown := uuid.New()
 	if err := dryRun(func(do store.Actions) error {
-		_, err := do.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1, &unknown)
+		_, err := do.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1,
+			&unknown)
 		return err
 	}); !errors.Is(err, store.ErrMessageNotFound) {
 		t.Errorf("the dry run of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
@@ -358,33 +379,46 @@ func TestConstraints(t *testing.T) {
 		t.Fatal(err)
 	}
 	payment := func(columns, values string) string {
-		return `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, fingerprint,
-			signature_hash, lease_until, created_at, updated_at, ` + columns + `) VALUES (gen_random_uuid(), 2, 'exact', 'eip155:8453', '0xa', '0xb', '0xc', '0xd', 1, now(), 'x',
+		return `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation,
+			fingerprint,
+			signature_hash, lease_until, created_at, updated_at, ` + columns +
+			`) VALUES (gen_random_uuid(), 2, 'exact', 'eip155:8453', '0xa', '0xb', '0xc', '0xd', 1, now(), 'x',
 			sha256('x'), sha256('x'), now(), now(), now(), ` + values + `)`
 	}
 	channel := func(charged, signed, claimed, balance int, state, payment string) string {
-		return fmt.Sprintf(`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged, signed_max,
-			signature, claimed, balance, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at) VALUES ('0x' || repeat('a', 64), '0xb', '0xb', 'eip155:8453',
-			'0xa', '0xd', '0xe', 86400, '0x0', %d, %d, '', %d, %d, 0, 0, now(), '%s', %s, now(), now())`, charged, signed, claimed, balance, state, payment)
+		return fmt.Sprintf(`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer,
+			withdraw_delay, salt, charged, signed_max,
+			signature, claimed, balance, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at) VALUES ('0x' ||
+			repeat('a', 64), '0xb', '0xb', 'eip155:8453',
+			'0xa', '0xd', '0xe', 86400, '0x0', %d, %d, '', %d, %d, 0, 0, now(), '%s', %s, now(), now())`, charged, signed, claimed, balance, state,
+			payment)
 	}
 	transaction := func(kind string, claimed, paid int) string {
-		return fmt.Sprintf(`INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
+		return fmt.Sprintf(`INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid,
+			transaction, created_at)
 			VALUES (gen_random_uuid(), '%s', 'eip155:8453', '0xa', '0xd', '{}', %d, %d, '', now())`, kind, claimed, paid)
 	}
 	notice := func(kind, name, by string) string {
-		return `INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) VALUES ('` + alice.String() + `', '` + kind + `', '` +
+		return `INSERT INTO notices (agent_id, type, conversation_id, source_name, actor_id, created_at) VALUES ('` + alice.String() + `', '` +
+			kind + `', '` +
 			sent.ConversationID.String() + `', ` + name + `, ` + by + `, now())`
 	}
 	chat, low, high := sent.ConversationID.String(), min(alice.String(), bob.String()), max(alice.String(), bob.String())
 	for name, statement := range map[string]string{
-		"a username in capitals":             `UPDATE agents SET username = 'Alice' WHERE username = 'alice'`,
-		"two agents of one name":             `UPDATE agents SET username = 'alice' WHERE username = 'bob'`,
-		"a second chat of one pair":          `INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES ('` + low + `', '` + high + `', '` + chat + `')`,
-		"a chat with oneself":                `INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES ('` + low + `', '` + low + `', '` + chat + `')`,
-		"a pair the wrong way round":         `INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES ('` + high + `', '` + low + `', '` + chat + `')`,
-		"two messages of one number":         `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` + chat + `', 1, gen_random_uuid(), '` + low + `', 'x', now())`,
-		"an empty message":                   `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` + chat + `', 2, gen_random_uuid(), '` + low + `', '', now())`,
-		"a message of nobody":                `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` + chat + `', 2, gen_random_uuid(), gen_random_uuid(), 'x', now())`,
+		"a username in capitals": `UPDATE agents SET username = 'Alice' WHERE username = 'alice'`,
+		"two agents of one name": `UPDATE agents SET username = 'alice' WHERE username = 'bob'`,
+		"a second chat of one pair": `INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES ('` + low + `', '` +
+			high + `', '` + chat + `')`,
+		"a chat with oneself": `INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES ('` + low + `', '` +
+			low + `', '` + chat + `')`,
+		"a pair the wrong way round": `INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES ('` + high + `', '` +
+			low + `', '` + chat + `')`,
+		"two messages of one number": `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` +
+			chat + `', 1, gen_random_uuid(), '` + low + `', 'x', now())`,
+		"an empty message": `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` +
+			chat + `', 2, gen_random_uuid(), '` + low + `', '', now())`,
+		"a message of nobody": `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) VALUES ('` +
+			chat + `', 2, gen_random_uuid(), gen_random_uuid(), 'x', now())`,
 		"an unheard-of notice":               notice("invited", "'x'", "'"+bob.String()+"'"),
 		"a notice without a name":            notice("added", "''", "'"+bob.String()+"'"),
 		"a notice by nobody":                 notice("added", "'x'", "gen_random_uuid()"),

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,10 +40,7 @@ func newGround(t *testing.T) *ground {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	if g.connection, err = pgx.Connect(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.connection.Close(context.Background()) })
+	g.connection = connect(t, url)
 	for i := range 4 {
 		g.agents = append(g.agents, agent(t, g.Store, fmt.Sprintf("agent_%d", i)))
 	}
@@ -62,11 +58,13 @@ func newGround(t *testing.T) *ground {
 	g.group = uuid.Must(uuid.NewV7())
 	channel := uuid.Must(uuid.NewV7())
 	g.query(func(c *pgx.Conn) error {
-		_, err := c.Exec(t.Context(), `INSERT INTO conversations (id, kind, name, admin_id, created_at) VALUES ($1, 'group', 'all', $3, now()), ($2, 'channel', 'news', $3, now())`,
+		_, err := c.Exec(t.Context(), `INSERT INTO conversations (id, kind, name, admin_id, created_at) VALUES ($1, 'group', 'all', $3, now()),
+			($2, 'channel', 'news', $3, now())`,
 			g.group, channel, g.agents[0])
 		return err
 	})
-	if err := errors.Join(g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), g.group, g.agents...) }), g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), channel, g.agents[1:]...) })); err != nil {
+	if err := errors.Join(g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), g.group, g.agents...) }),
+		g.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), channel, g.agents[1:]...) })); err != nil {
 		t.Fatal(err)
 	}
 	g.add(g.group, g.agents...)
@@ -108,7 +106,8 @@ func (g *ground) checkCounters(when string) {
 	g.t.Helper()
 	var wrong int
 	g.query(func(c *pgx.Conn) error {
-		return c.QueryRow(g.t.Context(), `SELECT count(*) FROM memberships m WHERE status = 'member' AND unread_own <> (SELECT count(*) FROM messages o
+		return c.QueryRow(g.t.Context(),
+			`SELECT count(*) FROM memberships m WHERE status = 'member' AND unread_own <> (SELECT count(*) FROM messages o
 			WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id AND o.number > m.read_number)`).Scan(&wrong)
 	})
 	if wrong > 0 {
@@ -209,7 +208,8 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := gocmp.Diff(append([]uuid.UUID{}, g.recount(who)...), idsOf(unread.Messages)); diff != "" || unread.Total != int64(len(unread.Messages)) {
+		if diff := gocmp.Diff(append([]uuid.UUID{}, g.recount(who)...), idsOf(unread.Messages)); diff != "" ||
+			unread.Total != int64(len(unread.Messages)) {
 			t.Fatalf("after %s, total %d, unread messages (-recounted +listed):\n%s", when, unread.Total, diff)
 		}
 	}
@@ -300,7 +300,6 @@ func (g *ground) checkSeen(agent uuid.UUID, seen []store.UnreadMessage) {
 // TestPollingWhileOthersWrite: eight write, four of them poll, one locks memberships crosswise. Every agent sees each
 // message of others exactly once, in the order of its conversation, and nobody waits for ever.
 func TestPollingWhileOthersWrite(t *testing.T) {
-	testkit.Long(t)
 	t.Parallel()
 	g := newGround(t)
 	for _, agent := range g.agents {

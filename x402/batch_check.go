@@ -77,8 +77,7 @@ func (c BatchChecker) CheckContract(offer PaymentRequirements, payment *BatchPay
 func (c BatchChecker) check(offer PaymentRequirements, payment *BatchPayment, now time.Time, byKey bool) (BatchChecked, error) {
 	chain, ok := c.chains[offer.Network]
 	terms, err := TermsOf(offer)
-	if err != nil || !ok || !strings.EqualFold(offer.Asset, chain.token.VerifyingContract) ||
-		offer.Extra["name"] != chain.token.Name || offer.Extra["version"] != chain.token.Version {
+	if err != nil || !ok || !chain.token.isOf(offer) {
 		return BatchChecked{}, fmt.Errorf("check payment: the offer (scheme %q, network %q, asset %q) is not one of this checker's",
 			offer.Scheme, offer.Network, offer.Asset)
 	}
@@ -92,9 +91,7 @@ func (c BatchChecker) check(offer PaymentRequirements, payment *BatchPayment, no
 	}
 	if !strings.EqualFold(id, payload.Voucher.ChannelID) {
 		return BatchChecked{}, invalid(ReasonBatchChannelID,
-			"voucher.channelId is not the id of channelConfig, which is %s: the EIP-712 digest of channelConfig in "+
-				"the domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}", id,
-			chain.channels.domain.Name, chain.channels.domain.Version, chain.channels.domain.ChainID, BatchSettlementContract)
+			"voucher.channelId is not the id of channelConfig, which is %s: the digest of channelConfig in %s", id, chain.channels.domain)
 	}
 	if err := chain.channels.VerifyVoucher(payload.Voucher, payload.ChannelConfig.PayerAuthorizer); err != nil {
 		return BatchChecked{}, err
@@ -171,9 +168,8 @@ func (d Domain) checkDeposit(checked BatchChecked, payload BatchPayload, now tim
 		}
 		if signer, err := recoverStrict(digest, signed.Signature); err != nil || signer != checked.Payer {
 			return BatchChecked{}, invalid(ReasonBatchDepositSignature,
-				"the deposit's signature is not by channelConfig.payer %s: sign ReceiveWithAuthorization with its key, in the EIP-712 domain {name: "+
-					"%q, version: %q, chainId: %d, verifyingContract: %s}, with to %s, value deposit.amount and nonce keccak256(abi.encode(channelId, "+
-					"salt)) = %s", payload.ChannelConfig.Payer, d.Name, d.Version, d.ChainID, d.VerifyingContract,
+				"the deposit's signature is not by channelConfig.payer %s: sign ReceiveWithAuthorization with its key, in %s, with to %s, "+
+					"value deposit.amount and nonce keccak256(abi.encode(channelId, salt)) = %s", payload.ChannelConfig.Payer, d,
 				DepositCollectorContract, checked.DepositNonce)
 		}
 	}

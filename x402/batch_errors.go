@@ -27,7 +27,6 @@ const (
 	// From /settle.
 	ReasonBatchDepositSimulation    = "invalid_batch_settlement_evm_deposit_simulation_failed"
 	ReasonBatchClaimSimulation      = "invalid_batch_settlement_evm_claim_simulation_failed"
-	ReasonBatchSettleSimulation     = "invalid_batch_settlement_evm_settle_simulation_failed"
 	ReasonBatchRefundSimulation     = "invalid_batch_settlement_evm_refund_simulation_failed"
 	ReasonBatchDepositTransaction   = "invalid_batch_settlement_evm_deposit_transaction_failed"
 	ReasonBatchClaimTransaction     = "invalid_batch_settlement_evm_claim_transaction_failed"
@@ -36,7 +35,6 @@ const (
 	ReasonBatchAuthorizerMismatch   = "invalid_batch_settlement_evm_authorizer_address_mismatch"
 	ReasonBatchAuthorizerNotPresent = "invalid_batch_settlement_evm_authorizer_not_configured"
 	ReasonBatchNothingToSettle      = "invalid_batch_settlement_evm_nothing_to_settle"
-	ReasonBatchRefundPayload        = "invalid_batch_settlement_evm_refund_payload"
 	ReasonBatchRefundNoBalance      = "invalid_batch_settlement_evm_refund_no_balance"
 
 	// From a resource server. The official clients correct their state only after a 402 with

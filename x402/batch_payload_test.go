@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -217,44 +216,6 @@ func TestAsVoucher(t *testing.T) {
 		deposit.Payload.Deposit == nil {
 		t.Errorf("the deposit as a voucher (-want +got):\n%s", diff)
 	}
-}
-
-func FuzzDecodeBatchPayment(f *testing.F) {
-	for _, seed := range []string{goodVoucher, goodDeposit, goodRefund, goodPayload,
-		`{"accepted":{"scheme":"batch-settlement"},"payload":null}`} {
-		f.Add(seed)
-	}
-	checker, err := NewBatchChecker(networks...)
-	if err != nil {
-		f.Fatal(err)
-	}
-	offer := batchOffer(f)
-	f.Fuzz(func(t *testing.T, raw string) {
-		payment, err := ParseBatchPayment([]byte(raw))
-		if err != nil {
-			if form, ok := errors.AsType[*FormError](err); !ok || form.Message == "" || form.Reason == "" {
-				t.Fatalf("a refusal is %#v, want a *FormError", err)
-			}
-			return
-		}
-		_, _ = MatchBatch([]PaymentRequirements{offer}, payment)
-		if _, err := checker.Check(offer, payment, time.Now()); err != nil {
-			if _, ok := errors.AsType[*Invalid](err); !ok {
-				t.Fatalf("a well-formed payment is %v, want an *Invalid", err)
-			}
-		}
-		again, err := json.Marshal(payment)
-		if err != nil {
-			t.Fatalf("a decoded payment cannot be encoded: %v", err)
-		}
-		second, err := ParseBatchPayment(again)
-		if err != nil {
-			t.Fatalf("our own encoding is refused: %v", err)
-		}
-		if diff := cmp.Diff(payment.Payload, second.Payload); diff != "" {
-			t.Fatalf("the payment changed (-before +after):\n%s", diff)
-		}
-	})
 }
 
 // batchOffer is the offer that the vectors for Base Sepolia pay.

@@ -3,8 +3,6 @@ package x402
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
@@ -93,27 +91,19 @@ func (d BatchDomain) SignRefund(key *ecdsa.PrivateKey, channelID string, nonce, 
 func SignDeposit(
 	ctx context.Context, signer Signer, domain Domain, channelID string, amount uint64, now time.Time, validity time.Duration,
 ) (ChannelDeposit, error) {
-	var salt [32]byte
-	_, _ = rand.Read(salt[:]) // never returns an error: the program ends if there is no randomness
 	deposit := ChannelDeposit{
 		Amount: strconv.FormatUint(amount, 10),
 		Authorization: DepositAuthorization{ERC3009Deposit{
 			ValidAfter:  "0", // not now: see Sign
 			ValidBefore: strconv.FormatInt(now.Add(validity).Unix(), 10),
-			Salt:        "0x" + hex.EncodeToString(salt[:]),
+			Salt:        randomWord(),
 		}},
 	}
 	message, err := depositMessage(signer.Address(), channelID, deposit)
 	if err != nil {
 		return ChannelDeposit{}, err
 	}
-	digest, err := domain.authorizationDigest(receiveTypeHash, message)
-	if err != nil {
-		return ChannelDeposit{}, err
-	}
-	deposit.Authorization.ERC3009.Signature, err = signTypedData(ctx, signer,
-		domain.typedData("ReceiveWithAuthorization", authorizationFields, digest,
-			message.From, message.To, message.Value, message.ValidAfter, message.ValidBefore, message.Nonce))
+	deposit.Authorization.ERC3009.Signature, err = domain.signAuthorization(ctx, signer, "ReceiveWithAuthorization", receiveTypeHash, message)
 	return deposit, err
 }
 

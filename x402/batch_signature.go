@@ -60,8 +60,7 @@ func (d BatchDomain) VerifyVoucher(voucher Voucher, authorizer string) error {
 	}
 	if !strings.EqualFold(signer, authorizer) {
 		return invalid(ReasonBatchVoucherSignature, "voucher.signature is not by channelConfig.payerAuthorizer %s: sign exactly this voucher "+
-			"with its key, in the EIP-712 domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}",
-			authorizer, d.domain.Name, d.domain.Version, d.domain.ChainID, d.domain.VerifyingContract)
+			"with its key, in %s", authorizer, d.domain)
 	}
 	return nil
 }

@@ -71,8 +71,7 @@ func (c Checker) CheckTerms(offer PaymentRequirements, payload *PaymentPayload, 
 
 func (c Checker) check(offer PaymentRequirements, payload *PaymentPayload, now time.Time, byKey bool) (Checked, error) {
 	domain, ok := c.domains[offer.Network]
-	if !ok || offer.Scheme != SchemeExact || !strings.EqualFold(offer.Asset, domain.VerifyingContract) ||
-		offer.Extra["name"] != domain.Name || offer.Extra["version"] != domain.Version {
+	if !ok || offer.Scheme != SchemeExact || !domain.isOf(offer) {
 		return Checked{}, fmt.Errorf("check payment: the offer (scheme %q, network %q, asset %q) is not one of this checker's",
 			offer.Scheme, offer.Network, offer.Asset)
 	}
@@ -139,8 +138,7 @@ func checkSignature(domain Domain, payload ExactPayload) error {
 	}
 	if !strings.EqualFold(signer, payload.Authorization.From) {
 		return invalid(ReasonSignature, "the signature is not by authorization.from %s: sign exactly this authorization with "+
-			"its key, in the EIP-712 domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}",
-			payload.Authorization.From, domain.Name, domain.Version, domain.ChainID, domain.VerifyingContract)
+			"its key, in %s", payload.Authorization.From, domain)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// verifyTimeout limits /verify including its retries, and each call of /supported. Neither call moves money.
+	// verifyTimeout limits /verify and /supported including their retries. Neither call moves money.
 	verifyTimeout = 10 * time.Second
 	// maxResponseBytes limits the size of a response. Real responses have a few hundred bytes.
 	maxResponseBytes = 1 << 20
@@ -83,30 +83,18 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("no verdict in the response with status %d", e.Status)
 }
 
-// Supported returns the payment kinds, extensions and signers that the facilitator supports. After a 429 it waits and
-// retries, up to three attempts. It waits as long as Retry-After says, at most ten seconds. A server should start even
-// if Supported returns an error: the error only means that the capabilities are not known yet.
+// Supported returns the payment kinds, extensions and signers that the facilitator supports. It retries as Verify does. A server
+// should start even if Supported returns an error: the error only means that the capabilities are not known yet.
 func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
-	for attempt := 1; ; attempt++ {
-		response, err := f.timedCall(ctx, http.MethodGet, "supported", nil)
-		if err != nil {
-			return nil, fmt.Errorf("facilitator supported: %w", err)
-		}
-		if response.status == http.StatusTooManyRequests && attempt < maxAttempts {
-			wait := pause(response.retryAfter, attempt)
-			if deadline, ok := ctx.Deadline(); (!ok || time.Until(deadline) > wait) && sleep(ctx, wait) {
-				continue
-			}
-		}
-		if response.status != http.StatusOK {
-			return nil, fmt.Errorf("facilitator supported: %w", &StatusError{response.status})
-		}
-		supported := new(SupportedResponse)
-		if json.Unmarshal(response.body, supported) != nil {
-			return nil, fmt.Errorf("facilitator supported: the response is not valid JSON of /supported: %w", &StatusError{response.status})
-		}
-		return supported, nil
+	var supported *SupportedResponse
+	err := f.repeat(ctx, http.MethodGet, "supported", nil, func(response *rawResponse) bool {
+		supported = new(SupportedResponse)
+		return response.status == http.StatusOK && json.Unmarshal(response.body, supported) == nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return supported, nil
 }
 
 // Verify asks the facilitator whether a payment would settle. It takes at most 10 seconds. requirements are the
@@ -120,46 +108,44 @@ func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requi
 	return f.verifyRepeatedly(ctx, body, err)
 }
 
-// verifyRepeatedly sends the body to /verify, up to three times, unless it could not be built.
-func (f *Facilitator) verifyRepeatedly(ctx context.Context, body []byte, built error) (*VerifyResponse, error) {
+// verifyRepeatedly sends the body to /verify, unless it could not be built.
+func (f *Facilitator) verifyRepeatedly(ctx context.Context, body []byte, built error) (verdict *VerifyResponse, err error) {
 	if built != nil {
 		return nil, fmt.Errorf("facilitator verify: %w", built)
 	}
+	err = f.repeat(ctx, http.MethodPost, "verify", body, func(response *rawResponse) (ok bool) {
+		verdict, ok = response.verifyVerdict()
+		return ok
+	})
+	return verdict, err
+}
+
+// repeat makes a call that moves no money until accept takes the response, up to three times and for at most verifyTimeout.
+func (f *Facilitator) repeat(ctx context.Context, method, endpoint string, body []byte, accept func(*rawResponse) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		verdict, wait, err := f.verify(ctx, body, attempt)
-		if err == nil {
-			return verdict, nil
+		wait := time.Duration(attempt) * retryPause
+		response, err := f.call(ctx, method, endpoint, body)
+		again := true
+		switch {
+		case err != nil:
+			broken, ok := errors.AsType[*callError](err)
+			again = ok && broken.network
+		case accept(response):
+			return nil
+		default:
+			err = &StatusError{response.status}
+			if response.status == http.StatusTooManyRequests || response.status == http.StatusServiceUnavailable && response.retryAfter != "" {
+				wait = pause(response.retryAfter, attempt)
+			} else {
+				again = response.status >= http.StatusInternalServerError
+			}
 		}
-		if wait < 0 || attempt == maxAttempts || !sleep(ctx, wait) {
-			return nil, fmt.Errorf("facilitator verify: %w", err)
+		if !again || attempt == maxAttempts || !sleep(ctx, wait) {
+			return fmt.Errorf("facilitator %s: %w", endpoint, err)
 		}
 	}
-}
-
-// verify calls /verify once. With an error it returns how long to wait before the next attempt, or a negative duration
-// if a retry is useless.
-func (f *Facilitator) verify(ctx context.Context, body []byte, attempt int) (*VerifyResponse, time.Duration, error) {
-	const final = -1
-	wait := time.Duration(attempt) * retryPause
-	response, err := f.call(ctx, http.MethodPost, "verify", body)
-	if err != nil {
-		if broken, ok := errors.AsType[*callError](err); !ok || !broken.network {
-			wait = final
-		}
-		return nil, wait, err
-	}
-	if verdict, ok := response.verifyVerdict(); ok {
-		return verdict, final, nil
-	}
-	switch {
-	case response.status == http.StatusTooManyRequests || response.status == http.StatusServiceUnavailable && response.retryAfter != "":
-		wait = pause(response.retryAfter, attempt)
-	case response.status < http.StatusInternalServerError:
-		wait = final
-	}
-	return nil, wait, &StatusError{response.status}
 }
 
 // Settle asks the facilitator to transfer the money. requirements are the server's own payment requirements, never the
@@ -253,13 +239,6 @@ func envelope(version int, raw []byte, payment, requirements any) ([]byte, error
 		return nil, fmt.Errorf("encode payment requirements: %w", err)
 	}
 	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, version, raw, ours), nil
-}
-
-// timedCall is call with the timeout verifyTimeout.
-func (f *Facilitator) timedCall(ctx context.Context, method, endpoint string, body []byte) (*rawResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
-	defer cancel()
-	return f.call(ctx, method, endpoint, body)
 }
 
 // callError is a call without a response.

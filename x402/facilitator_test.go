@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -435,6 +436,11 @@ func TestFacilitatorRequestV1(t *testing.T) {
 	got, err := facilitator.Settle(t.Context(), payload, requirements)
 	if diff := cmp.Diff(&SettleResponse{Success: true, Transaction: hash, Network: "base"}, got); diff != "" || err != nil {
 		t.Errorf("settle says %v (-want +got):\n%s", err, diff)
+	}
+	// Hosted facilitators reject requirements that lack a member.
+	bare, err := json.Marshal(requirements.V1("base", ResourceInfo{URL: "https://host.example/x"}))
+	if err != nil || !strings.Contains(string(bare), `"description":"","mimeType":""`) {
+		t.Errorf("requirements without a description are %s (%v), want the member nevertheless", bare, err)
 	}
 }
 

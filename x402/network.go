@@ -89,6 +89,17 @@ func (n Network) domain() (Domain, error) {
 	return domain, nil
 }
 
+// String describes the domain for a payer who has to sign in it.
+func (d Domain) String() string {
+	return fmt.Sprintf("the EIP-712 domain {name: %q, version: %q, chainId: %d, verifyingContract: %s}",
+		d.Name, d.Version, d.ChainID, d.VerifyingContract)
+}
+
+// isOf reports whether the payment requirements name the token of the domain.
+func (d Domain) isOf(offer PaymentRequirements) bool {
+	return strings.EqualFold(offer.Asset, d.VerifyingContract) && offer.Extra["name"] == d.Name && offer.Extra["version"] == d.Version
+}
+
 // ParseChainID returns the number of an EVM chain from its CAIP-2 id: 8453 from "eip155:8453".
 func ParseChainID(network string) (uint64, error) {
 	id, isEVM := strings.CutPrefix(network, "eip155:")

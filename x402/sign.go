@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // Sign creates a signed payment for one of the payment requirements of a 402 response. The payment authorizes the
@@ -29,8 +31,6 @@ func Sign(ctx context.Context, signer Signer, offer PaymentRequirements, resourc
 	if err != nil {
 		return nil, fmt.Errorf("pay: %w", err)
 	}
-	var nonce [32]byte
-	_, _ = rand.Read(nonce[:]) // never returns an error: the program ends if there is no randomness
 	authorization := Authorization{
 		From:  signer.Address(),
 		To:    offer.PayTo,
@@ -39,15 +39,9 @@ func Sign(ctx context.Context, signer Signer, offer PaymentRequirements, resourc
 		// clock is behind.
 		ValidAfter:  "0",
 		ValidBefore: strconv.FormatInt(now.Unix()+int64(offer.MaxTimeoutSeconds), 10),
-		Nonce:       "0x" + hex.EncodeToString(nonce[:]),
+		Nonce:       randomWord(),
 	}
-	digest, err := domain.TransferDigest(authorization)
-	if err != nil {
-		return nil, fmt.Errorf("pay: %w", err)
-	}
-	a := authorization
-	signature, err := signTypedData(ctx, signer,
-		domain.typedData("TransferWithAuthorization", authorizationFields, digest, a.From, a.To, a.Value, a.ValidAfter, a.ValidBefore, a.Nonce))
+	signature, err := domain.signAuthorization(ctx, signer, "TransferWithAuthorization", transferTypeHash, authorization)
 	if err != nil {
 		return nil, fmt.Errorf("pay: %w", err)
 	}
@@ -58,4 +52,22 @@ func Sign(ctx context.Context, signer Signer, offer PaymentRequirements, resourc
 		Payload:     ExactPayload{signature, authorization},
 		Extensions:  extensions,
 	}, nil
+}
+
+// randomWord returns 32 random bytes: 0x and 64 hex digits.
+func randomWord() string {
+	var word [32]byte
+	_, _ = rand.Read(word[:]) // never returns an error: the program ends if there is no randomness
+	return "0x" + hex.EncodeToString(word[:])
+}
+
+// signAuthorization signs a message of EIP-3009 that has the members of an Authorization.
+func (d Domain) signAuthorization(ctx context.Context, signer Signer, primaryType string, typeHash evm.Hash,
+	a Authorization) (string, error) {
+	digest, err := d.authorizationDigest(typeHash, a)
+	if err != nil {
+		return "", err
+	}
+	return signTypedData(ctx, signer,
+		d.typedData(primaryType, authorizationFields, digest, a.From, a.To, a.Value, a.ValidAfter, a.ValidBefore, a.Nonce))
 }

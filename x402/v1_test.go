@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -158,36 +157,6 @@ func TestVersionsInTheWrongHeader(t *testing.T) {
 		if form, ok := errors.AsType[*FormError](err); !ok || form.Message == "" ||
 			strings.Contains(form.Message, "the PAYMENT-SIGNATURE header is") {
 			t.Errorf("%s in X-PAYMENT says %#v, want a *FormError about X-PAYMENT", name, err)
-		}
-	}
-}
-
-func TestRequirementsV1(t *testing.T) {
-	t.Parallel()
-	offer := knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
-	bare := offer
-	bare.Extra = nil
-	for _, row := range []struct {
-		name string
-		v1   PaymentRequirementsV1
-		want string
-	}{
-		{"an offer", offer.V1("base", ResourceInfo{
-			URL: "https://host.example/chat/private/send", Description: "Send a private message", MimeType: "application/json",
-			ServiceName: "Parley",
-		}), `{"scheme":"exact","network":"base","maxAmountRequired":"5000","resource":"https://host.example/chat/private/send",` +
-			`"description":"Send a private message","mimeType":"application/json","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C",` +
-			`"maxTimeoutSeconds":60,"asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","extra":{"name":"USD Coin","version":"2"}}`},
-		{"one without a description", bare.V1("base", ResourceInfo{URL: "https://host.example/x"}),
-			`{"scheme":"exact","network":"base","maxAmountRequired":"5000","resource":"https://host.example/x","description":"","mimeType":"",` +
-				`"payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,"asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"}`},
-	} {
-		got, err := json.Marshal(row.v1, json.Deterministic(true))
-		if err != nil {
-			t.Fatalf("%s: encode: %v", row.name, err)
-		}
-		if diff := cmp.Diff(row.want, string(got)); diff != "" {
-			t.Errorf("%s of version 1 (-want +got):\n%s", row.name, diff)
 		}
 	}
 }

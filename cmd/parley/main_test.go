@@ -19,11 +19,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
@@ -281,6 +284,28 @@ func TestMigrate(t *testing.T) {
 		if out := invoke(t, "migrate", "--database-url", url, test.option).good(t); !strings.HasSuffix(out, test.says) {
 			t.Errorf("migrate %s: %q, want an end with %q", test.option, out, test.says)
 		}
+	}
+}
+
+// TestMigrateDryRun: a dry run on a database without a schema lists all migrations and creates nothing.
+func TestMigrateDryRun(t *testing.T) {
+	t.Parallel()
+	database := storetest.URL(t)
+	connection, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close(context.Background())
+	const elsewhere = `CREATE SCHEMA empty;
+		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path TO empty', current_database()); END $$`
+	if _, err := connection.Exec(t.Context(), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	out := invoke(t, "migrate", "--dry-run", "--database-url", database).good(t)
+	var tables int
+	err = connection.QueryRow(t.Context(), "SELECT count(*) FROM pg_tables WHERE schemaname = 'empty'").Scan(&tables)
+	if want := fmt.Sprintf("pending migrations: %d\n", store.SchemaVersion()); err != nil || tables != 0 || !strings.HasSuffix(out, want) {
+		t.Errorf("a dry run made %d tables (%v) and printed %q, want the end %q", tables, err, out, want)
 	}
 }
 

@@ -47,6 +47,9 @@ func runTests(m *testing.M) (code int) {
 	if root, err = os.MkdirTemp("", "parley-embedded-test-"); err != nil {
 		panic(err)
 	}
+	if root, err = filepath.EvalSymlinks(root); err != nil { // PostgreSQL names its folder without links
+		panic(err)
+	}
 	defer func() { _ = os.RemoveAll(root) }()
 	if err := os.Chmod(root, 0o755); err != nil {
 		panic(err)
@@ -300,7 +303,7 @@ func newFolder(t *testing.T) string {
 			t.Errorf("remove the test's folder: %v", err)
 		}
 	})
-	return resolve(folder)
+	return folder
 }
 
 func openFolder(t *testing.T) string {

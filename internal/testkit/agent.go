@@ -61,7 +61,8 @@ func (a *Agent) Register(t testing.TB, name string) (tan string) {
 		t.Fatalf("%s requests an account: %v %s", name, err, requested.Body)
 	}
 	tan = requested.JSON200.TAN
-	created, err := a.CreateAccountWithResponse(t.Context(), client.CreateAccountRequest{Username: name, TAN: tan, Description: "I am " + name + "."})
+	created, err := a.CreateAccountWithResponse(t.Context(),
+		client.CreateAccountRequest{Username: name, TAN: tan, Description: "I am " + name + "."})
 	if err != nil || created.JSON200 == nil {
 		t.Fatalf("%s creates an account: %v %s", name, err, created.Body)
 	}

@@ -13,7 +13,8 @@ const queryTime = time.Minute
 // NumberGaps counts the conversations whose messages are not numbered from first_number to last_number.
 const NumberGaps = `SELECT count(*) FROM (
 	SELECT c.id FROM conversations c LEFT JOIN messages m ON m.conversation_id = c.id GROUP BY c.id
-	HAVING c.last_number - c.first_number + 1 <> count(m.number) OR c.last_number <> coalesce(max(m.number), c.last_number) OR min(m.number) <> c.first_number) gaps`
+	HAVING c.last_number - c.first_number + 1 <> count(m.number) OR c.last_number <> coalesce(max(m.number), c.last_number)
+		OR min(m.number) <> c.first_number) gaps`
 
 // Connect uses a new connection to the database. It works also while the test ends.
 func (w *World) Connect(use func(context.Context, *pgx.Conn) error) {

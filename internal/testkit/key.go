@@ -1,8 +1,12 @@
 package testkit
 
 import (
+	"crypto/rand"
 	"fmt"
 	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
 )
 
 // UnknownKey returns a well-formed API key that no account has. Keys with different numbers differ.
@@ -14,4 +18,16 @@ func UnknownKey(number int) string {
 		check[at] = base62[n%62]
 	}
 	return key + string(check)
+}
+
+// KeyFile writes a new key, 64 hex digits, to a file and returns its name.
+func KeyFile(t testing.TB) string {
+	t.Helper()
+	var key [32]byte
+	_, _ = rand.Read(key[:])
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "%x\n", key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"crypto/ecdsa"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -14,25 +15,20 @@ import (
 
 // Offer is what a server that takes the price returns for a price inquiry, without resource and extensions.
 func Offer(price uint64) *x402.PaymentRequired {
-	return &x402.PaymentRequired{X402Version: x402.Version, Accepts: []x402.PaymentRequirements{PlayMoney.Requirements(price, devnet.Payee, 60)}}
-}
-
-// exactOffer returns the entry of a 402 that is not a payment channel.
-func exactOffer(t testing.TB, required *x402.PaymentRequired) x402.PaymentRequirements {
-	t.Helper()
-	for _, offer := range required.Accepts {
-		if offer.Scheme != x402.SchemeBatch {
-			return offer
-		}
-	}
-	t.Fatal("the 402 offers payment channels only")
-	return x402.PaymentRequirements{}
+	return &x402.PaymentRequired{X402Version: x402.Version,
+		Accepts: []x402.PaymentRequirements{PlayMoney.Requirements(price, devnet.Payee, 60)}}
 }
 
 // Payment returns a signed payment of scheme exact, changed before it is signed.
-func Payment(t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired, changes ...func(*x402.PaymentPayload)) *x402.PaymentPayload {
+func Payment(
+	t testing.TB, key *ecdsa.PrivateKey, required *x402.PaymentRequired, changes ...func(*x402.PaymentPayload),
+) *x402.PaymentPayload {
 	t.Helper()
-	offer := exactOffer(t, required)
+	i := slices.IndexFunc(required.Accepts, func(offer x402.PaymentRequirements) bool { return offer.Scheme != x402.SchemeBatch })
+	if i < 0 {
+		t.Fatal("the 402 offers payment channels only")
+	}
+	offer := required.Accepts[i]
 	var resource *x402.ResourceInfo
 	if required.Resource.URL != "" {
 		resource = &required.Resource

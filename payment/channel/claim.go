@@ -157,7 +157,7 @@ func (c *Scheme) payOut(ctx context.Context) {
 		cancel()
 		if err != nil {
 			c.mayPayOut(payee.(string)) //nolint:forcetypeassert // as above
-			c.engine.Log.WarnContext(ctx, "pay out", "error", err)
+			c.engine.Log.WarnContext(ctx, "payout failed; it is tried again", "error", err)
 		}
 	}
 }

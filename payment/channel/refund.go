@@ -254,7 +254,7 @@ func (c *Scheme) resumeRefunds(ctx context.Context) {
 	}
 	channels, err := c.store.TakeRefunds(ctx, c.scope(), refundsAtOnce, payment.Lease)
 	if err != nil && ctx.Err() == nil {
-		c.engine.Log.WarnContext(ctx, "look for open refunds", "error", err)
+		c.failing.Do(func() { c.engine.Log.WarnContext(ctx, "look for open refunds", "error", err) })
 	}
 	for i := range channels {
 		settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)

@@ -60,6 +60,7 @@ type Scheme struct {
 	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
 	started     time.Time                    // see voucher.misfit
 	metrics     *metrics
+	failing     rate.Sometimes // a line of the log about the database is enough in a minute
 
 	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
 	lost         payment.Recent[string, struct{}] // clients that lost the state of their payment channel: see Standing
@@ -96,6 +97,7 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 		checker: checker, keys: keys, started: time.Now(),
 		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost),
 		adoptions:    newAdoptions(),
+		failing:      rate.Sometimes{Interval: time.Minute},
 		cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour),
 	}
 	c.metrics = newMetrics(c)

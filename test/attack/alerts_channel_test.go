@@ -4,16 +4,13 @@ package attack
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-func init() { maps.Copy(alertCases, channelAlertCases) }
-
-// channelAlertCases are the faults of payment channels.
+// channelAlertCases are the faults of payment channels and certificates.
 var channelAlertCases = map[string]alertCase{
 	"ParleyClaimsFail": {run: func(w *alertWorld) {
 		p := w.payer(w.alice)
@@ -77,18 +74,26 @@ var channelAlertCases = map[string]alertCase{
 		w.s.start("")
 		w.ends(nothing)
 	}},
-	"ParleyClaimedElsewhere": {replace: [2]string{"process_start_time_seconds < 3600", "process_start_time_seconds < 20"}, run: func(w *alertWorld) {
-		p := w.payer(w.alice)
-		charged := p.open(w.s, 1)
-		w.restored(func() {
-			w.s.pay(p.says("lost, but claimed", charged+sendPrice, 0)).Want(w.T, "a voucher", 200)
-			w.s.kill()
-			w.pass(25 * time.Hour)
-			w.s.start("")
-			w.paidOut()
-		})
-		w.s.pay(p.says("after the restore", charged+2*sendPrice, 0))
+	"ParleyClaimedElsewhere": {replace: [2]string{"process_start_time_seconds < 3600", "process_start_time_seconds < 20"},
+		run: func(w *alertWorld) {
+			p := w.payer(w.alice)
+			charged := p.open(w.s, 1)
+			w.restored(func() {
+				w.s.pay(p.says("lost, but claimed", charged+sendPrice, 0)).Want(w.T, "a voucher", 200)
+				w.s.kill()
+				w.pass(25 * time.Hour)
+				w.s.start("")
+				w.paidOut()
+			})
+			w.s.pay(p.says("after the restore", charged+2*sendPrice, 0))
+			w.fires(nothing)
+			w.ends(nothing) // the servers go on from what is claimed
+		}},
+	"ParleyCertificateExpires": {run: func(w *alertWorld) {
+		folder := w.T.TempDir()
+		w.s.secure(folder, 13*day)
 		w.fires(nothing)
-		w.ends(nothing) // the servers go on from what is claimed
+		w.certificate(folder, 90*day) // the server needs no restart
+		w.ends(nothing)
 	}},
 }

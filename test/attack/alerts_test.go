@@ -24,12 +24,14 @@ import (
 // TestAlertsFire: each alert of the rules fires while its fault lasts, and what its runbook says ends it.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
+	all := maps.Clone(alertCases)
+	maps.Copy(all, channelAlertCases)
 	names := alertNames(t)
 	slices.Sort(names)
-	if diff := cmp.Diff(names, slices.Sorted(maps.Keys(alertCases))); diff != "" {
+	if diff := cmp.Diff(names, slices.Sorted(maps.Keys(all))); diff != "" {
 		t.Errorf("alerts of the rules and their tests (-rules +tests):\n%s", diff)
 	}
-	for name, test := range alertCases {
+	for name, test := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newAlertWorld(t, name, test)
@@ -61,12 +63,13 @@ var alertCases = map[string]alertCase{
 		end()
 		w.ends(func() { w.polls(1) })
 	}},
-	"ParleyLedgerNotCounted": {every: 3 * time.Second, replace: [2]string{"parley_ledger_counted_seconds > 300", "parley_ledger_counted_seconds > 5"}, run: func(w *alertWorld) {
-		end := w.lock("payments")
-		w.fires(nothing)
-		end()
-		w.ends(nothing)
-	}},
+	"ParleyLedgerNotCounted": {every: 3 * time.Second,
+		replace: [2]string{"parley_ledger_counted_seconds > 300", "parley_ledger_counted_seconds > 5"}, run: func(w *alertWorld) {
+			end := w.lock("payments")
+			w.fires(nothing)
+			end()
+			w.ends(nothing)
+		}},
 	"ParleyFacilitatorDown": {every: time.Second, run: func(w *alertWorld) {
 		w.proxy.close()
 		w.fires(nothing)
@@ -82,13 +85,14 @@ var alertCases = map[string]alertCase{
 		w.s.restart("")
 		w.ends(w.newWalletPays)
 	}},
-	"ParleyPaymentsStuck": {replace: [2]string{"parley_payments_open_oldest_seconds) > 300", "parley_payments_open_oldest_seconds) > 3"}, run: func(w *alertWorld) {
-		w.proxy.breakWith(onSettle(dropBefore))
-		w.s.pay(w.alice.says(w.bob, "settled late"))
-		w.fires(nothing)
-		w.proxy.mend()
-		w.ends(nothing)
-	}},
+	"ParleyPaymentsStuck": {replace: [2]string{"parley_payments_open_oldest_seconds) > 300", "parley_payments_open_oldest_seconds) > 3"},
+		run: func(w *alertWorld) {
+			w.proxy.breakWith(onSettle(dropBefore))
+			w.s.pay(w.alice.says(w.bob, "settled late"))
+			w.fires(nothing)
+			w.proxy.mend()
+			w.ends(nothing)
+		}},
 	"ParleyPaymentsUndeliverable": {run: undeliverable},
 	"ParleyClockDifference": {run: func(w *alertWorld) {
 		w.s.shift = wrongBy
@@ -189,7 +193,8 @@ func (w *alertWorld) newWalletPays() {
 func undeliverable(w *alertWorld) {
 	o := w.order(w.Wallet(testkit.Dollar), "", "/register/request_account", map[string]any{"requested_username": "wanted"})
 	w.s.crashes(o, "begun")
-	w.Exec("INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ($1, sha256($2), '0xsomebody', now() + interval '10 minutes')", "wanted", []byte("wanted"))
+	w.Exec("INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ($1, sha256($2), '0xsomebody', now() + interval '10 "+
+		"minutes')", "wanted", []byte("wanted"))
 	w.s.start("")
 	w.fires(nothing)
 	mended := w.order(w.Wallet(testkit.Dollar), "", "/register/request_account", map[string]any{"requested_username": "free"})

@@ -79,7 +79,8 @@ func (w *alertWorld) watch(every time.Duration, replace [2]string) {
 	}
 	listen := testkit.FreeAddress(w.T)
 	output := &testkit.Buffer{}
-	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(folder, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(folder, "data"),
+	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(folder, "prometheus.yaml"),
+		"--storage.tsdb.path="+filepath.Join(folder, "data"),
 		"--web.listen-address="+listen, "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = output, output
 	process, err := testkit.Launch(cmd)

@@ -160,10 +160,12 @@ func TestKilledAtEveryStepOfARefund(t *testing.T) {
 					amount = testkit.Dollar - charged
 				}
 				chain := w.Ledger.Channel(p.id)
-				if got := w.Ledger.Balance(testkit.Address(w.alice.wallet)) - had; got != amount || chain.RefundNonce != 1 || chain.TotalClaimed != charged {
+				if got := w.Ledger.Balance(testkit.Address(w.alice.wallet)) - had; got != amount || chain.RefundNonce != 1 ||
+					chain.TotalClaimed != charged {
 					t.Errorf("%d were refunded and the channel has %+v, want one refund of %d and %d claimed", got, chain, amount, charged)
 				}
-				if recorded := w.Count("SELECT balance FROM payment_channels WHERE id = $1", p.id); uint64(recorded) != chain.Balance { //nolint:gosec // not negative
+				if recorded := w.Count("SELECT balance FROM payment_channels WHERE id = $1",
+					p.id); uint64(recorded) != chain.Balance { //nolint:gosec // not negative
 					t.Errorf("the ledger has a balance of %d after the refund, the channel %d", recorded, chain.Balance)
 				}
 				w.s.pay(p.says("after the refund", charged+sendPrice, sendPrice)).Want(t, "a deposit after the refund", 200)

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
@@ -57,7 +56,8 @@ func (w *world) channelFlags() []string {
 
 // channelOffer returns what a server with a withdraw delay offers for a path.
 func channelOffer(path string, delay time.Duration) x402.PaymentRequirements {
-	terms := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: uint64(delay / time.Second), MinDeposit: testkit.Dollar} //nolint:gosec // positive
+	terms := x402.ChannelTerms{ReceiverAuthorizer: testkit.Address(authorizer), WithdrawDelay: uint64(delay / time.Second),
+		MinDeposit: testkit.Dollar} //nolint:gosec // positive
 	return testkit.PlayMoney.BatchRequirements(operations[path].price, devnet.Payee, 60, terms)
 }
 
@@ -191,8 +191,9 @@ func (w *world) checkChannels() {
 	}
 	var balances, claimed uint64
 	for _, p := range w.payers {
-		recorded := uint64(w.Count("SELECT coalesce((SELECT claimed FROM payment_channels WHERE id = $1), 0)", p.id)) //nolint:gosec // not negative
-		chain, charged := w.Ledger.Channel(p.id), p.charged()                                                         // in this order, since all of them grow
+		recorded := uint64(w.Count("SELECT coalesce((SELECT claimed FROM payment_channels WHERE id = $1), 0)",
+			p.id)) //nolint:gosec // not negative
+		chain, charged := w.Ledger.Channel(p.id), p.charged() // in this order, since all of them grow
 		balances, claimed = balances+chain.Balance, claimed+chain.TotalClaimed
 		rows := w.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE payment_channel_id = $1 AND state = 'delivered'", p.id)
 		if delivered := p.delivered(); charged != delivered || uint64(rows) != delivered { //nolint:gosec // not negative
@@ -250,7 +251,8 @@ func (w *world) restored(lost func()) {
 	w.s.start("")
 	lost()
 	w.s.kill()
-	w.cluster("DROP DATABASE DATABASE_NAME WITH (FORCE)", "CREATE DATABASE DATABASE_NAME TEMPLATE DATABASE_NAME_backup", "DROP DATABASE DATABASE_NAME_backup")
+	w.cluster("DROP DATABASE DATABASE_NAME WITH (FORCE)", "CREATE DATABASE DATABASE_NAME TEMPLATE DATABASE_NAME_backup",
+		"DROP DATABASE DATABASE_NAME_backup")
 	w.pass(time.Hour)
 	w.s.start("")
 }

@@ -5,7 +5,6 @@ package attack
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"os"
@@ -65,18 +64,10 @@ var differenceLine = regexp.MustCompile(`(?m)^parley_clock_difference_seconds (\
 
 func differenceAt(t testing.TB, admin string) float64 {
 	t.Helper()
-	response, err := http.Get("http://" + admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := differenceLine.FindSubmatch(body)
-	if found == nil {
-		t.Fatal("there is no metric parley_clock_difference_seconds")
+	r, err := testkit.Request(t.Context(), http.DefaultClient, http.MethodGet, "http://"+admin+"/metrics", "")
+	found := differenceLine.FindSubmatch(r.Body)
+	if err != nil || found == nil {
+		t.Fatalf("there is no metric parley_clock_difference_seconds (%v)", err)
 	}
 	difference, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {
@@ -197,7 +188,8 @@ func TestWrongClocksAndTimes(t *testing.T) {
 	for what, wrong := range map[string]string{
 		"messages are older than those before them": `SELECT count(*) FROM messages m JOIN messages o ON o.conversation_id = m.conversation_id
 			AND o.number = m.number - 1 WHERE m.created_at < o.created_at`,
-		"conversations have gaps in their numbers": `SELECT count(*) FROM (SELECT FROM messages GROUP BY conversation_id HAVING max(number) <> count(*)) gaps`,
+		"conversations have gaps in their numbers": `SELECT count(*) FROM (SELECT FROM messages GROUP BY conversation_id
+			HAVING max(number) <> count(*)) gaps`,
 	} {
 		if n := w.Count(wrong); n != 0 {
 			t.Errorf("%d %s", n, what)
@@ -216,7 +208,8 @@ func (w *clockWorld) timesAreTheDatabases() {
 		err := row.Scan(&column)
 		columns = append(columns, column)
 		return err
-	}, `SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'goose_db_version'
+	}, `SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'public'
+		AND table_name <> 'goose_db_version'
 		AND data_type = 'timestamp with time zone' AND column_name NOT IN ('valid_before', 'lease_until', 'expires_at', 'claim_after')`)
 	if !slices.Contains(columns, "conversations.deleted_at") || len(columns) < 10 {
 		w.T.Fatalf("the columns with times are %v", columns)

@@ -215,7 +215,8 @@ func TestDatabaseKilled(t *testing.T) {
 	alice, bob := s.agent("alice"), s.agent("bob")
 	for round := range max(2, rounds(t)/5) {
 		o := alice.says(bob, "while the database died")
-		r := w.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return s.send(ctx, o) }, func() { killDatabase(t, database) })
+		r := w.proxy.whileSettling(t, true, func(ctx context.Context) (testkit.Reply, error) { return s.send(ctx, o) },
+			func() { killDatabase(t, database) })
 		if r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
 			t.Errorf("settled without a database: %v, want 503 with Retry-After", r)
 		}

@@ -23,7 +23,8 @@ func (s *server) mustServeFree(t *testing.T) {
 		}
 	}
 	r, err := s.try(ctx, http.MethodPost, "/chat/private/send", "")
-	if _, malformed := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired)); err != nil || malformed != nil || r.Status != http.StatusPaymentRequired {
+	if _, malformed := x402.DecodePaymentRequired(r.Header.Get(x402.HeaderPaymentRequired)); err != nil || malformed != nil ||
+		r.Status != http.StatusPaymentRequired {
 		t.Errorf("without the facilitator the price: %v %v %v, want 402", r, err, malformed)
 	}
 }
@@ -96,13 +97,15 @@ func TestSettleSilent(t *testing.T) {
 	}
 	// All of them hang, and the server is there for everybody else.
 	s.mustServeFree(t)
-	if r := s.call(http.MethodPost, "/chat/private/send", orders[0].body, "X-API-KEY", "parley_nonsense", x402.HeaderPaymentSignature, orders[0].header); r.Status != http.StatusUnauthorized {
+	if r := s.call(http.MethodPost, "/chat/private/send", orders[0].body, "X-API-KEY", "parley_nonsense", x402.HeaderPaymentSignature,
+		orders[0].header); r.Status != http.StatusUnauthorized {
 		t.Errorf("a wrong key while the facilitator is silent: %v, want 401", r)
 	}
 	// A copy does not wait for long: its caller is told to come again.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if r, err := s.send(ctx, orders[0]); err != nil || r.Status != http.StatusConflict || r.Code != "payment_in_progress" || r.Header.Get("Retry-After") == "" {
+	if r, err := s.send(ctx, orders[0]); err != nil || r.Status != http.StatusConflict || r.Code != "payment_in_progress" ||
+		r.Header.Get("Retry-After") == "" {
 		t.Errorf("a copy while the facilitator is silent: %v %v, want 409 payment_in_progress with Retry-After", r, err)
 	}
 	w.proxy.mend()

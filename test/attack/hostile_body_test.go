@@ -41,7 +41,8 @@ const (
 	sendRate    = 50 << 20
 )
 
-// reopened calls use in so many workers, each of which opens a connection as soon as its last one has ended, at most rate connections a second.
+// reopened calls use in so many workers, each of which opens a connection as soon as its last one has ended, at most
+// rate connections a second.
 // use returns when the connection has ended.
 func (x *trial) reopened(ctx context.Context, workers, addresses, rate int, use func(net.Conn)) {
 	pause := time.Duration(workers) * time.Second / time.Duration(rate)
@@ -83,7 +84,8 @@ func (x *trial) fromAddresses(ctx context.Context, n int, begin string) {
 	})
 }
 
-// TestHostileUnfinishedBodies: bodies of 190,000 bytes that lack their end, slow ones of a few bytes, and headers behind a complete request,
+// TestHostileUnfinishedBodies: bodies of 190,000 bytes that lack their end, slow ones of a few bytes, and headers
+// behind a complete request,
 // on more connections of four or eight addresses than the server admits, take little memory and keep nobody at other addresses out.
 func TestHostileUnfinishedBodies(t *testing.T) {
 	x := newTrial(t)
@@ -100,10 +102,12 @@ func TestHostileUnfinishedBodies(t *testing.T) {
 		{"slow bodies of 130 bytes", head + "Content-Length: 130\r\n\r\n{", []int{4}},
 		{"headers of 1.9 MB without their end", head + "X-Long: " + strings.Repeat("a", 1900<<10), []int{4}},
 		{"headers of 30 KB and slow bodies", head + "X-Long: " + strings.Repeat("a", 30_000) + "\r\nContent-Length: 130\r\n\r\n{", []int{4}},
-		{"1,300 headers behind a complete request", "GET /health HTTP/1.1\r\nHost: parley\r\n\r\nGET /health HTTP/1.1\r\n" + strings.Repeat("a:\n", 1300), []int{4}},
+		{"1,300 headers behind a complete request", "GET /health HTTP/1.1\r\nHost: parley\r\n\r\nGET /health HTTP/1.1\r\n" +
+			strings.Repeat("a:\n", 1300), []int{4}},
 	} {
 		for _, addresses := range attack.addresses {
-			x.measure(fmt.Sprintf("%s, from %d addresses", attack.name, addresses), func(ctx context.Context) { x.fromAddresses(ctx, addresses, attack.begin) })
+			x.measure(fmt.Sprintf("%s, from %d addresses", attack.name, addresses),
+				func(ctx context.Context) { x.fromAddresses(ctx, addresses, attack.begin) })
 		}
 	}
 	x.check()

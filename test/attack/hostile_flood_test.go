@@ -51,7 +51,16 @@ var floodings = []flooding{
 	// The expression takes the matcher long and finds nothing in a chat of long messages.
 	{name: "one paid search, repeated by 24", workers: 24, free: true, orders: func(x *trial) []order {
 		reader, chat := x.wideChat()
-		return []order{forged(reader.wallet, reader.key, searchPath, fmt.Sprintf(`{"chat_id":%q,"query":"(\\w?){100}[z]{3}|(x|xx)*(y|yy)*[q]{2}"}`, chat))}
+		return []order{forged(reader.wallet, reader.key, searchPath,
+			fmt.Sprintf(`{"chat_id":%q,"query":"(\\w?){100}[z]{3}|(x|xx)*(y|yy)*[q]{2}"}`, chat))}
+	}},
+	// Messages with all trigrams of a query that they do not match, which the database compares with sixteen long patterns each.
+	{name: "searches that the index cannot answer", workers: 4, free: true, orders: func(x *trial) []order {
+		reader, chat := x.largeChat(150, func(n int) string {
+			return fmt.Sprintf("%06d ", n) + strings.Repeat(strings.Repeat("a", 240)+"b", 67)
+		})
+		wallet, body := x.Wallet(100*testkit.Dollar), fmt.Sprintf(`{"chat_id":%q,"query":%q}`, chat, "(a?a?a?a?)"+strings.Repeat("a", 241)+"b")
+		return prepared(2_000, func(int) order { return forged(wallet, reader.key, searchPath, body) })
 	}},
 	{name: "empty wallets ask for usernames", workers: 8, empty: true, orders: func(*trial) []order {
 		return prepared(10_000, func(i int) order {
@@ -68,7 +77,8 @@ var floodings = []flooding{
 		return orders
 	}},
 	{name: "free operations", workers: 8, free: true, limited: true, orders: func(*trial) (orders []order) {
-		for _, path := range []string{"/", "/health", "/skill", "/openapi.json", "/openapi.yaml", "/llms.txt", "/skill.md", "/.well-known/agent-card.json", "/nowhere"} {
+		for _, path := range []string{"/", "/health", "/skill", "/openapi.json", "/openapi.yaml", "/llms.txt", "/skill.md",
+			"/.well-known/agent-card.json", "/nowhere"} {
 			orders = append(orders, order{operation: operation{method: http.MethodGet, path: path}})
 		}
 		return orders
@@ -86,7 +96,8 @@ var floodings = []flooding{
 	{name: "a recent payer is named", workers: 8, orders: func(x *trial) []order {
 		payer := x.s.agent("recent")
 		return prepared(2_000, func(i int) order {
-			return forged(payer.wallet, testkit.UnknownKey(i), mePath, "", func(p *x402.PaymentPayload) { p.Payload.Signature = "0x" + strings.Repeat("11", 65) })
+			return forged(payer.wallet, testkit.UnknownKey(i), mePath, "",
+				func(p *x402.PaymentPayload) { p.Payload.Signature = "0x" + strings.Repeat("11", 65) })
 		})
 	}},
 	// Each may be a smart wallet's, which only the chain knows.
@@ -95,7 +106,8 @@ var floodings = []flooding{
 	}},
 }
 
-// TestHostileFloods: whatever an attacker sends without paying, or having paid once, honest callers do not wait for it, and it takes neither
+// TestHostileFloods: whatever an attacker sends without paying, or having paid once, honest callers do not wait for it,
+// and it takes neither
 // much memory nor many calls of the facilitator and of the chain's endpoint.
 func TestHostileFloods(t *testing.T) {
 	x := newTrial(t)
@@ -170,13 +182,11 @@ func (x *trial) wideChat() (reader *agent, chat string) {
 // largeChat makes a chat of n messages.
 func (x *trial) largeChat(n int, content func(number int) string) (reader *agent, chat string) {
 	x.T.Helper()
-	reader, writer := x.s.agent("large_reader"), x.s.agent("large_writer")
+	reader, writer := x.s.agent(fmt.Sprintf("reader_of_%d", n)), x.s.agent(fmt.Sprintf("writer_of_%d", n))
 	paying := newCaller("127.0.0.9", nil)
 	for number := range n {
 		text := content(number)
-		x.mu.Lock()
-		x.contents[text] = true
-		x.mu.Unlock()
+		x.expect(text)
 		raw, err := json.Marshal(map[string]any{"recipient_agent_id": reader.id, "content": text})
 		if err != nil {
 			x.T.Fatal(err)
@@ -220,22 +230,24 @@ func wrongBodies() (orders []order) {
 
 // junkSigned is an order whose signature no key made.
 func junkSigned(random *rand.Rand) order {
-	return forged(testkit.NewKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"junk_%d"}`, random.Uint32()), func(p *x402.PaymentPayload) {
-		p.Payload.Authorization.From = testkit.Address(testkit.NewKey())
-		signature := make([]byte, 65)
-		for i := range signature {
-			signature[i] = byte(random.Uint32())
-		}
-		signature[0], signature[32], signature[64] = 1, 1, 27 // within the curve's order, low s
-		p.Payload.Signature = "0x" + hex.EncodeToString(signature)
-	})
+	return forged(testkit.NewKey(), "", requestPath, fmt.Sprintf(`{"requested_username":"junk_%d"}`, random.Uint32()),
+		func(p *x402.PaymentPayload) {
+			p.Payload.Authorization.From = testkit.Address(testkit.NewKey())
+			signature := make([]byte, 65)
+			for i := range signature {
+				signature[i] = byte(random.Uint32())
+			}
+			signature[0], signature[32], signature[64] = 1, 1, 27 // within the curve's order, low s
+			p.Payload.Signature = "0x" + hex.EncodeToString(signature)
+		})
 }
 
 // forged is an order that is good for six minutes and not noted as a secret: attacks make thousands.
 func forged(wallet *ecdsa.PrivateKey, key, path, body string, changes ...func(*x402.PaymentPayload)) order {
 	o := order{operation: operations[path], body: body}
 	var err error
-	o.payment, err = x402.Sign(context.Background(), x402.NewKeySigner(wallet), testkit.Offer(o.price).Accepts[0], nil, nil, time.Now().Add(5*time.Minute))
+	o.payment, err = x402.Sign(context.Background(), x402.NewKeySigner(wallet), testkit.Offer(o.price).Accepts[0], nil, nil,
+		time.Now().Add(5*time.Minute))
 	if err != nil {
 		panic(err)
 	}

@@ -20,26 +20,9 @@ const searchPath = "/chat/private/search"
 
 // raw is an order as HTTP/1.1.
 func (o *order) raw() string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: parley\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\nPAYMENT-SIGNATURE: %s\r\nContent-Length: %d\r\n\r\n%s",
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: parley\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\nPAYMENT-SIGNATURE: "+
+		"%s\r\nContent-Length: %d\r\n\r\n%s",
 		o.path, o.headers[1], o.header, len(o.body), o.body)
-}
-
-// TestHostileSlowIndex: messages with all trigrams of a query that they do not match, which the database compares with sixteen long
-// patterns each.
-func TestHostileSlowIndex(t *testing.T) {
-	x := newTrial(t)
-	reader, chat := x.largeChat(150, func(n int) string {
-		return fmt.Sprintf("%06d ", n) + strings.Repeat(strings.Repeat("a", 240)+"b", 67)
-	})
-	body := fmt.Sprintf(`{"chat_id":%q,"query":%q}`, chat, "(a?a?a?a?)"+strings.Repeat("a", 241)+"b")
-	attacker, wallet := x.attacker(), x.Wallet(100*testkit.Dollar)
-	attacker.paying = true
-	x.measure("searches that the index cannot answer, 4 at a time", func(ctx context.Context) {
-		flood(ctx, 4, 1000, func(ctx context.Context, _, _ int) {
-			_, _ = attacker.send(ctx, x.s, forged(wallet, reader.key, searchPath, body))
-		})
-	})
-	x.check()
 }
 
 // TestHostilePaidPages: 300 callers pay for pages of 2 MB, which wait for a slow facilitator, and then read nothing of them.

@@ -36,7 +36,7 @@ func fields(method, path string, more ...hpack.HeaderField) []byte {
 // four addresses, take little memory and keep nobody at other addresses out.
 func TestHostileStreams(t *testing.T) {
 	x := newTrial(t)
-	x.secure()
+	x.s.secure(t.TempDir(), time.Hour)
 	x.onlyOtherAddress()
 	typed := hpack.HeaderField{Name: "content-type", Value: "application/json"}
 	get, post := fields(http.MethodGet, "/openapi.json"), fields(http.MethodPost, sendPath, typed)

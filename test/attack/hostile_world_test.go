@@ -4,7 +4,6 @@ package attack
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -92,7 +91,8 @@ type caller struct {
 func newCaller(address string, y *tally) *caller {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 10 * time.Second}
 	return &caller{address: address, tally: y, http: &http.Client{
-		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, DisableCompression: true, TLSClientConfig: anyCertificate},
+		Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 512, DisableCompression: true,
+			TLSClientConfig: anyCertificate},
 		Timeout:       time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -152,20 +152,6 @@ func (x *trial) moveOn(t *testing.T) {
 	x.moves++
 	x.address = fmt.Sprintf("127.0.0.%d", 100+x.moves)
 	x.honest = nil
-}
-
-// anyCertificate lets clients of the tests connect to their own servers.
-var anyCertificate = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
-
-// secure restarts the server with TLS.
-func (x *trial) secure() {
-	x.T.Helper()
-	folder := x.T.TempDir()
-	x.certificate(folder, time.Hour)
-	x.s.url = "https://" + x.s.listen
-	x.s.flags = append(x.s.flags, "--base-url", x.s.url,
-		"--tls-certificate-file", filepath.Join(folder, "certificate.pem"), "--tls-key-file", filepath.Join(folder, "key.pem"))
-	x.s.restart("")
 }
 
 // attacker is a client at the attacker's address.
@@ -367,7 +353,8 @@ func (x *trial) judge(line *measurement) {
 	x.tally.mu.Lock()
 	defer x.tally.mu.Unlock()
 	if x.tally.largest > maxResponse {
-		x.T.Errorf("%s: a response to an unpaid request has %d bytes (%s), want at most %d", line.attack, x.tally.largest, x.tally.what, maxResponse)
+		x.T.Errorf("%s: a response to an unpaid request has %d bytes (%s), want at most %d", line.attack, x.tally.largest, x.tally.what,
+			maxResponse)
 	}
 	file, err := os.OpenFile(filepath.Join("..", "..", "bin", "hostile.md"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
@@ -375,7 +362,8 @@ func (x *trial) judge(line *measurement) {
 	}
 	defer file.Close()
 	if size, err := file.Seek(0, io.SeekEnd); err == nil && size == 0 {
-		_, _ = io.WriteString(file, "| attack | requests | responses | peak RSS, MiB | p50/p99 quiet, ms | p50/p99 other address, ms | p50/p99 same address, ms | "+
+		_, _ = io.WriteString(file, "| attack | requests | responses | peak RSS, MiB | p50/p99 quiet, ms | p50/p99 other address, ms | p50/p99 "+
+			"same address, ms | "+
 			"largest unpaid response, bytes | `/verify`, `/settle`, RPC calls |\n|---|---:|---|---:|---:|---:|---:|---:|---:|\n")
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -202,7 +202,8 @@ func dropAfter(c *call) {
 // cutAfter hangs up in the middle of the facilitator's reply.
 func cutAfter(c *call) {
 	body := c.forward().Body.String()
-	testkit.CutOff(c.w, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:len(body)/2]))
+	testkit.CutOff(c.w, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body),
+		body[:len(body)/2]))
 }
 
 // respond responds without having asked the facilitator.

@@ -134,7 +134,8 @@ func (r *randomRun) enter() []*actor {
 	for i := range players {
 		a := &actor{r: r, number: i}
 		players[i] = a
-		a.rich = []*purse{r.purse(fmt.Sprintf("rich %d", i), 5000*testkit.Dollar, false), r.purse(fmt.Sprintf("other rich %d", i), 5000*testkit.Dollar, false)}
+		a.rich = []*purse{r.purse(fmt.Sprintf("rich %d", i), 5000*testkit.Dollar, false),
+			r.purse(fmt.Sprintf("other rich %d", i), 5000*testkit.Dollar, false)}
 		a.poor = append([]*purse{r.purse(fmt.Sprintf("little %d", i), 30_000, true), r.purse(fmt.Sprintf("nothing %d", i), 0, true)}, shared...)
 		a.channels = r.purse(fmt.Sprintf("channels %d", i), 5000*testkit.Dollar, false)
 		a.robbed = r.purse(fmt.Sprintf("robbed %d", i), testkit.Dollar, true)
@@ -275,7 +276,8 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 	}
 	offer := testkit.PlayMoney.Requirements(q.price, devnet.Payee, 60)
 	payload := &x402.PaymentPayload{X402Version: x402.Version, Accepted: offer, Payload: x402.ExactPayload{Authorization: x402.Authorization{
-		From: from.address, To: offer.PayTo, Value: offer.Amount, ValidAfter: "0", ValidBefore: strconv.FormatInt(p.validBefore, 10), Nonce: p.nonce,
+		From: from.address, To: offer.PayTo, Value: offer.Amount, ValidAfter: "0", ValidBefore: strconv.FormatInt(p.validBefore, 10),
+		Nonce: p.nonce,
 	}}}
 	for _, change := range changes {
 		change(payload)
@@ -439,7 +441,8 @@ func (r *randomRun) note(p *payment, q *request, got testkit.Reply, err error, v
 	}
 }
 
-// uncovered matches what the server says of a payment that the wallet cannot cover, which it has not recorded: by the chain's balance, or by
+// uncovered matches what the server says of a payment that the wallet cannot cover, which it has not recorded: by the
+// chain's balance, or by
 // the facilitator's check.
 var uncovered = regexp.MustCompile(`the balance of the wallet is below the|the facilitator rejected the payment \([a-z_]*insufficient`)
 
@@ -786,7 +789,8 @@ func (r *randomRun) repeatSome() {
 			continue
 		}
 		got, err := r.send(r.T.Context(), r.servers[rand.IntN(len(r.servers))], old.payment, old.request)
-		if (err != nil || got.Status != http.StatusOK) && !servedSecret(old, got) && !r.onlyProved(old, got) { // that it is the same is checked when it is noted
+		if (err != nil || got.Status != http.StatusOK) && !servedSecret(old, got) &&
+			!r.onlyProved(old, got) { // that it is the same is checked when it is noted
 			r.offence("%s: %s returned 200, and the same payment at the end %v (%v)", old.payment.label, old.request.id, got, err)
 		}
 	}

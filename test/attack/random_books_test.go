@@ -55,7 +55,8 @@ func (r *randomRun) onChain() map[[2]string]spent {
 			Data            evm.Bytes
 			TransactionHash evm.Hash
 		}
-		filter := map[string]any{"address": testkit.PlayMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest), "topics": []any{[]string{transfer, used, cancelled}}}
+		filter := map[string]any{"address": testkit.PlayMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest),
+			"topics": []any{[]string{transfer, used, cancelled}}}
 		if err := client.CallResult(r.T.Context(), "eth_getLogs", []any{filter}, &events); err != nil {
 			r.T.Fatal(err)
 		}
@@ -121,7 +122,8 @@ func (r *randomRun) wrong(p *payment, chain map[[2]string]spent, what string, de
 	if p.row != nil {
 		state, lines = fmt.Sprintf("%+v", *p.row), r.logged(p.row.id, p.row.transaction)
 	}
-	r.T.Errorf("%s: %s %q\n  %s from %s, nonce %s; on the chain %+v; ledger: %s\n  seen: accepted %v, refused %v, refused freely %d times of %d, charged %v, cancelled %v; replies %v\n%s",
+	r.T.Errorf("%s: %s %q\n  %s from %s, nonce %s; on the chain %+v; ledger: %s\n  seen: accepted %v, refused %v, refused freely %d times "+
+		"of %d, charged %v, cancelled %v; replies %v\n%s",
 		p.label, what, details, p.operation.id, p.purse.address, p.nonce, chain[[2]string{p.purse.address, p.nonce}], state,
 		p.accepted, p.refused, p.freely, p.sendings, p.charged, p.cancelled, p.replies, lines)
 }
@@ -186,7 +188,8 @@ func (r *randomRun) checkMoney(chain map[[2]string]spent) {
 	}
 	for _, p := range r.purses {
 		if has, want := r.Ledger.Balance(p.address), p.minted-p.moved-spentBy[p]-r.locked(p); has != want {
-			r.offence("the wallet %s has %d, want %d: it was given %d, %d were moved away, and it paid %d", p.address, has, want, p.minted, p.moved, spentBy[p])
+			r.offence("the wallet %s has %d, want %d: it was given %d, %d were moved away, and it paid %d", p.address, has, want, p.minted, p.moved,
+				spentBy[p])
 		}
 	}
 }
@@ -239,9 +242,11 @@ func (r *randomRun) checkNumbers() {
 			WHERE member_count <> (SELECT count(*) FROM memberships m WHERE m.conversation_id = c.id AND status = 'member')`,
 		"memberships miscount the own messages": `SELECT count(*) FROM memberships m WHERE status = 'member' AND unread_own <>
 			(SELECT count(*) FROM messages o WHERE o.conversation_id = m.conversation_id AND o.sender_id = m.agent_id AND o.number > m.read_number)`,
-		"memberships have read more than there is": `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE read_number > last_number`,
-		"pairs have no chat, or chats no pair":     `SELECT count(*) FROM private_pairs p FULL JOIN (SELECT id FROM conversations WHERE kind = 'private') c ON c.id = p.conversation_id WHERE c.id IS NULL OR p.conversation_id IS NULL`,
-		"registrations are claimed by nobody":      `SELECT count(*) FROM registrations WHERE claimed_by IS NOT NULL`,
+		"memberships have read more than there is": `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+			WHERE read_number > last_number`,
+		"pairs have no chat, or chats no pair": `SELECT count(*) FROM private_pairs p FULL JOIN (SELECT id FROM conversations
+			WHERE kind = 'private') c ON c.id = p.conversation_id WHERE c.id IS NULL OR p.conversation_id IS NULL`,
+		"registrations are claimed by nobody": `SELECT count(*) FROM registrations WHERE claimed_by IS NOT NULL`,
 	} {
 		if n := r.Count(query); n != 0 {
 			r.offence("%d %s", n, what)

@@ -37,7 +37,8 @@ func (a *actor) openChannel() {
 		a.r.offence("open a payment channel: %v", err)
 		return
 	}
-	a.channel = &channel{purse: a.channels, signer: signer, id: strings.ToLower(signer.ID), vouchers: map[uint64]*payment{}, families: map[uint64]*family{}}
+	a.channel = &channel{purse: a.channels, signer: signer, id: strings.ToLower(signer.ID), vouchers: map[uint64]*payment{},
+		families: map[uint64]*family{}}
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	a.channels.channels = append(a.channels.channels, a.channel)
@@ -75,8 +76,9 @@ func (a *actor) voucher(q *request) (p *payment, deposit uint64) {
 		return known, 0
 	}
 	p = &payment{
-		label: "actor " + a.label + ", who " + a.doing, purse: c.purse, channel: c, deposit: deposit, nonce: strings.ToLower(nonce), operation: q.operation,
-		header: header, doubleUsed: true, validBefore: time.Now().Unix() + 60,
+		label: "actor " + a.label + ", who " + a.doing, purse: c.purse, channel: c, deposit: deposit, nonce: strings.ToLower(nonce),
+		operation: q.operation,
+		header:    header, doubleUsed: true, validBefore: time.Now().Unix() + 60,
 	}
 	if c.families[amount] == nil {
 		c.families[amount] = &family{}
@@ -237,14 +239,16 @@ func (a *actor) refundsOrWithdraws(by *account, operationID string) {
 func (r *randomRun) closeChannels() {
 	const open = "SELECT count(*) FROM payment_channels WHERE state <> 'open' OR claimed < charged"
 	done := testkit.Eventually(settleDown, func() bool {
-		r.Exec(`UPDATE payment_channels SET lease_until = least(lease_until, now()), claim_after = NULL, unclaimed_since = unclaimed_since - interval '1 day'`)
+		r.Exec(`UPDATE payment_channels SET lease_until = least(lease_until, now()), claim_after = NULL, unclaimed_since =
+			unclaimed_since - interval '1 day'`)
 		time.Sleep(time.Second)
 		sums := r.Ledger.Received(devnet.Payee)
 		return r.Count(open) == 0 && sums.Claimed == sums.Settled
 	})
 	if !done {
 		var rows string
-		r.Scan(`SELECT coalesce(string_agg(format('%s %s charged %s claimed %s balance %s', id, state, charged, claimed, balance), E'\n'), '') FROM payment_channels
+		r.Scan(`SELECT coalesce(string_agg(format('%s %s charged %s claimed %s balance %s', id, state, charged, claimed, balance), E'\n'), '')
+			FROM payment_channels
 			WHERE state <> 'open' OR claimed < charged`, nil, &rows)
 		r.offence("payment channels are not claimed and paid out: %+v\n%s", r.Ledger.Received(devnet.Payee), rows)
 	}
@@ -275,7 +279,8 @@ func (r *randomRun) checkChannels(chain map[[2]string]spent) {
 	charged := map[string]uint64{}
 	for _, p := range r.purses {
 		for _, c := range p.channels {
-			charged[c.id] = uint64(r.Count("SELECT coalesce((SELECT charged FROM payment_channels WHERE id = $1), 0)", c.id)) //nolint:gosec // not negative
+			charged[c.id] = uint64(r.Count("SELECT coalesce((SELECT charged FROM payment_channels WHERE id = $1), 0)",
+				c.id)) //nolint:gosec // not negative
 		}
 	}
 	var balances, claimed uint64
@@ -285,13 +290,15 @@ func (r *randomRun) checkChannels(chain map[[2]string]spent) {
 			state := r.Ledger.Channel(c.id)
 			balances, claimed, count = balances+state.Balance, claimed+state.TotalClaimed, count+1
 			if charged[c.id] != delivered[c] || state.TotalClaimed != charged[c.id] {
-				r.offence("the payment channel %s was charged %d, its delivered calls cost %d, and %+v is on the chain", c.id, charged[c.id], delivered[c], state)
+				r.offence("the payment channel %s was charged %d, its delivered calls cost %d, and %+v is on the chain", c.id, charged[c.id],
+					delivered[c], state)
 			}
 		}
 	}
 	sums := r.Ledger.Received(devnet.Payee)
 	if has := r.Ledger.Balance(x402.BatchSettlementContract); sums.Claimed != claimed || has != balances-sums.Settled {
-		r.offence("the contract has %d and the payee claimed %+v, but the channels have %d, of which %d are claimed", has, sums, balances, claimed)
+		r.offence("the contract has %d and the payee claimed %+v, but the channels have %d, of which %d are claimed", has, sums, balances,
+			claimed)
 	}
 	if n := r.Count("SELECT count(*) FROM payment_channels"); n > count {
 		r.offence("the ledger has %d payment channels, but %d were opened", n, count)

@@ -149,10 +149,12 @@ func (r *randomRun) checkPlaces() {
 		UNION ALL SELECT 'deleted ' || name, 'yes' FROM conversations WHERE deleted_at IS NOT NULL
 		UNION ALL SELECT 'view ' || name || ' ' || username, status FROM memberships m JOIN conversations c ON c.id = m.conversation_id
 			JOIN agents a ON a.id = m.agent_id WHERE kind <> 'private'
-		UNION ALL SELECT 'block ' || b.username || ' ' || d.username, 'yes' FROM blocks JOIN agents b ON b.id = blocker_id JOIN agents d ON d.id = blocked_id
+		UNION ALL SELECT 'block ' || b.username || ' ' || d.username, 'yes' FROM blocks JOIN agents b ON b.id = blocker_id
+			JOIN agents d ON d.id = blocked_id
 		UNION ALL SELECT 'reaction ' || m.content || E'\x01' || username, emoji FROM reactions x JOIN messages m USING (conversation_id, number)
 			JOIN agents a ON a.id = x.agent_id
-		UNION ALL SELECT 'pin ' || name || ' ' || m.content, 'yes' FROM conversations c, unnest(pinned) AS pin (id), messages m WHERE m.id = pin.id`)
+		UNION ALL SELECT 'pin ' || name || ' ' || m.content, 'yes' FROM conversations c, unnest(pinned) AS pin (id), messages m
+			WHERE m.id = pin.id`)
 	for _, place := range slices.Sorted(maps.Keys(rules)) {
 		rule, value := rules[place], has[place]
 		if !rule.values[value] && (rule.certain || value != "") {

@@ -126,7 +126,8 @@ type sample struct {
 func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	r := &randomRun{
 		world: newWorld(t), seed: seed, logs: t.ArtifactDir(), calmed: make(chan struct{}),
-		settles: map[string]int{}, proofs: map[[2]string][]*request{}, calls: map[string]counts{}, faults: counts{}, kills: counts{}, retried: counts{}, offences: counts{},
+		settles: map[string]int{}, proofs: map[[2]string][]*request{}, calls: map[string]counts{}, faults: counts{}, kills: counts{},
+		retried: counts{}, offences: counts{},
 		tans: map[string]bool{},
 	}
 	r.calm.Store(true)
@@ -206,7 +207,8 @@ const (
 	page    = "<html><body>Bad Gateway</body></html>"
 	pending = `{"success":false,"errorReason":"settlement_pending","transaction":"0x` +
 		`1111111111111111111111111111111111111111111111111111111111111111","network":"eip155:84532","payer":""}`
-	refusal = `{"success":false,"errorReason":"invalid_exact_evm_transaction_simulation_failed","transaction":"","network":"eip155:84532","payer":""}`
+	refusal = `{"success":false,"errorReason":"invalid_exact_evm_transaction_simulation_failed","transaction":"",` +
+		`"network":"eip155:84532","payer":""}`
 )
 
 // fault decides what becomes of a call of the facilitator: by the payment's nonce and the number of the attempt.
@@ -301,7 +303,8 @@ func (r *randomRun) disturb(until context.Context) {
 		}
 		s := r.servers[chance.IntN(len(r.servers))]
 		kind := pick(chance, []weighted[string]{
-			{40, "killed"}, {30, "crashed"}, {8, "stopped"}, {5, "two killed"}, {7, "facilitator gone"}, {4, "facilitator mute"}, {6, "database cut"},
+			{40, "killed"}, {30, "crashed"}, {8, "stopped"}, {5, "two killed"}, {7, "facilitator gone"}, {4, "facilitator mute"},
+			{6, "database cut"},
 		})
 		if !pause(300, 3000) {
 			return
@@ -375,7 +378,8 @@ func (r *randomRun) awaitEnd() {
 	began := time.Now()
 	if !testkit.Eventually(settleDown, func() bool { return r.Count(openPayments) == 0 }) {
 		var rows string
-		r.Scan(`SELECT coalesce(string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)', id, operation, payer, state, attempts,
+		r.Scan(`SELECT coalesce(string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)',
+			id, operation, payer, state, attempts,
 			failure_reason, valid_before, lease_until), E'\n'), '') FROM payments WHERE state IN ('settling', 'unknown')`, nil, &rows)
 		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, rows)
 	}
@@ -498,7 +502,8 @@ func (r *randomRun) rob(p *purse) {
 	amount := r.Ledger.Balance(p.address)
 	nonce := sha256.Sum256(fmt.Appendf(nil, "moved %s %d", p.address, p.moves))
 	// A payment may be faster: then it is left as it is.
-	if err := r.Ledger.Transfer(p.address, sink, amount, fmt.Sprintf("0x%x", nonce), fmt.Sprintf("0x%x", sha256.Sum256(nonce[:]))); err == nil {
+	if err := r.Ledger.Transfer(p.address, sink, amount, fmt.Sprintf("0x%x", nonce),
+		fmt.Sprintf("0x%x", sha256.Sum256(nonce[:]))); err == nil {
 		p.moved += amount
 	}
 }

@@ -5,7 +5,6 @@ package attack
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -22,14 +21,8 @@ func TestNoSecretInAnyOutput(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
 	alice, bob := s.agent("alice"), s.agent("bob")
-	sent := s.pay(alice.says(bob, "a confidential sentence"))
-	var chat struct {
-		ChatID string `json:"chat_id"`
-	}
-	if err := json.Unmarshal(sent.Body, &chat); err != nil {
-		t.Fatalf("%v: %v", sent, err)
-	}
-	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat.ChatID}))
+	chat := s.pay(alice.says(bob, "a confidential sentence")).Field(t, "chat_id")
+	s.pay(w.order(bob.wallet, bob.key, "/chat/private/messages", map[string]any{"chat_id": chat}))
 
 	s.refuseSecrets(alice, bob)
 	s.repeatSecrets(alice, bob)
@@ -56,7 +49,8 @@ func (s *server) refuseSecrets(alice, bob *agent) {
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header[1:]),
 		s.call(http.MethodPost, o.path, o.body, "X-API-KEY", o.header, "PAYMENT-SIGNATURE", alice.key),
 		s.call(http.MethodPost, o.path, o.body[:len(o.body)-3], "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
-		s.call(http.MethodPost, o.path, `{"content":`+fmt.Sprintf("%q", alice.key)+`,"tan":"`+o.content+`"}`, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
+		s.call(http.MethodPost, o.path, `{"content":`+fmt.Sprintf("%q", alice.key)+`,"tan":"`+o.content+`"}`, "X-API-KEY", alice.key,
+			"PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path+"/"+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodPost, o.path+"?key="+alice.key, o.body, "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header),
 		s.call(http.MethodGet, o.path, "", "X-API-KEY", alice.key, "PAYMENT-SIGNATURE", o.header, "X-Request-Id", alice.key+"/"),
@@ -75,7 +69,7 @@ func (s *server) repeatSecrets(alice, bob *agent) {
 		"in a page": func(c *call) { c.write(500, "<html>"+string(c.body)+"</html>") },
 		"in a reason": func(c *call) {
 			reason, _ := json.Marshal(string(c.body))
-			c.write(200, `{"success":false,"errorReason":`+string(reason)+`,"errorMessage":`+string(reason)+`,"transaction":"","network":"eip155:84532"}`)
+			c.write(200, fmt.Sprintf(`{"success":false,"errorReason":%s,"errorMessage":%[1]s,"transaction":"","network":"eip155:84532"}`, reason))
 		},
 		"in a transaction": func(c *call) {
 			transaction, _ := json.Marshal(string(c.body))
@@ -104,18 +98,12 @@ func (s *server) repeatSecrets(alice, bob *agent) {
 func (w *world) scrape(admin string) {
 	w.T.Helper()
 	for _, path := range []string{"/metrics", "/livez", "/readyz"} {
-		response, err := http.Get("http://" + admin + path)
-		if err != nil {
-			w.T.Errorf("GET %s: %v", path, err)
-			continue
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || len(body) == 0 {
-			w.T.Errorf("GET %s: %d %.100s (%v), want 200", path, response.StatusCode, body, err)
+		r, err := testkit.Request(w.T.Context(), http.DefaultClient, http.MethodGet, "http://"+admin+path, "")
+		if err != nil || r.Status != http.StatusOK || len(r.Body) == 0 {
+			w.T.Errorf("GET %s: %v (%v), want 200", path, r, err)
 		}
 		w.mu.Lock()
-		w.errors.Write(body)
+		w.errors.Write(r.Body)
 		w.mu.Unlock()
 	}
 }

@@ -42,7 +42,8 @@ func (w *world) serve(flags ...string) *server {
 // newServer is a server that does not run yet.
 func (w *world) newServer(flags ...string) *server {
 	w.T.Helper()
-	s := &server{w: w, listen: testkit.FreeAddress(w.T), admin: testkit.FreeAddress(w.T), flags: flags, program: attacked, output: &testkit.Buffer{}}
+	s := &server{w: w, listen: testkit.FreeAddress(w.T), admin: testkit.FreeAddress(w.T), flags: flags, program: attacked,
+		output: &testkit.Buffer{}}
 	s.url = "http://" + s.listen
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -286,7 +286,8 @@ func (a *agent) creates(s *server) order {
 	requested := s.pay(a.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": a.name}))
 	tan := requested.Field(a.w.T, "tan")
 	a.w.Secret(tan)
-	return a.w.order(a.wallet, "", "/register/create_account", map[string]any{"username": a.name, "tan": tan, "description": "I am " + a.name + "."})
+	return a.w.order(a.wallet, "", "/register/create_account",
+		map[string]any{"username": a.name, "tan": tan, "description": "I am " + a.name + "."})
 }
 
 // learn reads the API key out of the reply to creates.
@@ -303,10 +304,15 @@ var contentNumber atomic.Int64
 func (w *world) content(about string) string {
 	text := fmt.Sprintf("%s, confidential number %06d of %d", about, contentNumber.Add(1), time.Now().UnixNano())
 	w.Secret(text)
+	w.expect(text)
+	return text
+}
+
+// expect notes a message that may arrive.
+func (w *world) expect(content string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.contents[text] = true
-	return text
+	w.contents[content] = true
 }
 
 // says is the order to send a private message with a new content.
@@ -333,7 +339,8 @@ func (w *world) messages(content string) int {
 // state is what the ledger says about an order: state and failure reason, "" if it has no row.
 func (w *world) state(o order) (state string) {
 	w.T.Helper()
-	w.Scan("SELECT coalesce((SELECT state FROM payments WHERE nonce = $1), '')", []any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &state)
+	w.Scan("SELECT coalesce((SELECT state FROM payments WHERE nonce = $1), '')",
+		[]any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &state)
 	return state
 }
 
@@ -352,20 +359,23 @@ func (w *world) check() {
 	const open = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')"
 	if !testkit.Eventually(recoveryTime, func() bool { return w.Count(open) == 0 }) {
 		var rows string
-		w.Scan(`SELECT coalesce(string_agg(format('%s %s %s (%s attempts, %s)', operation, nonce, state, attempts, failure_reason), E'\n'), '') FROM payments
+		w.Scan(`SELECT coalesce(string_agg(format('%s %s %s (%s attempts, %s)', operation, nonce, state, attempts, failure_reason), E'\n'), '')
+			FROM payments
 			WHERE state IN ('settling', 'unknown')`, nil, &rows)
 		w.T.Errorf("after %s payments are still open:\n%s", recoveryTime, rows)
 	}
 	// A call whose caller hung up may have begun only now. What payment channels were charged is paid out later.
 	var paid, revenue uint64
 	if !testkit.Eventually(recoveryTime, func() bool {
-		w.Scan("SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE scheme = 'exact' AND state IN ('delivered', 'undeliverable')", nil, &paid)
+		w.Scan("SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE scheme = 'exact' AND state IN ('delivered', 'undeliverable')", nil,
+			&paid)
 		revenue = w.Revenue() - w.Ledger.Received(devnet.Payee).Settled
 		return revenue == paid
 	}) {
 		w.T.Errorf("single payments brought the payee %d on the chain, but the ledger says that %d were paid", revenue, paid)
 	}
-	if kept := w.Count("SELECT count(*) FROM payments WHERE state NOT IN ('settling', 'unknown') AND (payload IS NOT NULL OR request IS NOT NULL)"); kept > 0 {
+	if kept := w.Count("SELECT count(*) FROM payments WHERE state NOT IN ('settling', 'unknown') AND (payload IS NOT NULL OR request IS NOT " +
+		"NULL)"); kept > 0 {
 		w.T.Errorf("%d closed payments still hold their payload or request", kept)
 	}
 	w.checkEffects()
@@ -390,7 +400,8 @@ func (w *world) checkEffects() {
 		{"createAccount", "SELECT count(*) FROM agents"},
 		{"createGroupChat", "SELECT count(*) FROM conversations WHERE kind = 'group'"},
 		{"createChannel", "SELECT count(*) FROM conversations WHERE kind = 'channel'"},
-		{"sendPrivateMessage", "SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE kind = 'private' AND content NOT LIKE '%(ch%_%).%'"},
+		{"sendPrivateMessage", "SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE kind = 'private' AND " +
+			"content NOT LIKE '%(ch%_%).%'"},
 		{"sendGroupMessage", "SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE kind = 'group'"},
 		{"sendChannelMessage", "SELECT count(*) FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE kind = 'channel'"},
 	} {

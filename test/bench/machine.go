@@ -3,12 +3,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -16,12 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/prometheus/procfs"
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/embedded"
-	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -29,7 +24,7 @@ import (
 type bench struct {
 	plan
 	report
-	folder      string // for scripts and logs
+	folder      string // for logs
 	postgres    *embedded.Server
 	ledger      *devnet.Ledger
 	facilitator *httptest.Server
@@ -55,7 +50,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if b.ledger, err = devnet.OpenLedger(""); err != nil {
 		return err
 	}
-	b.facilitator = httptest.NewServer(b.settler())
+	b.facilitator = httptest.NewServer(devnet.NewFacilitator(b.ledger))
 	key, err := evm.GenerateKey()
 	if err != nil {
 		return err
@@ -84,49 +79,6 @@ func (b *bench) close() error {
 		problem = errors.Join(b.postgres.Stop(), os.RemoveAll(b.postgres.Folder()))
 	}
 	return errors.Join(problem, os.RemoveAll(b.folder))
-}
-
-// settler is a facilitator that settles at once. It moves the money on the dev network's ledger, but does not repeat the
-// checks of Parley: its time is not Parley's and is spent on the same machine.
-func (b *bench) settler() http.Handler {
-	routes := http.NewServeMux()
-	network := devnet.NewFacilitator(b.ledger)
-	routes.Handle("/", network)
-	routes.HandleFunc("POST /settle", func(w http.ResponseWriter, r *http.Request) {
-		var request struct {
-			PaymentPayload struct {
-				Payload x402.ExactPayload `json:"payload"`
-			} `json:"paymentPayload"`
-			PaymentRequirements struct {
-				Scheme string `json:"scheme"`
-			} `json:"paymentRequirements"`
-		}
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = json.Unmarshal(body, &request)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		if request.PaymentRequirements.Scheme == x402.SchemeBatch { // a deposit, a claim or a payout, which are few
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			network.ServeHTTP(w, r)
-			return
-		}
-		a := request.PaymentPayload.Payload.Authorization
-		settled := x402.SettleResponse{Success: true, Transaction: a.Nonce, Network: devnet.NetworkID, Payer: a.From}
-		amount, err := strconv.ParseUint(a.Value, 10, 64)
-		if err == nil {
-			err = b.ledger.Transfer(a.From, a.To, amount, a.Nonce, a.Nonce)
-		}
-		if err != nil {
-			settled.Success, settled.ErrorReason = false, err.Error()
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.MarshalWrite(w, settled) // a caller that hung up retries
-	})
-	return routes
 }
 
 // databaseCPU is the processor time that all processes of PostgreSQL have used, ended ones included.

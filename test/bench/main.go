@@ -1,6 +1,6 @@
 //go:build linux
 
-// Bench measures Parley against the database that it uses. `make bench` runs it; test/bench/README.md explains it.
+// Bench measures Parley, and compares two builds of it. `make bench` runs it; test/bench/README.md explains it.
 package main
 
 import (
@@ -40,9 +40,6 @@ type plan struct {
 }
 
 func run(ctx context.Context, arguments []string) error {
-	if len(arguments) == 3 && arguments[0] == freeParley {
-		return serveFree(ctx, arguments[1], arguments[2])
-	}
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&p.program, "parley", "bin/parley", "the program to measure")
@@ -52,7 +49,7 @@ func run(ctx context.Context, arguments []string) error {
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
 	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before and growth")
 	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
-		"the parts that match this regular expression: operations, payments, growth, servers, tracing, retention")
+		"the parts that match this regular expression: operations, growth, servers, tracing, retention")
 	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
 		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")

@@ -5,16 +5,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -34,11 +28,10 @@ const (
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// sample is the requests of one measurement. all includes those of a warm-up, which have no latency here.
+// sample is the requests of one measurement.
 type sample struct {
 	latencies []time.Duration
 	took      time.Duration
-	all       int
 }
 
 // result returns the sample's rate and latencies.
@@ -49,7 +42,7 @@ func (s sample) result() (r result) {
 	return r
 }
 
-// measure adds what each request has used of the servers, if there are any, and of PostgreSQL.
+// measure adds what each request has used of the servers and of PostgreSQL.
 func (d *dataset) measure(ctx context.Context, servers []*process, run func() (sample, error)) (result, error) {
 	before, err := d.usage(ctx, servers)
 	if err != nil {
@@ -62,7 +55,7 @@ func (d *dataset) measure(ctx context.Context, servers []*process, run func() (s
 	after, err := d.usage(ctx, servers)
 	seen := s.result()
 	for metric := serverCPU; metric < metrics; metric++ {
-		seen[metric] = (after[metric] - before[metric]) / float64(s.all)
+		seen[metric] = (after[metric] - before[metric]) / float64(len(s.latencies))
 	}
 	return seen, err
 }
@@ -97,91 +90,4 @@ func readResponse(r *bufio.Reader) error {
 	}
 	_, err = io.Copy(io.Discard, response.Body)
 	return err
-}
-
-// warmUp is how long pgbench runs before it counts: each client first prepares the statements of each script.
-func warmUp(clients int) time.Duration {
-	return 500*time.Millisecond + time.Duration(clients)*10*time.Millisecond
-}
-
-// pgbench returns the path of the newest installed pgbench.
-func pgbench() (string, error) {
-	if installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench"); installed != nil {
-		return slices.Max(installed), nil // versions have two digits
-	}
-	path, err := exec.LookPath("pgbench")
-	if err != nil {
-		return "", errors.New("there is no pgbench here: it comes with PostgreSQL (Debian: apt-get install postgresql)")
-	}
-	return path, nil
-}
-
-// limit runs the scripts on the database as fast as pgbench can.
-func (d *dataset) limit(ctx context.Context, scripts []string, clients, seconds int) (result, error) {
-	program, err := pgbench()
-	if err != nil {
-		return result{}, err
-	}
-	seconds += int(warmUp(clients) / time.Second)
-	folder, err := os.MkdirTemp(d.folder, "pgbench-")
-	if err != nil {
-		return result{}, err
-	}
-	defer os.RemoveAll(folder) //nolint:errcheck // the folder above is removed in the end
-	arguments := []string{
-		"-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)), "-T", strconv.Itoa(seconds),
-		"-l", "--log-prefix", filepath.Join(folder, "log"),
-	}
-	for i, script := range scripts {
-		path := filepath.Join(folder, fmt.Sprintf("script%02d.sql", i))
-		if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
-			return result{}, err
-		}
-		arguments = append(arguments, "-f", path)
-	}
-	running, cancel := context.WithTimeout(ctx, time.Duration(seconds+30)*time.Second)
-	defer cancel()
-	return d.measure(ctx, nil, func() (sample, error) {
-		output, err := exec.CommandContext(running, program, append(arguments, d.url())...).CombinedOutput()
-		if err != nil || strings.Contains(string(output), "aborted") {
-			return sample{}, fmt.Errorf("pgbench: %w: %.2000s", errors.Join(err, running.Err()), output)
-		}
-		return readTransactions(folder, warmUp(clients))
-	})
-}
-
-// readTransactions reads pgbench's logs: client, number, microseconds, script, and when it ended, in seconds and
-// microseconds. Transactions of the warm-up count only in all.
-func readTransactions(folder string, warmUp time.Duration) (s sample, err error) {
-	logs, err := filepath.Glob(filepath.Join(folder, "log.*"))
-	if err != nil {
-		return s, err
-	}
-	type transaction struct{ ended, took time.Duration }
-	var transactions []transaction
-	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			return s, err
-		}
-		for line := range strings.Lines(string(text)) {
-			var client, number, took, script, seconds, micros time.Duration
-			if n, err := fmt.Sscan(line, &client, &number, &took, &script, &seconds, &micros); n == 6 {
-				transactions = append(transactions, transaction{seconds*time.Second + micros*time.Microsecond, took * time.Microsecond})
-			} else if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // the last line may be torn
-				return s, fmt.Errorf("read pgbench's log: %w", err)
-			}
-		}
-	}
-	s.all = len(transactions)
-	slices.SortFunc(transactions, func(a, b transaction) int { return int(a.ended - b.ended) })
-	for _, transaction := range transactions {
-		if from := transactions[0].ended + warmUp; transaction.ended >= from {
-			s.latencies, s.took = append(s.latencies, transaction.took), transaction.ended-from
-		}
-	}
-	if len(s.latencies) == 0 {
-		return s, errors.New("pgbench logged no transaction after its warm-up")
-	}
-	return s, nil
 }

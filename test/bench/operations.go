@@ -21,9 +21,6 @@ type operation struct {
 	name     string
 	method   string
 	requests []request
-	// variants is how many different texts are sent or searched for, in turn. Requests with the same text become one
-	// pgbench script, in which the caller and the conversation are parameters.
-	variants int
 }
 
 const (
@@ -41,32 +38,30 @@ const (
 
 	behindUnread = "unread, a page of 50"
 	wordSearch   = "message search, a word"
-
-	sendPath = "/chat/private/send"
 )
 
 // operations are what is measured, in the order of the table.
 func (d *dataset) operations() []operation {
 	type body = map[string]any
 	return []operation{
-		newOperation(sendOne, "/chat/group/send", texts, d.writers, func(i int) body {
+		newOperation(sendOne, "/chat/group/send", d.writers, func(i int) body {
 			return body{"chat_id": typeID("chat_", d.group), "content": d.texts[i%texts]}
 		}),
-		newOperation(sendMany, sendPath, texts, d.writers, func(i int) body {
+		newOperation(sendMany, "/chat/private/send", d.writers, func(i int) body {
 			return body{"recipient_agent_id": typeID("agent_", d.peers[i]), "content": d.texts[i%texts]}
 		}),
-		newOperation(newest, "/chat/group/messages", 1, d.readers, func(i int) body {
+		newOperation(newest, "/chat/group/messages", d.readers, func(i int) body {
 			return body{"chat_id": typeID("chat_", d.rooms[i])}
 		}),
-		newOperation(nothingNew, "/agent/unread", 1, d.readers, nil),
-		newOperation(behindUnread, "/agent/unread?mark_read=false", 1, d.behind, nil),
-		newOperation("agent search", "/search/agents", len(agentQueries), d.readers, func(i int) body {
+		newOperation(nothingNew, "/agent/unread", d.readers, nil),
+		newOperation(behindUnread, "/agent/unread?mark_read=false", d.behind, nil),
+		newOperation("agent search", "/search/agents", d.readers, func(i int) body {
 			return body{"query": agentQueries[i%len(agentQueries)]}
 		}),
 		d.searching(wordSearch, "harvest"),
 		d.searching("message search, a rare word", rareWord),
 		d.searching("message search, regex", `train to (Lisbon|Porto) leaves`),
-		newOperation("profile", "/agent/profile", 1, d.readers, func(i int) body {
+		newOperation("profile", "/agent/profile", d.readers, func(i int) body {
 			return body{"agent_id": typeID("agent_", d.peers[i])}
 		}),
 	}
@@ -88,7 +83,7 @@ var agentQueries = []string{
 }
 
 func (d *dataset) searching(name, query string) operation {
-	o := newOperation(name, "/chat/group/search", 1, d.readers, func(int) map[string]any {
+	o := newOperation(name, "/chat/group/search", d.readers, func(int) map[string]any {
 		return map[string]any{"chat_id": typeID("chat_", d.archive), "query": query}
 	})
 	o.requests = o.requests[:distinctSearches]
@@ -96,8 +91,8 @@ func (d *dataset) searching(name, query string) operation {
 }
 
 // newOperation returns an operation with distinct requests, by these callers in turn. Without a body its method is GET.
-func newOperation(name, target string, variants int, callers []agent, body func(i int) map[string]any) operation {
-	o := operation{name: name, method: http.MethodGet, variants: variants}
+func newOperation(name, target string, callers []agent, body func(i int) map[string]any) operation {
+	o := operation{name: name, method: http.MethodGet}
 	for i := range distinct {
 		r := request{caller: callers[i%len(callers)], target: target}
 		if body != nil {

@@ -19,7 +19,7 @@ func (b *bench) measure(ctx context.Context) error {
 		name    string
 		measure func(*dataset, context.Context) error
 	}{
-		{"operations", (*dataset).limits}, {"payments", (*dataset).payments}, {"growth", (*dataset).growth}, {"servers", (*dataset).servers},
+		{"operations", (*dataset).measureOperations}, {"growth", (*dataset).growth}, {"servers", (*dataset).servers},
 		{"tracing", (*dataset).tracing}, {"retention", (*dataset).retention},
 	}
 	if b.before != "" {
@@ -46,32 +46,27 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// limits compares each operation with its limit.
-func (d *dataset) limits(ctx context.Context) error {
-	server, err := d.serve(ctx)
+// measureOperations compares calls from a payment channel with calls that are settled one by one.
+func (d *dataset) measureOperations(ctx context.Context) error {
+	channels, err := d.serve(ctx, d.withChannels())
 	if err != nil {
 		return err
 	}
-	goals := map[string]float64{sendMany: 0.40, sendOne: 1, newest: 0.20, nothingNew: 0.08}
+	exact, err := d.serve(ctx)
+	if err != nil {
+		return err
+	}
 	for _, o := range d.matching(&d.only) {
-		scripts, err := d.scripts(ctx, o)
-		if err != nil {
-			return err
-		}
 		seen, err := d.compare("Operations", o.name, d.clients, d.rounds,
-			side{"pgbench", func(clients int) (result, error) { return d.limit(ctx, scripts, clients, d.seconds) }},
-			d.calls(ctx, "Parley", o, server))
+			d.calls(ctx, "voucher", o, channels), d.calls(ctx, "exact", o, exact))
 		if err != nil {
 			return err
-		}
-		if goal, ok := goals[o.name]; ok {
-			d.goal(o.name+", part of the limit at 16 clients", seen[16][1][perSecond]/seen[16][0][perSecond], atLeast, goal)
 		}
 		if o.name == sendOne || o.name == sendMany {
-			d.goal(o.name+", p99 : p50 at 64 clients", seen[64][1][p99]/seen[64][1][p50], atMost, 15)
+			d.goal(o.name+", p99 : p50 at 64 clients", seen[64][0][p99]/seen[64][0][p50], atMost, 15)
 		}
 	}
-	status, err := server.stats.NewStatus()
+	status, err := channels.stats.NewStatus()
 	d.goal("peak memory of the server in this part, MiB", float64(status.VmHWM)/(1<<20), atMost, 150)
 	return err
 }
@@ -123,40 +118,6 @@ func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operat
 		sides = append(sides, d.calls(ctx, d.name, d.named(operation), server))
 	}
 	return d.compare(part, operation, clients, d.rounds+1, sides...)
-}
-
-// payments compares the server with one whose operations are free: each payment settled, and from a payment channel.
-func (d *dataset) payments(ctx context.Context) error {
-	free, err := d.serveFree(ctx)
-	if err != nil {
-		return err
-	}
-	channels, err := d.serve(ctx, d.withChannels())
-	if err != nil {
-		return err
-	}
-	exact, err := d.serve(ctx)
-	if err != nil {
-		return err
-	}
-	goals := map[string]struct{ exact, voucher float64 }{sendMany: {2, 1.3}, newest: {3, 1.7}, nothingNew: {5, 2}}
-	for _, name := range []string{sendMany, newest, nothingNew} {
-		if !d.only.MatchString(name) {
-			continue
-		}
-		o := d.named(name)
-		compared, err := d.compare("What a payment costs", name, []int{16, 64}, d.rounds,
-			d.calls(ctx, "free", o, free), d.calls(ctx, "voucher", o, channels), d.calls(ctx, "exact", o, exact))
-		if err != nil {
-			return err
-		}
-		seen := compared[16]
-		cpu := func(side int) float64 { return seen[side][serverCPU] + seen[side][pgCPU] }
-		d.goal(name+", rate free : exact at 16 clients", seen[0][perSecond]/seen[2][perSecond], atMost, goals[name].exact)
-		d.goal(name+", rate free : voucher at 16 clients", seen[0][perSecond]/seen[1][perSecond], atMost, goals[name].voucher)
-		d.goal(name+", processor time voucher : free at 16 clients", cpu(1)/cpu(0), atMost, goals[name].voucher)
-	}
-	return nil
 }
 
 // tracing compares a server that traces no requests with servers that trace one of ten, and all. The collector forgets the spans.

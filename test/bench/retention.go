@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (d *dataset) retention(ctx context.Context) error {
 	stop()
 	s.paused.Unlock()
 	if early := <-ended; !errors.Is(early, context.Canceled) {
-		err = errors.Join(err, fmt.Errorf("the removal of old messages ended early: %w", early))
+		err = errors.Join(err, fmt.Errorf("the removal of old messages ended early: %w", cmp.Or(early, errors.New("nothing is left"))))
 	}
 	return err
 }

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -19,12 +17,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/internal/devnet"
-	"github.com/parley-chat/parley/payment"
-	"github.com/parley-chat/parley/server"
-	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/x402"
 )
 
 // process is a server in a process of its own, so that its processor time and memory can be measured.
@@ -54,18 +47,6 @@ func (d *dataset) serving() []string {
 // withChannels lets a server offer payment channels, before single payments.
 func (b *bench) withChannels() string {
 	return "PARLEY_AUTHORIZER_KEY=file:" + filepath.Join(b.folder, authorizerFile)
-}
-
-// freeParley is the argument of this program that makes it a Parley server without prices.
-const freeParley = "serve-free"
-
-// serveFree starts this program as a server without prices, in a process like the server that it is compared with.
-func (d *dataset) serveFree(ctx context.Context) (*process, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return d.start(ctx, nil, program, freeParley, d.url())
 }
 
 // start starts a server whose last argument is its address, and waits until it accepts connections. It runs until stopServers.
@@ -125,37 +106,4 @@ func environment() (variables []string) {
 func (p *process) cpu() time.Duration {
 	stat, _ := p.stats.Stat() // a process that has ended fails its requests
 	return cpuTime(stat)
-}
-
-// newFreeParley makes a server whose operations are all free, and which is otherwise the same: it removes the prices from
-// the contract that the server reads. The product has no such switch.
-func newFreeParley(base string, database *store.Store, log *slog.Logger) (*server.Server, error) {
-	contract := parley.Contract
-	parley.Contract = bytes.ReplaceAll(contract, []byte("x-payment-info:"), []byte("x-was-payment-info:"))
-	defer func() { parley.Contract = contract }()
-	network, _ := x402.LookupNetwork(devnet.NetworkID)
-	unlimited := server.Rate{PerSecond: 1e6, Burst: 1e6}
-	const nobody = "http://facilitator.test" // no payment, no settlement
-	return server.New(server.Config{
-		BaseURL: base, Network: network, PayTo: devnet.Payee, FacilitatorURL: nobody, ResponseKeys: []payment.ResponseKey{{1}},
-		Limits: server.Limits{Address: unlimited, Account: unlimited, Wallet: unlimited},
-	}, database, &x402.Facilitator{BaseURL: nobody}, &x402.Chain{URL: nobody}, log)
-}
-
-// serveFree is a server without prices, until ctx ends.
-func serveFree(ctx context.Context, databaseURL, listen string) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
-	if err != nil {
-		return err
-	}
-	database, err := store.Open(ctx, databaseURL, store.Limits{})
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	free, err := newFreeParley("http://"+listen, database, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
-	if err != nil {
-		return err
-	}
-	return free.Serve(ctx, listener)
 }

@@ -22,11 +22,10 @@ func (d *dataset) servers(ctx context.Context) error {
 		shared[i] = typeID("chat_", group)
 	}
 	// Callers take the groups in turn, each time from another one on, so that every client writes to all of them.
-	operations := []operation{d.named(sendOne), newOperation(fmt.Sprintf("send to %d conversations", sharedGroups), "/chat/group/send", texts,
-		d.writers,
-		func(i int) map[string]any {
-			return map[string]any{"chat_id": shared[(i+i/sharedGroups+i/perRole)%sharedGroups], "content": d.texts[i%texts]}
-		}), d.named(sendMany)}
+	several := newOperation(fmt.Sprintf("send to %d conversations", sharedGroups), "/chat/group/send", d.writers, func(i int) map[string]any {
+		return map[string]any{"chat_id": shared[(i+i/sharedGroups+i/perRole)%sharedGroups], "content": d.texts[i%texts]}
+	})
+	operations := []operation{d.named(sendOne), several, d.named(sendMany)}
 	for _, scheme := range []struct {
 		name     string
 		settings []string

@@ -48,7 +48,7 @@ func (d *dataset) drive(ctx context.Context, o operation, clients int, servers .
 	if err != nil {
 		return result{}, err
 	}
-	if signed, err = s.sign(ctx, int(1.5*float64(warm.all)*limit.Seconds()/warm.took.Seconds())+100); err != nil {
+	if signed, err = s.sign(ctx, int(1.5*float64(len(warm.latencies))*limit.Seconds()/warm.took.Seconds())+100); err != nil {
 		return result{}, err
 	}
 	runtime.GC() // now, not during the measurement
@@ -212,7 +212,7 @@ func (s *signer) send(ctx context.Context, requests [][]byte, clients int, limit
 	if err == nil && len(latencies) == 0 {
 		err = errors.New("no request was sent")
 	}
-	return sample{latencies, took, len(latencies)}, err
+	return sample{latencies, took}, err
 }
 
 // post sends every step-th request on one connection and returns how long the responses took.

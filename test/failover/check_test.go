@@ -106,7 +106,8 @@ func (b *books) awaitClosed(ctx context.Context, database *pgx.Conn, maxOpen tim
 
 // messages returns all messages by content.
 func (l *load) messages(ctx context.Context, database *pgx.Conn) (map[string]*stored, error) {
-	rows, err := database.Query(ctx, `SELECT m.conversation_id::text, a.username, m.created_at, m.content FROM messages m JOIN agents a ON a.id = m.sender_id`)
+	rows, err := database.Query(ctx, `SELECT m.conversation_id::text, a.username, m.created_at, m.content FROM messages m
+		JOIN agents a ON a.id = m.sender_id`)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +181,8 @@ func (b *books) checkRead(ctx context.Context, l *load, database *pgx.Conn, mess
 			}
 		}
 	}
-	rows, err := database.Query(ctx, "SELECT m.conversation_id::text, a.username FROM memberships m JOIN agents a ON a.id = m.agent_id WHERE m.status = 'member'")
+	rows, err := database.Query(ctx, "SELECT m.conversation_id::text, a.username FROM memberships m JOIN agents a ON a.id = m.agent_id "+
+		"WHERE m.status = 'member'")
 	if err != nil {
 		return err
 	}
@@ -235,7 +237,8 @@ var invariants = map[string]string{
 // checkMoney compares the ledger with the chain: in sum, and payment by payment as an operator does.
 func (b *books) checkMoney(ctx context.Context, l *load, database *pgx.Conn, databaseURL string) error {
 	var paid uint64
-	err := database.QueryRow(ctx, "SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE scheme = 'exact' AND state = 'delivered'").Scan(&paid)
+	err := database.QueryRow(ctx, "SELECT coalesce(sum(amount), 0)::bigint FROM payments WHERE scheme = 'exact' AND state = "+
+		"'delivered'").Scan(&paid)
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,8 @@ func (l *load) send(a *agent, chance *rand.Rand) {
 // finish reports whether the client knows what became of its call.
 func (c *call) finish(err error) {
 	last := c.attempts[len(c.attempts)-1]
-	c.unknown = !c.acked && (err != nil || last.status == 0 || last.status >= http.StatusInternalServerError || last.code == "payment_in_progress")
+	c.unknown = !c.acked && (err != nil || last.status == 0 || last.status >= http.StatusInternalServerError ||
+		last.code == "payment_in_progress")
 }
 
 // read fetches a page of unread messages and returns their number, or -1 without a response.

@@ -50,7 +50,8 @@ type cluster struct {
 // newCluster starts all nodes and waits until the leader has two standbys.
 func newCluster(t testing.TB, synchronous bool) *cluster {
 	t.Helper()
-	c := &cluster{t: t, synchronous: synchronous, root: filepath.Join(folder, t.Name()), haproxy: "127.0.0.1:5000", http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}, up: map[int]*atomic.Bool{}}
+	c := &cluster{t: t, synchronous: synchronous, root: filepath.Join(folder, t.Name()), haproxy: "127.0.0.1:5000",
+		http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}, up: map[int]*atomic.Bool{}}
 	if err := os.Mkdir(c.root, 0o755); err != nil { //nolint:gosec // the nodes run as nobody
 		t.Fatal(err)
 	}
@@ -154,7 +155,8 @@ func (c *cluster) startEtcd(node int) {
 		members = append(members, fmt.Sprintf("n%d=http://%s:2380", other+1, address))
 	}
 	peer, clients := fmt.Sprintf("http://%s:2380", addressOf(node)), fmt.Sprintf("http://%s:2379", addressOf(node))
-	c.etcd[node] = c.launch(fmt.Sprintf("n%d/etcd", node), namespaceOf(node), "etcd", "--name", "n"+strconv.Itoa(node), "--data-dir", c.folder(node)+"/etcd",
+	c.etcd[node] = c.launch(fmt.Sprintf("n%d/etcd", node), namespaceOf(node), "etcd", "--name", "n"+strconv.Itoa(node), "--data-dir",
+		c.folder(node)+"/etcd",
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--listen-client-urls", clients+",http://127.0.0.1:2379",
 		"--advertise-client-urls", clients, "--initial-cluster", strings.Join(members, ","), "--initial-cluster-state", "new",
 		"--heartbeat-interval", "100", "--election-timeout", "1000", "--logger", "zap", "--log-level", "warn")
@@ -171,7 +173,8 @@ func (c *cluster) startPatroni(node int) {
 	c.up[node] = up
 	go func() { // like systemd, it starts Patroni again when it ends
 		for up.Load() {
-			process := c.launch(fmt.Sprintf("n%d/patroni", node), namespaceOf(node), "env", "HOME="+c.folder(node), patroni, c.folder(node)+"/patroni.yml")
+			process := c.launch(fmt.Sprintf("n%d/patroni", node), namespaceOf(node), "env", "HOME="+c.folder(node), patroni,
+				c.folder(node)+"/patroni.yml")
 			<-process.Ended
 			time.Sleep(time.Second)
 		}

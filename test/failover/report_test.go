@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
-	"testing"
 	"time"
 )
 
@@ -24,8 +22,10 @@ type outcome struct {
 }
 
 func (o *outcome) String() string {
-	return fmt.Sprintf("%s: no call acknowledged for %.1f s (%s), %.1f s (%s); %d acknowledged, %d refused, %d connections lost, longest call %.2f s, p99 of %d later refusals %.2f s",
-		o.fault, o.outages[0].Seconds(), routes[0], o.outages[1].Seconds(), routes[1], o.acked, o.refused, o.lost, o.longest.Seconds(), o.late, o.late99.Seconds())
+	return fmt.Sprintf("%s: no call acknowledged for %.1f s (%s), %.1f s (%s); %d acknowledged, %d refused, %d connections lost, longest "+
+		"call %.2f s, p99 of %d later refusals %.2f s",
+		o.fault, o.outages[0].Seconds(), routes[0], o.outages[1].Seconds(), routes[1], o.acked, o.refused, o.lost, o.longest.Seconds(), o.late,
+		o.late99.Seconds())
 }
 
 // measure describes the time since a fault began.
@@ -63,45 +63,4 @@ func (t *transport) measure(name string, broken time.Time) *outcome {
 		o.late99 = late[len(late)*99/100]
 	}
 	return o
-}
-
-// report is the table of a run.
-type report struct{ rows []*outcome }
-
-// print logs one line per fault: medians of the outages.
-func (r *report) print(t testing.TB, seed uint64, found *books) {
-	t.Helper()
-	var text strings.Builder
-	fmt.Fprintf(&text, "seed %d\n| fault | times | outage, %s | outage, %s | longest | acknowledged | refused | longest response | p99 of refusals after 5 s |\n", seed, routes[0], routes[1])
-	text.WriteString("|---|---|---|---|---|---|---|---|---|\n")
-	byFault := map[string][]*outcome{}
-	for _, row := range r.rows {
-		byFault[row.fault] = append(byFault[row.fault], row)
-	}
-	for _, f := range faults {
-		rows := byFault[f.name]
-		if len(rows) == 0 {
-			continue
-		}
-		sum := outcome{}
-		outages := make([][]time.Duration, len(routes))
-		worst := time.Duration(0)
-		for _, row := range rows {
-			for i, outage := range row.outages {
-				outages[i] = append(outages[i], outage)
-				worst = max(worst, outage)
-			}
-			sum.acked, sum.refused = sum.acked+row.acked, sum.refused+row.refused
-			sum.longest, sum.late99 = max(sum.longest, row.longest), max(sum.late99, row.late99)
-		}
-		fmt.Fprintf(&text, "| %s | %d | %.1f s | %.1f s | %.1f s | %d | %d | %.2f s | %.2f s |\n", f.name, len(rows), median(outages[0]).Seconds(),
-			median(outages[1]).Seconds(), worst.Seconds(), sum.acked, sum.refused, sum.longest.Seconds(), sum.late99.Seconds())
-	}
-	fmt.Fprintf(&text, "messages: %d acknowledged, %d lost, %d doubled, %d contradicted\n", found.acked, found.lost, found.doubled, found.contradicted)
-	t.Log(text.String())
-}
-
-func median(values []time.Duration) time.Duration {
-	slices.Sort(values)
-	return values[len(values)/2]
 }

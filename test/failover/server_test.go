@@ -58,13 +58,16 @@ func newServer(t testing.TB, index int, c *cluster, facilitator string, keys []s
 
 // start starts the process with a clock that is off.
 func (s *server) start(shift time.Duration) error {
-	log, err := os.OpenFile(filepath.Join(s.logs, "parley-"+s.listen+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // logs of a test
+	log, err := os.OpenFile(filepath.Join(s.logs, "parley-"+s.listen+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
+		0o644) //nolint:gosec // logs of a test
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(program, append([]string{"serve", "--database-url", s.databaseURL, "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-		"--facilitator-url", s.facilitator, "--rpc-url", s.facilitator + "/rpc", "--listen", s.listen, "--base-url", "http://" + s.listen}, s.keys...)...)
+	cmd := exec.Command(program, append([]string{"serve", "--database-url", s.databaseURL, "--payee", devnet.Payee, "--network",
+		x402.NetworkBaseSepolia,
+		"--facilitator-url", s.facilitator, "--rpc-url", s.facilitator + "/rpc", "--listen", s.listen, "--base-url", "http://" + s.listen},
+		s.keys...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_CLOCK_SHIFT=" + shift.String()}
 	for _, whose := range []string{"ADDRESS", "CALLER"} {
 		cmd.Env = append(cmd.Env, "PARLEY_LIMIT_"+whose+"_RATE=20000000")

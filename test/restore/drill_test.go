@@ -35,8 +35,9 @@ var (
 	}
 	dump     = step{name: "dump"}
 	restores = map[string][]step{
-		"pgbackrest": {{name: "stop"}, {name: "restore", prints: "restore command end: completed successfully"}, {name: "start-database", prints: "f\n"}},
-		"pg-dump":    {{name: "stop"}, {name: "restore-dump"}},
+		"pgbackrest": {{name: "stop"}, {name: "restore", prints: "restore command end: completed successfully"},
+			{name: "start-database", prints: "f\n"}},
+		"pg-dump": {{name: "stop"}, {name: "restore-dump"}},
 	}
 	recovers = []step{
 		{name: "migrate", prints: "schema"},
@@ -46,7 +47,8 @@ var (
 		{name: "reconcile-again", prints: "difference"},
 		{name: "start"},
 	}
-	backUpAgain = map[string][]step{"pgbackrest": {{name: "backup-again", prints: "backup command end: completed successfully"}}, "pg-dump": {}}
+	backUpAgain = map[string][]step{"pgbackrest": {{name: "backup-again", prints: "backup command end: completed successfully"}},
+		"pg-dump": {}}
 )
 
 // steps are all steps of a way, in order.
@@ -174,11 +176,13 @@ func newDrill(t *testing.T, way string) *drill {
 		d.writeFile(name, content)
 	}
 	d.environment = append(os.Environ(),
-		"DRILL="+folder, "PATH="+folder+"/bin:"+parleyFolder(t)+":"+postgresFolder(t)+":"+os.Getenv("PATH"), "PGHOST="+folder+"/socket", "PGUSER=postgres",
+		"DRILL="+folder, "PATH="+folder+"/bin:"+parleyFolder(t)+":"+postgresFolder(t)+":"+os.Getenv("PATH"), "PGHOST="+folder+"/socket",
+		"PGUSER=postgres",
 		"PGBACKREST_CONFIG="+folder+"/pgbackrest.conf", "PGBACKREST_LOG_PATH="+folder+"/logs", "PGBACKREST_LOCK_PATH="+folder+"/locks",
 		"PGBACKREST_PG1_SOCKET_PATH="+folder+"/socket", "PGBACKREST_LOG_LEVEL_CONSOLE=info",
 		"PARLEY_DATABASE_URL="+d.world.DatabaseURL, "PARLEY_PAYEE="+devnet.Payee, "PARLEY_NETWORK="+devnet.NetworkID,
-		"PARLEY_FACILITATOR_URL="+network.URL, "PARLEY_RPC_URL="+network.URL+"/rpc", "PARLEY_LISTEN="+address, "PARLEY_ADMIN_LISTEN="+testkit.FreeAddress(t),
+		"PARLEY_FACILITATOR_URL="+network.URL, "PARLEY_RPC_URL="+network.URL+"/rpc", "PARLEY_LISTEN="+address,
+		"PARLEY_ADMIN_LISTEN="+testkit.FreeAddress(t),
 		"PARLEY_AUTHORIZER_KEY=file:"+folder+"/key", "PARLEY_RESPONSE_KEY=file:"+folder+"/response-key", "PARLEY_DRAIN_TIME=0s",
 	)
 	d.must(`mkdir socket repository dumps logs locks
@@ -206,7 +210,8 @@ func (d *drill) must(commands string) string {
 func (d *drill) writeFile(name, content string) {
 	d.t.Helper()
 	path := filepath.Join(d.folder, name)
-	if err := errors.Join(os.Chmod(d.folder, 0o755), os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(d.folder, 0o755), os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, []byte(content), 0o755)); err != nil {
 		d.t.Fatal(err)
 	}
 }

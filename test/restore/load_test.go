@@ -49,7 +49,8 @@ func (d *drill) register(name string, channel bool) *sender {
 func (s *sender) send(t testing.TB) {
 	t.Helper()
 	c := call{content: fmt.Sprintf("%s %d", s.Name, len(s.calls)), begun: time.Now()}
-	sent, err := s.SendPrivateMessageWithResponse(context.Background(), client.SendPrivateMessageRequest{RecipientAgentID: s.to, Content: c.content})
+	sent, err := s.SendPrivateMessageWithResponse(context.Background(),
+		client.SendPrivateMessageRequest{RecipientAgentID: s.to, Content: c.content})
 	if err != nil || sent.JSON200 == nil {
 		t.Errorf("%s sends: %v %s", s.Name, err, sent.Body)
 		return

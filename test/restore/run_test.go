@@ -13,7 +13,8 @@ import (
 func (d *drill) run() {
 	d.follow(backUp[d.way]...)
 	d.must("systemctl start parley")
-	senders := []*sender{d.register("exact_a", false), d.register("exact_b", false), d.register("channel_a", true), d.register("channel_b", true)}
+	senders := []*sender{d.register("exact_a", false), d.register("exact_b", false), d.register("channel_a", true),
+		d.register("channel_b", true)}
 	for i, s := range senders {
 		s.to = senders[(i+1)%len(senders)].ID
 	}
@@ -69,7 +70,8 @@ func (d *drill) mark() (before, after time.Time) {
 	if d.way == "pg-dump" {
 		d.follow(dump)
 	} else {
-		d.point = strings.TrimSpace(d.must(`psql -d parley -Atc "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00'"`))
+		d.point = strings.TrimSpace(d.must(
+			`psql -d parley -Atc "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00'"`))
 	}
 	return before, time.Now()
 }

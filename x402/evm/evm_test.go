@@ -62,42 +62,6 @@ func TestKeccak256(t *testing.T) {
 	}
 }
 
-// TestMailExample signs the example of EIP-712, "Ether Mail", with its key, the hash of "cow".
-func TestMailExample(t *testing.T) {
-	t.Parallel()
-	key, err := ToECDSA(Keccak256([]byte("cow")))
-	if err != nil {
-		t.Fatalf("the example's key: %v", err)
-	}
-	const cow, bob = "0xCD2a3d9F938E13CD947Ec05AbC7FE734Df8DD826", "0xbBbBBBBbbBBBbbbBbbBbbbbBBbBbbbbBbBbbBBbB"
-	if got := PubkeyToAddress(key.PublicKey).Hex(); got != cow {
-		t.Errorf("the example's key has the address %s, want %s", got, cow)
-	}
-	text := func(s string) []byte { return Keccak256([]byte(s)) }
-	account := func(s string) []byte { word := HexToAddress(s).Word(); return word[:] }
-	chain := Hash{31: 1}
-	separator := Keccak256Hash(text("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
-		text("Ether Mail"), text("1"), chain[:], account("0xCcCCccccCCCCcCCCCCCcCcCccCcCCCcCcccccccC"))
-	person := func(name, wallet string) []byte {
-		return Keccak256(text("Person(string name,address wallet)"), text(name), account(wallet))
-	}
-	mail := Keccak256Hash(text("Mail(Person from,Person to,string contents)Person(string name,address wallet)"),
-		person("Cow", cow), person("Bob", bob), text("Hello, Bob!"))
-	digest := Keccak256Hash([]byte("\x19\x01"), separator[:], mail[:])
-	if got, want := digest.Hex(), "0xbe609aee343fb3c4b28e1df9e632fca64fcfaede20f02e86244efddf30957bd2"; got != want {
-		t.Fatalf("the digest is %s, want %s", got, want)
-	}
-	signature, err := Sign(digest, key)
-	want := "4355c47d63924e8a72e509b65029052eb6c299d53a04e167c5775fd466751c9d" + // r
-		"07299936d304c153f6443dfa05f40ff007d72911b6f72307f996231605b91562" + "01" // s, v 28
-	if got := hex.EncodeToString(signature[:]); err != nil || got != want {
-		t.Errorf("the signature is %s (%v), want %s", got, err, want)
-	}
-	if signer, err := Ecrecover(digest, signature); err != nil || signer.Hex() != cow {
-		t.Errorf("the signature recovers to %s (%v), want %s", signer, err, cow)
-	}
-}
-
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	key, err := GenerateKey()

@@ -1,6 +1,6 @@
 package operator
 
-// Help has the help of settings and of flags whose text is long: console.AddHelp. docs/settings.md and deploy/parley.yaml have it too.
+// Help has the help of settings and of flags whose text is long: console.AddHelp. deploy/parley.yaml has it too.
 var Help = map[string]string{
 	"database-url": "PostgreSQL 15 or later, as a postgres:// URL.",
 	"base-url": "Public URL of the server, part of the contract and of payment requirements. Not required if the server listens on " +
@@ -54,9 +54,9 @@ var Help = map[string]string{
 	"limit-connections": "Open connections, at most 1024 of them per client address (${default}). At the limit a new connection replaces " +
 		"an idle one.",
 	"retention-messages": "Remove messages that are older than this, such as 8760h for a year, at least 24h. By default messages stay " +
-		"for ever.",
+		"forever.",
 	"retention-deleted": "Erase group chats and channels, with their messages, this long after they were deleted, such as 2160h for 90 " +
-		"days, at least 24h. By default they stay for ever; nobody can use them.",
+		"days, at least 24h. By default they stay forever; nobody can use them.",
 	"config": "YAML file with settings. Its keys are the names of the flags; they may be nested, such as limit: {address-rate: 5}. Flags " +
 		"and the environment override it.",
 	"format": "table, csv with a header and all columns, or json, one object per line (${default}).",

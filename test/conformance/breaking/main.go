@@ -3,9 +3,9 @@
 //
 //	go run . RELEASED ../../../openapi.yaml ../../../CHANGELOG.md
 //
-// oasdiff checks operations, fields, types, limits and responses. What it does not know is checked here: the price, and which
-// operations need a key. A deliberate break passes if the major version is higher than the released one's and the
-// changelog names each operation that it breaks, under "### Breaking" of the section Unreleased or of that version.
+// oasdiff checks operations, fields, types, limits and responses. This program adds prices, and which operations need a key. A
+// deliberate break passes if the major version is higher than that of the last release and the changelog names each operation that it
+// breaks, under "### Breaking" of the section Unreleased or of that version.
 //
 // It is a module of its own so that oasdiff's dependencies stay out of the service's.
 package main
@@ -79,20 +79,20 @@ type comparison struct {
 // change (oasdiff's, or price-changed, security-changed), and a sentence.
 type breakage struct{ operation, kind, text string }
 
-// severities are where we judge otherwise than oasdiff.
+// severities overrides those of oasdiff.
 var severities = map[string]checker.Level{
 	// Clients that were written or generated against the contract use these, although it calls them optional.
 	"response-optional-property-removed":   checker.ERR,
 	"optional-response-header-removed":     checker.ERR,
 	"response-non-success-status-removed":  checker.ERR,
-	"response-property-enum-value-removed": checker.ERR, // an error code that does not come any more: another one comes
+	"response-property-enum-value-removed": checker.ERR, // instead of this error code another one is returned
 	"api-operation-id-removed":             checker.ERR, // it is the method's name in every SDK
-	// Who leaves a field out would get something else.
+	// Clients that leave the field out would get something else.
 	"request-property-default-value-changed":  checker.ERR,
 	"request-property-default-value-removed":  checker.ERR,
 	"request-parameter-default-value-changed": checker.ERR,
 	"request-parameter-default-value-removed": checker.ERR,
-	// What a response's text may be is what other agents were allowed to send; nobody may size anything by it.
+	// The texts of responses are what other agents were allowed to send; no client may rely on their length.
 	"response-property-max-length-increased": checker.INFO,
 	"response-property-min-length-decreased": checker.INFO,
 }
@@ -166,8 +166,8 @@ func closeOpenEnums(before, after *openapi3.T) {
 	}
 }
 
-// forgetDeprecation removes what oasdiff accepts as a reason for a removal: clients that still use what was deprecated break
-// all the same.
+// forgetDeprecation removes marks of deprecation, which oasdiff accepts as a reason for a removal. Clients that still use what was
+// deprecated break all the same.
 func forgetDeprecation(document *openapi3.T) {
 	for _, item := range document.Paths.Map() {
 		for _, operation := range item.Operations() {
@@ -180,8 +180,8 @@ func forgetDeprecation(document *openapi3.T) {
 	}
 }
 
-// comparePrice: a payment must have the price exactly, and agents have budgets; so a lower price is a change as well.
-// A further protocol to pay with is none.
+// comparePrice compares prices and protocols. A payment must have the price exactly, so a lower price breaks clients too. A new protocol
+// does not.
 func (c *comparison) comparePrice(old, now *openapi3.Operation) {
 	was, is := paymentInfo(old), paymentInfo(now)
 	if difference := gocmp.Diff(was["price"], is["price"]); difference != "" {
@@ -211,7 +211,7 @@ func protocols(info map[string]any) map[string]bool {
 	return names
 }
 
-// compareSecurity compares what holds for the operation, its own or the document's.
+// compareSecurity compares the security requirements of an operation: its own, or else those of the document.
 func (c *comparison) compareSecurity(before, after *openapi3.T, old, now *openapi3.Operation) {
 	was, is := security(before, old), security(after, now)
 	if difference := gocmp.Diff(was, is); difference != "" {
@@ -238,7 +238,7 @@ func security(document *openapi3.T, operation *openapi3.Operation) []string {
 	return ways
 }
 
-// forbidden returns the breaks that were not announced.
+// forbidden returns the breaks that the changelog does not announce.
 func (c *comparison) forbidden(changelog string) []breakage {
 	was, errWas := major(c.releasedVersion)
 	is, errIs := major(c.version)

@@ -39,7 +39,7 @@ func operation(path, method string, keys ...string) []string {
 	return append([]string{"paths", path, method}, keys...)
 }
 
-// price is where sendPrivateMessage's stands.
+// price is the path of sendPrivateMessage's price.
 var price = operation("/chat/private/send", "post", "x-payment-info", "price", "amount")
 
 func schema(name string, keys ...string) []string {
@@ -75,7 +75,7 @@ var newText = object{"type": "string", "description": "New.", "maxLength": 10}
 // breakingEdits are edits of the contract that break clients.
 var breakingEdits = map[string]struct {
 	edit       func(object)
-	operations string // those that are broken
+	operations string // the operations that it breaks
 	kinds      string
 }{
 	"an operation removed": {
@@ -166,7 +166,7 @@ var breakingEdits = map[string]struct {
 	},
 }
 
-// TestBreaks: what can break a client is found, as what it is and where it is.
+// TestBreaks: compare names the kind of each breaking edit and the operations that it breaks.
 func TestBreaks(t *testing.T) {
 	t.Parallel()
 	for name, c := range breakingEdits {
@@ -196,21 +196,21 @@ func TestBreaks(t *testing.T) {
 	}
 }
 
-// parameter is one of listUnreadMessages.
+// parameter returns a parameter of listUnreadMessages.
 func parameter(document object, i int) object {
 	return at(document, operation("/agent/unread", "get")...)["parameters"].([]any)[i].(object)
 }
 
-// words are the different ones of a list, in order.
+// words joins the sorted list without duplicates.
 func words(list []string) string {
 	slices.Sort(list)
 	return strings.Join(slices.Compact(list), " ")
 }
 
-// TestDeprecatedRemoval: also what was deprecated in time is missed by whoever still calls it.
+// TestDeprecatedRemoval: the removal of a deprecated operation or parameter breaks its callers too.
 func TestDeprecatedRemoval(t *testing.T) {
 	t.Parallel()
-	deprecated := edited(t, func(document object) {
+	deprecate := func(document object) {
 		for _, path := range []string{"/message/react", "/agent/me"} {
 			for method := range at(document, "paths", path) {
 				set(true, operation(path, method, "deprecated")...)(document)
@@ -221,20 +221,15 @@ func TestDeprecatedRemoval(t *testing.T) {
 		set(copyOf(document, operation("/agent/unread", "get")...), operation("/agent/me", "put")...)(document)
 		set("mendOwnAgent", operation("/agent/me", "put", "operationId")...)(document)
 		parameter(document, 2)["deprecated"] = true
+	}
+	without := edited(t, func(document object) {
+		deprecate(document)
+		set(nil, "paths", "/message/react")(document)
+		set(nil, operation("/agent/me", "get")...)(document)
+		unread := at(document, operation("/agent/unread", "get")...)
+		unread["parameters"] = unread["parameters"].([]any)[:2]
 	})
-	var document object
-	if err := yaml.Unmarshal(deprecated, &document); err != nil {
-		t.Fatal(err)
-	}
-	set(nil, "paths", "/message/react")(document)
-	set(nil, operation("/agent/me", "get")...)(document)
-	unread := at(document, operation("/agent/unread", "get")...)
-	unread["parameters"] = unread["parameters"].([]any)[:2]
-	without, err := yaml.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := compare(deprecated, without)
+	result, err := compare(edited(t, deprecate), without)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,10 +247,9 @@ func TestDeprecatedRemoval(t *testing.T) {
 	}
 }
 
-// TestHarmless: what breaks nobody passes.
+// TestHarmless: edits that break no client pass.
 func TestHarmless(t *testing.T) {
 	t.Parallel()
-	text := object{"type": "string", "description": "New.", "maxLength": 10}
 	for name, edit := range map[string]func(object){
 		"nothing": func(object) {},
 		"a reference without a description of its own": set(object{"$ref": "#/components/schemas/AgentID"},
@@ -266,7 +260,7 @@ func TestHarmless(t *testing.T) {
 			set(true, schema("ActionResult", "properties", "message", "deprecated")...)(document)
 		},
 		"a wider text":         set(32768, schema("Content", "maxLength")...),
-		"a new response field": set(text, schema("SentPrivateMessage", "properties", "place")...),
+		"a new response field": set(newText, schema("SentPrivateMessage", "properties", "place")...),
 		"a new error code": func(document object) {
 			code := at(document, schema("ErrorCode")...)
 			code["enum"] = append(code["enum"].([]any), "too_tired")
@@ -313,7 +307,7 @@ func copyOf(document object, keys ...string) object {
 	return again
 }
 
-// TestDeliberateBreak: a break passes with a higher major version and its operation in the changelog, and with nothing less.
+// TestDeliberateBreak: a break passes only with a higher major version and its operation in the changelog.
 func TestDeliberateBreak(t *testing.T) {
 	t.Parallel()
 	const named = "# Changelog\n\n## Unreleased\n\n### Breaking\n\n- `sendPrivateMessage` costs more.\n\n### Added\n\n- tea\n"

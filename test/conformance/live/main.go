@@ -1,10 +1,9 @@
-// Command live runs a program beside a fresh `parley dev`, and ends as that program does.
+// Command live runs a program beside a fresh `parley dev`, and exits with its code.
 //
 //	go run ./test/conformance/live bin/parley node program.mjs
 //
-// The program finds in its environment PARLEY_URL, the server; PARLEY_FACILITATOR, the play-money network, whose GET
-// /accounts lists wallets with their private keys and whose GET /balances/{address} tells what one has; and
-// PARLEY_PAY_TO, the payee.
+// The program's environment has PARLEY_URL, the server; PARLEY_FACILITATOR, the play-money network, whose GET /accounts lists wallets
+// with their private keys and whose GET /balances/{address} returns a balance; and PARLEY_PAY_TO, the payee.
 package main
 
 import (
@@ -83,7 +82,7 @@ func run(ctx context.Context, parley, program string, arguments []string) (err e
 	return beside.Run()
 }
 
-// network reads from the served contract who settles and who is paid.
+// network reads the facilitator and the payee from the served contract.
 func network(ctx context.Context, url string) (facilitator, payTo string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/openapi.json", nil)
 	if err != nil {

@@ -61,7 +61,7 @@ def check_marked(text: str) -> None:
 async def talk(alice: Call, bob: Call, homes: dict[str, str]) -> None:
     contains(await alice("parley_send", {"to": "bob", "text": HOSTILE}), "sent to bob", "paid 0.006 USD")
     parley(homes["bob"], "contacts", "trust", "alice")
-    check_marked(await bob("parley_inbox", {"max_age": 10}))
+    check_marked(await bob("parley_inbox", {}))
     create = {"kind": "group", "name": "team", "members": ["bob"]}
     refused = await alice("parley_create", create)
     command = re.search(r"next: ask your human to run: (parley wallet approve \w+) \(good for ten minutes\)", refused)

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Postgres lends the PostgreSQL of internal/embedded to a program that is not Go: it prints the URL of an empty database, and
-// when its standard input ends it stops and leaves nothing behind, so that it never outlives who started it.
+// Postgres starts the PostgreSQL of internal/embedded for a program that is not written in Go. It prints the URL of an empty database.
+// When its standard input ends, it stops and leaves nothing behind, so it never outlives its parent.
 package main
 
 import (

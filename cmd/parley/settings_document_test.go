@@ -17,9 +17,9 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/settings"
 )
 
-//go:generate go test -run ^TestSettingsDocuments$ . -update
+//go:generate go test -run ^TestSettingsDocument$ . -update
 
-var update = flag.Bool("update", false, "write deploy/parley.yaml and docs/settings.md")
+var update = flag.Bool("update", false, "write deploy/parley.yaml")
 
 const exampleHead = `# Settings of the Parley server. Values behind # are the defaults, or examples where there is none. After a change:
 #
@@ -29,40 +29,26 @@ const exampleHead = `# Settings of the Parley server. Values behind # are the de
 # flag. Flags and variables such as PARLEY_BASE_URL override this file. The value file:PATH of a secret reads it from a file.
 `
 
-const tableHead = `# Settings
-
-The settings of 'parley serve'. A key of the configuration file is the name of the flag without '--'. The value 'file:PATH' of a secret
-(marked *secret*) reads it from a file. A test of 'cmd/parley' generates this page.
-
-Traces have the variables of OpenTelemetry: 'OTEL_EXPORTER_OTLP_ENDPOINT' is the collector (OTLP over HTTP, such as
-'http://127.0.0.1:4318'; by default there are no traces, and they cost nothing), 'OTEL_EXPORTER_OTLP_HEADERS' the headers of requests to
-it, and 'OTEL_TRACES_SAMPLER_ARG' the part of the requests that is traced, from 0 to 1 (0.1).
-`
-
-// TestSettingsDocuments: deploy/parley.yaml, which packages install as /etc/parley/parley.yaml, and docs/settings.md list the settings of
-// serve as the program has them.
-func TestSettingsDocuments(t *testing.T) {
+// TestSettingsDocument: deploy/parley.yaml, which packages install as /etc/parley/parley.yaml, lists the settings of serve as the program
+// has them.
+func TestSettingsDocument(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(&serverSettings{}, kong.Vars{"version": ""})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var example, table strings.Builder
+	var example strings.Builder
 	example.WriteString(exampleHead)
-	table.WriteString(strings.ReplaceAll(tableHead, "'", "`"))
 	count := 0
-	for _, group := range append([]kong.Group{{Title: "The file"}}, operator.Groups...) {
-		title := strings.TrimSuffix(group.Title, ":")
-		fmt.Fprintf(&table, "\n## %s\n\n| flag | environment | default | meaning |\n|---|---|---|---|\n", title)
+	for _, group := range append([]kong.Group{{}}, operator.Groups...) {
 		if group.Key != "" {
-			fmt.Fprintf(&example, "\n# --- %s\n", title)
+			fmt.Fprintf(&example, "\n# --- %s\n", strings.TrimSuffix(group.Title, ":"))
 		}
 		for _, one := range leaf(parser, "serve").Flags {
 			if len(one.Envs) == 0 || (one.Group == nil) != (group.Key == "") || one.Group != nil && one.Group.Key != group.Key {
 				continue
 			}
 			count++
-			writeRow(&table, one)
 			if !settings.IsSettingsFile(one) {
 				writeExample(t, &example, one)
 			}
@@ -71,15 +57,14 @@ func TestSettingsDocuments(t *testing.T) {
 	if count > 32 {
 		t.Errorf("there are %d settings, more than 32", count)
 	}
-	for name, want := range map[string]string{"../../deploy/parley.yaml": example.String(), "../../docs/settings.md": table.String()} {
-		if *update {
-			if err := os.WriteFile(name, []byte(want), 0o644); err != nil { //nolint:gosec // a document
-				t.Error(err)
-			}
+	const name = "../../deploy/parley.yaml"
+	if *update {
+		if err := os.WriteFile(name, []byte(example.String()), 0o644); err != nil { //nolint:gosec // a document
+			t.Error(err)
 		}
-		if got, err := os.ReadFile(name); err != nil || string(got) != want {
-			t.Errorf("%s is not in step with the settings, %v; run: go generate ./cmd/parley", name, err)
-		}
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != example.String() {
+		t.Errorf("%s is not in step with the settings, %v; run: go generate ./cmd/parley", name, err)
 	}
 }
 
@@ -94,18 +79,6 @@ func leaf(parser *kong.Kong, name string) *kong.Node {
 }
 
 func isSecret(one *kong.Flag) bool { return one.Target.Type() == reflect.TypeFor[settings.Secret]() }
-
-func writeRow(to *strings.Builder, one *kong.Flag) {
-	standard := "none"
-	if one.HasDefault && one.Default != "" {
-		standard = "`" + one.Default + "`"
-	}
-	help := one.Help
-	if isSecret(one) {
-		help = strings.TrimSuffix(help, " "+settings.FileHint) + " *secret*"
-	}
-	fmt.Fprintf(to, "| `--%s` | `%s` | %s | %s |\n", one.Name, one.Envs[0], standard, help)
-}
 
 func writeExample(t *testing.T, to *strings.Builder, one *kong.Flag) {
 	t.Helper()
