@@ -61,7 +61,8 @@ func TestDecide(t *testing.T) {
 		{name: "new, suspended", changes: []change{suspended}, want: Reject, why: errSuspended},
 		{name: "new, replaced and suspended", changes: []change{suspended, replaced}, want: Reject, why: errReplaced},
 
-		{name: "deposited, an authorization with its nonce", state: store.PaymentDeposited, changes: []change{ofChannel}, want: Reject, why: errReused},
+		{name: "deposited, an authorization with its nonce", state: store.PaymentDeposited, changes: []change{ofChannel}, want: Reject,
+			why: errReused},
 
 		{name: "delivered", state: store.PaymentDelivered, want: repeat},
 		{name: "delivered, suspended", state: store.PaymentDelivered, changes: []change{suspended}, want: repeat},
@@ -70,9 +71,12 @@ func TestDecide(t *testing.T) {
 		{name: "delivered, another request", state: store.PaymentDelivered, changes: []change{otherRequest}, want: Reject, why: errReused},
 		{name: "delivered, with its identifier", state: store.PaymentDelivered, changes: []change{identified}, want: repeat},
 		{name: "delivered, another identifier", state: store.PaymentDelivered, changes: []change{otherIdentifier}, want: Reject, why: errReused},
-		{name: "delivered, without its identifier", state: store.PaymentDelivered, changes: []change{lacksIdentifier}, want: Reject, why: errReused},
-		{name: "delivered, found by its identifier, signed again", state: store.PaymentDelivered, changes: []change{identified, otherPayment}, want: repeat},
-		{name: "delivered, a signature that proves nothing", state: store.PaymentDelivered, changes: []change{smartWallet}, want: Reject, why: errReused},
+		{name: "delivered, without its identifier", state: store.PaymentDelivered, changes: []change{lacksIdentifier}, want: Reject,
+			why: errReused},
+		{name: "delivered, found by its identifier, signed again", state: store.PaymentDelivered, changes: []change{identified, otherPayment},
+			want: repeat},
+		{name: "delivered, a signature that proves nothing", state: store.PaymentDelivered, changes: []change{smartWallet}, want: Reject,
+			why: errReused},
 
 		{name: "failed", state: store.PaymentFailed, want: Reject, refused: "the reason"},
 		{name: "failed, the key was replaced", state: store.PaymentFailed, changes: []change{replaced}, want: Reject, why: errReplaced},
@@ -81,12 +85,15 @@ func TestDecide(t *testing.T) {
 
 		{name: "undeliverable", state: store.PaymentUndeliverable, want: redeem},
 		{name: "undeliverable, a corrected request", state: store.PaymentUndeliverable, changes: []change{otherRequest}, want: redeem},
-		{name: "undeliverable, another operation", state: store.PaymentUndeliverable, changes: []change{otherOperation}, want: Reject, why: errReused},
-		{name: "undeliverable, another account", state: store.PaymentUndeliverable, changes: []change{otherAccount}, want: Reject, why: errReused},
+		{name: "undeliverable, another operation", state: store.PaymentUndeliverable, changes: []change{otherOperation}, want: Reject,
+			why: errReused},
+		{name: "undeliverable, another account", state: store.PaymentUndeliverable, changes: []change{otherAccount}, want: Reject,
+			why: errReused},
 		{name: "undeliverable, suspended", state: store.PaymentUndeliverable, changes: []change{suspended}, want: Reject, why: errSuspended},
 		{name: "undeliverable, refunded", state: store.PaymentUndeliverable, changes: []change{refunded}, want: Reject, refused: store.Refunded},
 		{name: "undeliverable registration", state: store.PaymentUndeliverable, changes: []change{registration}, want: redeem},
-		{name: "undeliverable registration, no proof", state: store.PaymentUndeliverable, changes: []change{registration, unproven}, want: Reject, why: errProofRequired},
+		{name: "undeliverable registration, no proof", state: store.PaymentUndeliverable, changes: []change{registration, unproven}, want: Reject,
+			why: errProofRequired},
 
 		{name: "unknown", state: store.PaymentUnknown, want: resume},
 		{name: "unknown, no proof", state: store.PaymentUnknown, changes: []change{unproven}, want: resume},
@@ -99,7 +106,8 @@ func TestDecide(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			a := &Attempt{
-				Operation: &Operation{ID: "rotateKey"}, Requirements: x402.PaymentRequirements{Scheme: x402.SchemeExact}, Caller: &Caller{Account: uuid.New()},
+				Operation: &Operation{ID: "rotateKey"}, Requirements: x402.PaymentRequirements{Scheme: x402.SchemeExact},
+				Caller:  &Caller{Account: uuid.New()},
 				payload: &x402.PaymentPayload{}, Checked: Checked{Checked: x402.Checked{Payer: "0xpayer", Nonce: "0xnonce", Conclusive: true}},
 				fingerprint: [32]byte{1}, proven: true,
 			}
@@ -118,7 +126,8 @@ func TestDecide(t *testing.T) {
 			if got != test.want {
 				t.Errorf("needs %q, want %q", got, test.want)
 			}
-			if refused, ok := errors.AsType[*Error](err); test.refused != "" && (!ok || refused.Code != CodeRefused || refused.Required.Error != test.refused) {
+			if refused, ok := errors.AsType[*Error](err); test.refused != "" &&
+				(!ok || refused.Code != CodeRefused || refused.Required.Error != test.refused) {
 				t.Errorf("is rejected with %v, want a 402 for %q", err, test.refused)
 			}
 			if test.refused == "" && err != test.why { //nolint:errorlint // this very error

@@ -57,8 +57,8 @@ func TestResponseKeys(t *testing.T) {
 	}
 }
 
-// TestReadsAreNotKept: the stored response of a read, of any length and content, is one that the ledger erases after an hour, and opens as it
-// was. A short one of another operation is kept.
+// TestReadsAreNotKept: the stored response of a read, of any length and content, is one that the ledger erases after an hour, and opens as
+// it was. A short one of another operation is kept.
 func TestReadsAreNotKept(t *testing.T) {
 	t.Parallel()
 	keys, id := newResponseKeys([]ResponseKey{{1}}), uuid.New()

@@ -41,8 +41,8 @@ func (c usedChain) Authorization(context.Context, string, string, string, time.T
 	return c.state, c.err
 }
 
-// TestMove: what becomes of a settlement, by what the facilitator says and what stands on the chain. The chain is looked at before a further
-// attempt, and after a rejection that it can explain. A payment counts as refused only if nothing can move its money any more.
+// TestMove: what becomes of a settlement, by what the facilitator says and what stands on the chain. The chain is looked at before a
+// further attempt, and after a rejection that it can explain. A payment counts as refused only if nothing can move its money any more.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	valid := time.Now()
@@ -72,7 +72,8 @@ func TestMove(t *testing.T) {
 		{name: "gets no response", attempts: 1, facilitator: noVerdict, chain: open, sent: true},
 		{name: "is rejected, but stands on the chain", attempts: 1, facilitator: rejected("look"), chain: ours, transaction: "0xchain"},
 		{name: "is rejected, and is not on the chain", attempts: 1, facilitator: rejected("look"), chain: open, refused: "look"},
-		{name: "is rejected, and used for another transfer", attempts: 1, facilitator: rejected("look"), chain: another, refused: "another transfer"},
+		{name: "is rejected, and used for another transfer", attempts: 1, facilitator: rejected("look"), chain: another,
+			refused: "another transfer"},
 		{name: "is rejected, and the endpoint is down", attempts: 1, facilitator: rejected("look"), chain: down, sent: true},
 		{name: "is used, and our endpoint lags behind", attempts: 1, facilitator: rejected(x402.ReasonNonceAlreadyUsed), chain: open, sent: true},
 		{name: "was settled by the first attempt", attempts: 2, facilitator: rejected("poor"), chain: ours, transaction: "0xchain"},
@@ -86,7 +87,8 @@ func TestMove(t *testing.T) {
 			t.Parallel()
 			e := &Engine{Chain: test.chain}
 			e.metrics = newMetrics(nil, nil, nil)
-			moved, err := e.move(t.Context(), &Attempt{}, test.facilitator, &store.Payment{PaymentRecord: store.PaymentRecord{Attempts: test.attempts, ValidBefore: valid}})
+			moved, err := e.move(t.Context(), &Attempt{}, test.facilitator,
+				&store.Payment{PaymentRecord: store.PaymentRecord{Attempts: test.attempts, ValidBefore: valid}})
 			no, refused := errors.AsType[*RefusedSettlement](err)
 			unclear, isUnclear := errors.AsType[*UnclearSettlement](err)
 			switch {

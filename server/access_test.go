@@ -24,7 +24,8 @@ var roles = []string{"admin", "member", "former", "banned", "blocked", "stranger
 func newCast(t *testing.T) *cast {
 	t.Helper()
 	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
-	c := &cast{w: w, alice: w.agent("alice"), bob: w.agent("bob"), carol: w.agent("carol"), dave: w.agent("dave"), erin: w.agent("erin"), frank: w.agent("frank")}
+	c := &cast{w: w, alice: w.agent("alice"), bob: w.agent("bob"), carol: w.agent("carol"), dave: w.agent("dave"), erin: w.agent("erin"),
+		frank: w.agent("frank")}
 	c.must(c.alice, "/agent/block", `{"agent_id":`+quote(c.erin.ID)+`}`)
 	return c
 }
@@ -43,13 +44,15 @@ func (c *cast) scene(t *testing.T) *strings.Replacer {
 	three := quote(c.bob.ID) + `,` + quote(c.carol.ID) + `,` + quote(c.dave.ID)
 	group := c.must(c.alice, "/chat/group/create", `{"name":"group","initial_member_ids":[`+three+`]}`).Field(t, "chat_id")
 	groupMessage := c.must(c.alice, "/chat/group/send", `{"chat_id":`+quote(group)+`,"content":"to the group"}`).Field(t, "message_id")
-	c.must(c.alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(c.carol.ID)+`],"ban_agent_ids":[`+quote(c.dave.ID)+`]}`)
+	c.must(c.alice, "/chat/group/edit", `{"chat_id":`+quote(group)+`,"remove_member_ids":[`+quote(c.carol.ID)+`],"ban_agent_ids":[`+
+		quote(c.dave.ID)+`]}`)
 	channel := c.must(c.alice, "/channel/create", `{"name":"channel"}`).Field(t, "channel_id")
 	for _, subscriber := range []*agent{c.bob, c.carol, c.dave} {
 		c.must(subscriber, "/channel/subscribe", `{"channel_id":`+quote(channel)+`}`)
 	}
 	channelMessage := c.must(c.alice, "/channel/send", `{"channel_id":`+quote(channel)+`,"content":"to the channel"}`).Field(t, "message_id")
-	c.must(c.alice, "/channel/edit", `{"channel_id":`+quote(channel)+`,"remove_subscriber_ids":[`+quote(c.carol.ID)+`],"ban_agent_ids":[`+quote(c.dave.ID)+`]}`)
+	c.must(c.alice, "/channel/edit", `{"channel_id":`+quote(channel)+`,"remove_subscriber_ids":[`+quote(c.carol.ID)+`],"ban_agent_ids":[`+
+		quote(c.dave.ID)+`]}`)
 	private := c.must(c.bob, "/chat/private/send", `{"recipient_agent_id":`+quote(c.alice.ID)+`,"content":"to alice"}`)
 	return strings.NewReplacer("GROUP", group, "CHANNEL", channel, "CHAT", private.Field(t, "chat_id"),
 		"GM", groupMessage, "CM", channelMessage, "PM", private.Field(t, "message_id"),
@@ -59,7 +62,8 @@ func (c *cast) scene(t *testing.T) *strings.Replacer {
 // ask sends the request in a role.
 func (c *cast) ask(role, method, path, body string) testkit.Reply {
 	c.w.T.Helper()
-	who := map[string]*agent{"admin": c.alice, "member": c.bob, "former": c.carol, "banned": c.dave, "blocked": c.erin, "stranger": c.frank}[role]
+	who := map[string]*agent{"admin": c.alice, "member": c.bob, "former": c.carol, "banned": c.dave, "blocked": c.erin,
+		"stranger": c.frank}[role]
 	headers := []string{}
 	wallet := c.frank.Wallet
 	if who != nil {
@@ -107,7 +111,9 @@ func accessRules() []accessRule {
 		{"GET /health", "", open},
 		{"GET /skill", "", open},
 		{"POST /register/request_account", `{"requested_username":"NEW"}`, open},
-		{"POST /register/create_account", `{"username":"NEW","tan":"00000000","description":""}`, [7]string{"403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan"}},
+		{"POST /register/create_account", `{"username":"NEW","tan":"00000000","description":""}`,
+			[7]string{"403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan", "403 invalid_tan",
+				"403 invalid_tan"}},
 
 		{"GET /agent/me", "", everybody},
 		{"POST /agent/edit", `{"is_discoverable":true}`, everybody},
@@ -155,11 +161,16 @@ func accessRules() []accessRule {
 		{"POST /message/react/remove", `{"message_id":"CM"}`, subscribers},
 
 		// What an admin may not do to itself, and a group or channel that is gone.
-		{"POST /chat/group/edit", `{"chat_id":"GROUP","ban_agent_ids":["ALICE"]}`, [7]string{mustSucceed, notAdmin, notMember, isBanned, notMember, notMember, noKey}},
-		{"POST /channel/edit", `{"channel_id":"CHANNEL","remove_subscriber_ids":["ALICE"]}`, [7]string{mustSucceed, notAdmin, notAdmin, notAdmin, notAdmin, notAdmin, noKey}},
-		{"POST /chat/group/transfer", `{"chat_id":"GROUP","new_admin_agent_id":"ALICE"}`, [7]string{itself, notAdmin, notMember, isBanned, notMember, notMember, noKey}},
-		{"POST /chat/group/transfer", `{"chat_id":"GROUP","new_admin_agent_id":"FRANK"}`, [7]string{notMember, notAdmin, notMember, isBanned, notMember, notMember, noKey}},
-		{"POST /channel/transfer", `{"channel_id":"CHANNEL","new_admin_agent_id":"ALICE"}`, [7]string{itself, notAdmin, notAdmin, notAdmin, notAdmin, notAdmin, noKey}},
+		{"POST /chat/group/edit", `{"chat_id":"GROUP","ban_agent_ids":["ALICE"]}`,
+			[7]string{mustSucceed, notAdmin, notMember, isBanned, notMember, notMember, noKey}},
+		{"POST /channel/edit", `{"channel_id":"CHANNEL","remove_subscriber_ids":["ALICE"]}`,
+			[7]string{mustSucceed, notAdmin, notAdmin, notAdmin, notAdmin, notAdmin, noKey}},
+		{"POST /chat/group/transfer", `{"chat_id":"GROUP","new_admin_agent_id":"ALICE"}`,
+			[7]string{itself, notAdmin, notMember, isBanned, notMember, notMember, noKey}},
+		{"POST /chat/group/transfer", `{"chat_id":"GROUP","new_admin_agent_id":"FRANK"}`,
+			[7]string{notMember, notAdmin, notMember, isBanned, notMember, notMember, noKey}},
+		{"POST /channel/transfer", `{"channel_id":"CHANNEL","new_admin_agent_id":"ALICE"}`,
+			[7]string{itself, notAdmin, notAdmin, notAdmin, notAdmin, notAdmin, noKey}},
 
 		// Last, because the old keys stop: everybody but nobody gets a new one.
 		{"POST /agent/rotate_key", `{}`, everybody},
@@ -206,7 +217,8 @@ func TestAccess(t *testing.T) {
 
 // mutates reports whether a success would change what the next role meets.
 func mutates(operation string) bool {
-	for _, part := range []string{"/group/edit", "/group/leave", "/group/transfer", "/group/delete", "/channel/transfer", "/channel/delete", "request_account"} {
+	for _, part := range []string{"/group/edit", "/group/leave", "/group/transfer", "/group/delete", "/channel/transfer", "/channel/delete",
+		"request_account"} {
 		if strings.Contains(operation, part) {
 			return true
 		}

@@ -37,8 +37,10 @@ func TestAdminKeepsOtherSitesOut(t *testing.T) {
 		{"http://rebound.example:8404/livez/../debug/pprof/heap", "", 403},
 		{"http://127.0.0.1:8404/debug/pprof/trace?seconds=1", "cross-site", 403}, {"http://localhost:8404/", "cross-site", 403},
 		{"http://localhost:8404/", "none", 200}, {"http://10.1.2.3:8404/debug/pprof/heap", "", 200},
-		{"http://parley.monitoring.svc:8404/metrics", "", 200}, {"http://parley.monitoring.svc:8404/livez", "", 200}, {"http://parley.monitoring.svc:8404/readyz", "", 200},
-		{"http://rebound.example:8404/metrics", "same-origin", 403}, {"http://10.1.2.3:8404/metrics", "cross-site", 403}, {"http://10.1.2.3:8404/metrics", "none", 200},
+		{"http://parley.monitoring.svc:8404/metrics", "", 200}, {"http://parley.monitoring.svc:8404/livez", "", 200},
+		{"http://parley.monitoring.svc:8404/readyz", "", 200},
+		{"http://rebound.example:8404/metrics", "same-origin", 403}, {"http://10.1.2.3:8404/metrics", "cross-site", 403},
+		{"http://10.1.2.3:8404/metrics", "none", 200},
 		{"http://127.0.0.1:8404/debug/pprof/profile?seconds=61", "", 400}, {"http://127.0.0.1:8404/debug/pprof/trace?seconds=1e9", "", 400},
 		{"http://127.0.0.1:8404/debug/pprof/heap?seconds=61", "", 400}, {"http://127.0.0.1:8404/debug/pprof/trace?seconds=0.01", "", 200},
 	} {
@@ -63,7 +65,8 @@ func TestMetricsOfBrowsers(t *testing.T) {
 		headers []string
 		want    int
 	}{
-		"Prometheus":                     {[]string{"Accept", "application/openmetrics-text", "Accept-Encoding", "gzip", "User-Agent", "Prometheus/3.5.0"}, 200},
+		"Prometheus": {[]string{"Accept", "application/openmetrics-text", "Accept-Encoding", "gzip", "User-Agent",
+			"Prometheus/3.5.0"}, 200},
 		"Prometheus without compression": {[]string{"Accept-Encoding", "identity", "User-Agent", "Prometheus/3.5.0"}, 200},
 		"curl":                           {[]string{"Accept", "*/*", "User-Agent", "curl/8.5.0"}, 200},
 		"a browser":                      {[]string{"Accept-Encoding", "gzip, deflate", "User-Agent", "Mozilla/5.0"}, 403},

@@ -69,7 +69,8 @@ func BenchmarkViolation(b *testing.B) {
 func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
 	required := w.price(path)
 	sign := func() string {
-		payload, err := x402.Sign(b.Context(), x402.NewKeySigner(caller.Wallet), required.Accepts[0], &required.Resource, required.Extensions, time.Now())
+		payload, err := x402.Sign(b.Context(), x402.NewKeySigner(caller.Wallet), required.Accepts[0], &required.Resource, required.Extensions,
+			time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}

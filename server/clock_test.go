@@ -54,7 +54,8 @@ func TestClockOfThisMachineIsWrong(t *testing.T) {
 					p.Payload.Authorization.ValidAfter = strconv.FormatInt(now+after, 10)
 					p.Payload.Authorization.ValidBefore = strconv.FormatInt(now+before, 10)
 				})
-				return w.call(http.MethodPost, "/register/request_account", `{"requested_username":`+quote(username)+`}`, x402.HeaderPaymentSignature, payment)
+				return w.call(http.MethodPost, "/register/request_account", `{"requested_username":`+quote(username)+`}`, x402.HeaderPaymentSignature,
+					payment)
 			}
 			valid := request("alice", -1, 60+int64(w.Ledger.Now().Sub(now()).Seconds()))
 			valid.Require(t, "a payment that is valid for a minute of the chain's time", 200)

@@ -38,7 +38,8 @@ func TestFrontPage(t *testing.T) {
 		if got := r.Header.Get("Content-Type"); got != want {
 			t.Errorf("GET / with Accept %.60q is %q, want %q", accept, got, want)
 		}
-		for _, link := range []string{"http://parley.test/llms.txt", "http://parley.test/skill.md", "http://parley.test/openapi.json", "http://parley.test/health"} {
+		for _, link := range []string{"http://parley.test/llms.txt", "http://parley.test/skill.md", "http://parley.test/openapi.json",
+			"http://parley.test/health"} {
 			if !strings.Contains(string(r.Body), link) {
 				t.Errorf("GET / as %s has no link to %s", want, link)
 			}
@@ -50,7 +51,8 @@ func TestFrontPage(t *testing.T) {
 			t.Error("a 304 does not vary")
 		}
 		head := w.call(http.MethodHead, "/", "", "Accept", accept)
-		if head.Status != http.StatusOK || len(head.Body) != 0 || head.Header.Get("Content-Type") != want || head.Header.Get("ETag") != r.Header.Get("ETag") {
+		if head.Status != http.StatusOK || len(head.Body) != 0 || head.Header.Get("Content-Type") != want ||
+			head.Header.Get("ETag") != r.Header.Get("ETag") {
 			t.Errorf("HEAD /: %d, %d bytes, headers %v, want those of GET and no body", head.Status, len(head.Body), head.Header)
 		}
 	}

@@ -33,7 +33,8 @@ func FuzzHeaders(f *testing.F) {
 		"Transfer-Encoding: chunked", "Transfer-Encoding: xchunked", "Content-Type: text/html", "Content-Encoding: gzip", "Expect: 100-continue",
 		"Host: a\r\nHost: b", "X-Request-Id: \x7f", "X-Request-Id: ../../x", ": no name", " folded", "Nothing", "A:b\r\n\r\nGET /health HTTP/1.1",
 		"X-Forwarded-For: ::1", "Forwarded: for=\"[::1]:0\"", "X-HTTP-Method-Override: GET", "Connection: keep-alive, PAYMENT-SIGNATURE",
-		"Upgrade: h2c\r\nHTTP2-Settings: AA", "Range: bytes=0-1", "If-None-Match: *", "Accept: \xff\xfe", "Cookie: " + strings.Repeat("a=b;", 500),
+		"Upgrade: h2c\r\nHTTP2-Settings: AA", "Range: bytes=0-1", "If-None-Match: *", "Accept: \xff\xfe",
+		"Cookie: " + strings.Repeat("a=b;", 500),
 		"Origin: null", "Idempotency-Key: x", strings.Repeat("X: y\r\n", 300) + "Z: z", "X-Long: " + strings.Repeat("x", 40<<10),
 	} {
 		f.Add(lines, false)
@@ -52,7 +53,8 @@ func FuzzHeaders(f *testing.F) {
 		mu.Lock() // one at a time: balances are compared
 		defer mu.Unlock()
 		body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":"among any headers"}`
-		fixed := fmt.Sprintf("Connection: close\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\nPAYMENT-SIGNATURE: %s\r\nContent-Length: %d\r\n",
+		fixed := fmt.Sprintf("Connection: close\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\nPAYMENT-SIGNATURE: "+
+			"%s\r\nContent-Length: %d\r\n",
 			from.Key, testkit.Header(t, testkit.Payment(t, from.Wallet, testkit.Offer(price))), len(body))
 		if lines += "\r\n"; lines == "\r\n" {
 			lines = ""
@@ -141,7 +143,8 @@ func FuzzPayments(f *testing.F) {
 		mu.Lock()
 		defer mu.Unlock()
 		w := w.forTest(t)
-		payload := testkit.Payment(t, from.Wallet, testkit.Offer(price), testkit.Identified("an_identifier_of_its_own_"+fmt.Sprint(time.Now().UnixNano())))
+		payload := testkit.Payment(t, from.Wallet, testkit.Offer(price),
+			testkit.Identified("an_identifier_of_its_own_"+fmt.Sprint(time.Now().UnixNano())))
 		name := x402.HeaderPaymentSignature
 		header := testkit.Header(t, payload)
 		if mode&1 > 0 {
@@ -175,7 +178,8 @@ func FuzzPayments(f *testing.F) {
 			t.Skip("net/http returns 431 by itself")
 		}
 		revenue, balance := w.Revenue(), w.Ledger.Balance(testkit.Address(from.Wallet))
-		a, err := w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(to.ID)+`,"content":"paid by anything"}`, "X-API-KEY", from.Key, name, header)
+		a, err := w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(to.ID)+`,"content":"paid by anything"}`,
+			"X-API-KEY", from.Key, name, header)
 		if err != nil {
 			t.Skipf("the request cannot be sent: %v", err)
 		}
@@ -183,7 +187,8 @@ func FuzzPayments(f *testing.F) {
 		switch {
 		case a.Status >= http.StatusInternalServerError:
 			t.Errorf("%.600q: %v", raw, a)
-		case (a.Status == http.StatusOK) != (charged == price), charged != 0 && charged != price, balance-w.Ledger.Balance(testkit.Address(from.Wallet)) != charged:
+		case (a.Status == http.StatusOK) != (charged == price), charged != 0 && charged != price,
+			balance-w.Ledger.Balance(testkit.Address(from.Wallet)) != charged:
 			t.Errorf("%.600q: %v, and %d was charged", raw, a, charged)
 		}
 	})

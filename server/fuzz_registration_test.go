@@ -45,8 +45,10 @@ const (
 // again, in any order. A secret reaches only the wallet that paid for it and never by what the chain shows; nothing is
 // replied 500; what is charged is the price, for what is new.
 func FuzzRegistration(f *testing.F) {
-	for _, steps := range []string{"\x00", "\x00\x01", "\x00\x01\x04", "\x00\x0a\x03", "\x00\x01\x1a\x2a\x03\x13", "\x00\x05\x01\x15\x04\x25", "\x07\x06\x01\x16", "\x07\x06\x0e\x06", "\x00\x08\x18\x01\x09",
-		"\x00\x21\x21\x21\x21\x21\x21\x01", "\x00\x29\x29\x29\x29\x29\x29\x01", "\x00\x01\x04\x2a\x3a\x25\x35", "\x00\x01\x0a\x0b\x1a\x1b\x05\x15\x06\x16", "\x00\x00\x13\x12"} {
+	for _, steps := range []string{"\x00", "\x00\x01", "\x00\x01\x04", "\x00\x0a\x03", "\x00\x01\x1a\x2a\x03\x13", "\x00\x05\x01\x15\x04\x25",
+		"\x07\x06\x01\x16", "\x07\x06\x0e\x06", "\x00\x08\x18\x01\x09",
+		"\x00\x21\x21\x21\x21\x21\x21\x01", "\x00\x29\x29\x29\x29\x29\x29\x01", "\x00\x01\x04\x2a\x3a\x25\x35",
+		"\x00\x01\x0a\x0b\x1a\x1b\x05\x15\x06\x16", "\x00\x00\x13\x12"} {
 		f.Add([]byte(steps))
 	}
 	w := newWorld(f)
@@ -71,7 +73,8 @@ func FuzzRegistration(f *testing.F) {
 		for _, b := range steps[:min(len(steps), 24)] {
 			r.step(b)
 		}
-		if paid := r.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE state IN ('delivered', 'undeliverable')"); uint64(paid) != r.Revenue() {
+		if paid := r.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE state IN ('delivered', 'undeliverable')"); uint64(
+			paid) != r.Revenue() {
 			t.Errorf("%x: the ledger says that %d were paid, the payee has %d", steps, paid, r.Revenue())
 		}
 	})

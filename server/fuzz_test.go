@@ -62,7 +62,8 @@ func newFuzzStage(w *world) *fuzzStage {
 
 // learn keeps an id that a reply gave, for later requests.
 func (s *fuzzStage) learn(field, id string) {
-	kinds := map[string]string{"agent_id": "id of an agent", "chat_id": "id of a chat", "channel_id": "id of a channel", "message_id": "id of a message"}
+	kinds := map[string]string{"agent_id": "id of an agent", "chat_id": "id of a chat", "channel_id": "id of a channel",
+		"message_id": "id of a message"}
 	if kind := kinds[field]; kind != "" && id != "" {
 		s.ids[kind] = append(s.ids[kind], id)
 		s.ids[kind] = s.ids[kind][max(0, len(s.ids[kind])-20):]
@@ -158,7 +159,8 @@ func printable(r rune) rune {
 // value generates what a schema describes, mostly: one in eight values is wrong in type, length or spelling.
 func (s *fuzzStage) value(r *rand.Rand, schema *openapi3.Schema, noise []byte) any {
 	if r.IntN(24) == 0 {
-		return []any{nil, true, -1, 1.5, math.MaxInt64, "", string(noise), []any{}, map[string]any{}, strings.Repeat("x", r.IntN(20000)), "\x00", "0'; --"}[r.IntN(12)]
+		return []any{nil, true, -1, 1.5, math.MaxInt64, "", string(noise), []any{}, map[string]any{}, strings.Repeat("x", r.IntN(20000)), "\x00",
+			"0'; --"}[r.IntN(12)]
 	}
 	switch {
 	case len(schema.Enum) > 0:
@@ -192,7 +194,8 @@ func (s *fuzzStage) value(r *rand.Rand, schema *openapi3.Schema, noise []byte) a
 		example, _ := schema.Example.(string)
 		return example
 	}
-	texts := []string{"👍", "🇵🇹", "a", "hello", "ann", "weather_" + fmt.Sprint(r.IntN(50)), "(unclosed", "a.*b", "(a+)+$", "[a-z", `\`, "%_%", "שלום", "é́", "𝔘", "x{1000}{1000}", string(noise)}
+	texts := []string{"👍", "🇵🇹", "a", "hello", "ann", "weather_" + fmt.Sprint(r.IntN(50)), "(unclosed", "a.*b", "(a+)+$", "[a-z", `\`, "%_%",
+		"שלום", "é́", "𝔘", "x{1000}{1000}", string(noise)}
 	text := texts[r.IntN(len(texts))]
 	if schema.MaxLength != nil && r.IntN(10) == 0 {
 		text = strings.Repeat("ß", int(*schema.MaxLength)+r.IntN(3)-1)

@@ -66,7 +66,8 @@ func TestPriceInquiry(t *testing.T) {
 				continue
 			}
 			a := w.call(method, route.Path, "")
-			if a.Status != http.StatusMethodNotAllowed || !strings.Contains(a.Header.Get("Allow"), route.Method) || (method != http.MethodHead && a.Code != "method_not_allowed") {
+			if a.Status != http.StatusMethodNotAllowed || !strings.Contains(a.Header.Get("Allow"), route.Method) ||
+				(method != http.MethodHead && a.Code != "method_not_allowed") {
 				t.Errorf("%s %s: %v, Allow %q, want 405 that allows %s", method, route.Path, a, a.Header.Get("Allow"), route.Method)
 			}
 		}
@@ -79,7 +80,8 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 	w := newWorld(t)
 	alice := w.agent("alice")
 	for _, path := range []string{"/chat", "/chat/private/send/", "//chat/private/send", "/chat//private/send", "/chat%2Fprivate%2Fsend",
-		"/chat%252Fprivate/send", "/chat/private/%73end", "/CHAT/private/send", "/chat/private/send;x=1", "/chat/./private/send", "/chat/private/../private/send",
+		"/chat%252Fprivate/send", "/chat/private/%73end", "/CHAT/private/send", "/chat/private/send;x=1", "/chat/./private/send",
+		"/chat/private/../private/send",
 		"/chat%5Cprivate%5Csend", "/chat/private/send%00", "/chat/private/send%20"} {
 		a := w.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"x"}`, "X-API-KEY", alice.Key)
 		a.Want(t, "POST "+path, 404, "path_not_found")
@@ -114,7 +116,8 @@ func TestValidation(t *testing.T) {
 		says             string
 	}{
 		{"no field", send, `{}`, []string{"/content", "/recipient_agent_id"}, "is required"},
-		{"an invented field", send, `{` + to + `,"text":"hi"}`, []string{"/content", "/text"}, "is not a field of this request; its fields are content, recipient_agent_id"},
+		{"an invented field", send, `{` + to + `,"text":"hi"}`, []string{"/content", "/text"},
+			"is not a field of this request; its fields are content, recipient_agent_id"},
 		{"another case", send, `{` + to + `,"content":"mine","CONTENT":"other"}`, []string{"/CONTENT"}, "is not a field"},
 		{"a field twice", send, `{` + to + `,"content":"one","content":"two"}`, []string{"/content"}, "twice"},
 		{"two values", send, `{` + to + `,"content":"x"} {}`, []string{""}, "has trailing data after"},
@@ -129,16 +132,22 @@ func TestValidation(t *testing.T) {
 		{"empty content", send, `{` + to + `,"content":""}`, []string{"/content"}, "must have 1 to 16384 characters"},
 		{"blank content", send, `{` + to + `,"content":" \t\n"}`, []string{"/content"}, "must not be white space alone"},
 		{"a field of an empty request", "/agent/rotate_key", `{"a":1}`, []string{"/a"}, "is not a field of this request, which has no fields"},
-		{"content of other white space", send, `{` + to + `,"content":"\u00a0\u3000\u2003\u000b"}`, []string{"/content"}, "must not be white space alone"},
-		{"a username as an id", send, `{"recipient_agent_id":"bob","content":"x"}`, []string{"/recipient_agent_id"}, "POST /agent/profile returns the id"},
-		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"}, "must have 1 to 16384 characters"},
+		{"content of other white space", send, `{` + to + `,"content":"\u00a0\u3000\u2003\u000b"}`, []string{"/content"},
+			"must not be white space alone"},
+		{"a username as an id", send, `{"recipient_agent_id":"bob","content":"x"}`, []string{"/recipient_agent_id"},
+			"POST /agent/profile returns the id"},
+		{"too much content", send, `{` + to + `,"content":"` + strings.Repeat("é", 16385) + `"}`, []string{"/content"},
+			"must have 1 to 16384 characters"},
 		{"U+0000", send, `{` + to + `,"content":"a\u0000b"}`, []string{"/content"}, "U+0000"},
 		{"half a surrogate pair", send, `{` + to + `,"content":"a\ud800b"}`, []string{"/content"}, "not valid JSON"},
 		{"no UTF-8", send, `{` + to + ",\"content\":\"a\xffb\"}", []string{"/content"}, "not valid JSON"},
-		{"an id of another kind", send, `{"recipient_agent_id":` + quote(noChat) + `,"content":"x"}`, []string{"/recipient_agent_id"}, "must be the id of an agent"},
-		{"an id too short", send, `{"recipient_agent_id":"agent_1","content":"x"}`, []string{"/recipient_agent_id"}, "must be the id of an agent"},
+		{"an id of another kind", send, `{"recipient_agent_id":` + quote(noChat) + `,"content":"x"}`, []string{"/recipient_agent_id"},
+			"must be the id of an agent"},
+		{"an id too short", send, `{"recipient_agent_id":"agent_1","content":"x"}`, []string{"/recipient_agent_id"},
+			"must be the id of an agent"},
 		{"a capital in a username", "/register/request_account", `{"requested_username":"Alice"}`, []string{"/requested_username"}, "must match"},
-		{"a username too long", "/register/request_account", `{"requested_username":"` + strings.Repeat("a", 33) + `"}`, []string{"/requested_username"}, "1 to 32"},
+		{"a username too long", "/register/request_account", `{"requested_username":"` + strings.Repeat("a", 33) + `"}`,
+			[]string{"/requested_username"}, "1 to 32"},
 		{"neither id nor username", "/agent/profile", `{}`, []string{""}, "at least 1 of the fields agent_id, username"},
 		{"an edit of nothing", "/agent/edit", `{}`, []string{""}, "at least 1 of the fields"},
 		{"an edit of nothing", "/chat/group/edit", `{"chat_id":` + quote(noChat) + `}`, []string{""}, "at least 2 of the fields"},
@@ -146,8 +155,10 @@ func TestValidation(t *testing.T) {
 		{"n too small", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"n":0}`, []string{"/n"}, "must be at least 1"},
 		{"half a page", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1.5}`, []string{"/page"}, "must be of type integer"},
 		{"a page beyond numbers", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1e300}`, []string{"/page"}, ""},
-		{"too many ids", "/chat/group/create", `{"name":"x","initial_member_ids":["` + strings.Repeat(noAgent+`","`, 100) + noAgent + `"]}`, []string{"/initial_member_ids"}, "at most 100"},
-		{"a wrong id in a list", "/chat/group/create", `{"name":"x","initial_member_ids":["` + noAgent + `","bob"]}`, []string{"/initial_member_ids/1"}, "must be the id of an agent"},
+		{"too many ids", "/chat/group/create", `{"name":"x","initial_member_ids":["` + strings.Repeat(noAgent+`","`, 100) + noAgent + `"]}`,
+			[]string{"/initial_member_ids"}, "at most 100"},
+		{"a wrong id in a list", "/chat/group/create", `{"name":"x","initial_member_ids":["` + noAgent + `","bob"]}`,
+			[]string{"/initial_member_ids/1"}, "must be the id of an agent"},
 	} {
 		var payment []string
 		if len(test.body) > 16<<10 { // without a payment the price comes first
@@ -158,7 +169,8 @@ func TestValidation(t *testing.T) {
 		for _, detail := range a.Details {
 			got = append(got, detail.Field)
 		}
-		if a.Status != http.StatusBadRequest || a.Code != "invalid_request" || cmp.Diff(test.fields, slices.Compact(got)) != "" || !strings.Contains(a.Message, test.says) {
+		if a.Status != http.StatusBadRequest || a.Code != "invalid_request" || cmp.Diff(test.fields, slices.Compact(got)) != "" ||
+			!strings.Contains(a.Message, test.says) {
 			t.Errorf("%s: %v, want 400 naming %q and saying %q", test.name, a, test.fields, test.says)
 		}
 	}
@@ -182,10 +194,12 @@ func TestValidation(t *testing.T) {
 	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""} {
 		w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", media).Want(t, fmt.Sprintf("Content-Type %q", media), 415)
 	}
-	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type", "application/json; charset=utf-8"); a.Status != http.StatusPaymentRequired {
+	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"x"}`, "Content-Type",
+		"application/json; charset=utf-8"); a.Status != http.StatusPaymentRequired {
 		t.Errorf("a charset beside application/json: %v, want 402", a)
 	}
-	if a := w.call(http.MethodPost, send, "", x402.HeaderPaymentSignature, "x"); a.Status != http.StatusBadRequest || !strings.Contains(a.Message, "body is missing") {
+	if a := w.call(http.MethodPost, send, "", x402.HeaderPaymentSignature, "x"); a.Status != http.StatusBadRequest ||
+		!strings.Contains(a.Message, "body is missing") {
 		t.Errorf("a payment without a body: %v, want 400", a)
 	}
 }
@@ -210,7 +224,8 @@ func TestPublishedContract(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		offer := testkit.PlayMoney.Requirements(price, devnet.Payee, 60)
-		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
+		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset,
+			"payTo":  offer.PayTo,
 			"amount": offer.Amount, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}
 		operation["description"] = strings.TrimSpace(operation["description"].(string)) + " Costs " + x402.FormatUSD(price) + " USD."
 	}

@@ -53,7 +53,8 @@ func TestOperatorPageEmpty(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	text, html := w.seenByOperator()
-	wantOnPage(t, text, "Database ok", "Facilitator ok", "Blockchain ok", "Clock ok", "Revenue today 0.000 USD", "No paid call in the last 14 days",
+	wantOnPage(t, text, "Database ok", "Facilitator ok", "Blockchain ok", "Clock ok", "Revenue today 0.000 USD",
+		"No paid call in the last 14 days",
 		"No payment is open.", "No call since the start", "No call was refused", "No agent has an account yet", "payments 0", "eip155:84532")
 	if !strings.Contains(html, "<title>Parley: all is well</title>") || strings.Contains(text, "Payment channels") {
 		t.Errorf("a server without problems and payment channels shows:\n%s", text)
@@ -71,9 +72,11 @@ func TestOperatorPage(t *testing.T) {
 	w.Exec(`UPDATE payments SET state = 'undeliverable', failure_reason = 'too late' WHERE operation = 'sendPrivateMessage'`)
 
 	text, html := w.seenByOperator()
-	wantOnPage(t, text, "requestAccount 2", "createAccount 2", "undeliverable", "parley payments show ", "1 undeliverable It settled, then the call was refused.", "too late",
+	wantOnPage(t, text, "requestAccount 2", "createAccount 2", "undeliverable", "parley payments show ",
+		"1 undeliverable It settled, then the call was refused.", "too late",
 		"Newest agents", "alice", "bob_"+strings.Repeat("x", 28), "2 agents, 0 group chats, 0 channels. 1 messages were sent.",
-		"chat_not_found getPrivateChat", "path_not_found", "Payment channels", "No agent has opened a payment channel yet.", "documents, unknown paths", "Payments ok none is open for long", "Claims ok up to date")
+		"chat_not_found getPrivateChat", "path_not_found", "Payment channels", "No agent has opened a payment channel yet.",
+		"documents, unknown paths", "Payments ok none is open for long", "Claims ok up to date")
 	if strings.Contains(html, "a secret of alice") || strings.Contains(html, alice.Key) {
 		t.Error("the operator's page shows a message or a key")
 	}
@@ -96,7 +99,8 @@ func TestOperatorPageRevenue(t *testing.T) {
 		FROM payments, generate_series(0, 23) AS n WHERE operation = 'createAccount'`)
 	text, _ := w.seenByOperator()
 	day := w.store.Now().UTC().AddDate(0, 0, -3).Format(time.DateOnly)
-	wantOnPage(t, text, "Revenue today 0.001 USD", day+" 13 1.050", "createAccount 1 0.990", "sendPrivateMessage 12 0.060", "getOwnAgent 1 0.001", "All 14 1.051")
+	wantOnPage(t, text, "Revenue today 0.001 USD", day+" 13 1.050", "createAccount 1 0.990", "sendPrivateMessage 12 0.060",
+		"getOwnAgent 1 0.001", "All 14 1.051")
 	if strings.Contains(text, "not counted") || strings.Contains(text, "0.010 USD") {
 		t.Errorf("a day is not counted, or an old payment is:\n%s", text)
 	}
@@ -150,7 +154,8 @@ func TestOperatorPageHeaders(t *testing.T) {
 		}
 	}
 	for target, want := range map[string]bool{"/": false, "/?refresh=30": true, "/?refresh=0": false, "/?refresh=%22%3E": false} {
-		if got := strings.Contains(w.operatorPage(http.MethodGet, target).Body.String(), `<meta http-equiv="refresh" content="30">`); got != want {
+		if got := strings.Contains(w.operatorPage(http.MethodGet, target).Body.String(),
+			`<meta http-equiv="refresh" content="30">`); got != want {
 			t.Errorf("GET %s refreshes itself: %v, want %v", target, got, want)
 		}
 	}
@@ -171,10 +176,15 @@ func TestOperatorPageWithoutDatabase(t *testing.T) {
 	if !testkit.Eventually(20*time.Second, func() bool { text, _ = w.seenByOperator(); return strings.Contains(text, "Last known figures") }) {
 		t.Fatalf("the database is unavailable and the page does not say so:\n%s", text)
 	}
-	wantOnPage(t, text, "Database: it does not respond", "Paid calls return 503 until it does", "Runbook", "the database does not respond", "alice", "requestAccount")
+	wantOnPage(t, text, "Database: it does not respond", "Paid calls return 503 until it does", "Runbook", "the database does not respond",
+		"alice", "requestAccount")
 
 	route.Cut(false)
-	if !testkit.Eventually(20*time.Second, func() bool { text, _ = w.seenByOperator(); return !strings.Contains(text, "Last known figures") }) {
+	if !testkit.Eventually(20*time.Second, func() bool {
+		text,
+			_ = w.seenByOperator()
+		return !strings.Contains(text, "Last known figures")
+	}) {
 		t.Errorf("the database is back and the page does not say so:\n%s", text)
 	}
 }

@@ -34,8 +34,10 @@ func TestClaimedVoucherRefundsNoPart(t *testing.T) {
 	payer := alice.claimed(bob)
 	later := func() { w.Exec(`UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'`) }
 	payer.refund("/agent/me", 5000, 15_000).Want(t, "a part, by a stranger", http.StatusConflict, "proof_required")
-	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key).Want(t, "a part, with the key of an account that never used it", http.StatusConflict, "proof_required")
-	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key+"x").Want(t, "a part, with a wrong key", http.StatusUnauthorized, "invalid_api_key")
+	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key).Want(t, "a part, with the key of an account that never used it",
+		http.StatusConflict, "proof_required")
+	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key+"x").Want(t, "a part, with a wrong key", http.StatusUnauthorized,
+		"invalid_api_key")
 	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", alice.Key).Require(t, "a part, with the key of its account", http.StatusNoContent)
 	later()
 	payer.refund("/agent/me", 5000, 15_000).Want(t, "another part, by a stranger", http.StatusConflict, "proof_required")
@@ -54,7 +56,8 @@ func TestDustIsRefused(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.channelPayer(alice.Wallet)
 	before := w.settles.Load()
-	if reason := reasonOf(t, alice.sendWith(payer.sign(sendPath, 5000, leastDeposit-1), bob, "a first deposit")); reason != x402.ReasonBatchDepositBelowMin {
+	if reason := reasonOf(t, alice.sendWith(payer.sign(sendPath, 5000, leastDeposit-1), bob,
+		"a first deposit")); reason != x402.ReasonBatchDepositBelowMin {
 		t.Errorf("a first deposit below the least is refused because of %q", reason)
 	}
 	alice.opened(bob, 1)
@@ -98,8 +101,8 @@ func TestAdoptionBesideMadeUpVouchers(t *testing.T) {
 	}
 }
 
-// TestClaimUnderWayMakesPublic: while the response to a claim is missing, its vouchers may stand on the chain. They show no newer voucher and
-// refund no part.
+// TestClaimUnderWayMakesPublic: while the response to a claim is missing, its vouchers may stand on the chain. They show no newer voucher
+// and refund no part.
 func TestClaimUnderWayMakesPublic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
@@ -152,8 +155,10 @@ func TestPaymentsOfNoScheme(t *testing.T) {
 	escaped := bytes.ReplaceAll(raw, []byte("batch-settlement"), []byte(`batch\u002dsettlement`))
 	zero := "0x" + strings.Repeat("0", 40)
 	for name, header := range map[string][2]string{
-		"a withdraw delay of a second":           {x402.HeaderPaymentSignature, terms("withdrawDelay", 1, func(p *x402.BatchPayment) { p.Payload.ChannelConfig.WithdrawDelay = 1 })},
-		"no authorizer":                          {x402.HeaderPaymentSignature, terms("receiverAuthorizer", zero, func(p *x402.BatchPayment) { p.Payload.ChannelConfig.ReceiverAuthorizer = zero })},
+		"a withdraw delay of a second": {x402.HeaderPaymentSignature,
+			terms("withdrawDelay", 1, func(p *x402.BatchPayment) { p.Payload.ChannelConfig.WithdrawDelay = 1 })},
+		"no authorizer": {x402.HeaderPaymentSignature,
+			terms("receiverAuthorizer", zero, func(p *x402.BatchPayment) { p.Payload.ChannelConfig.ReceiverAuthorizer = zero })},
 		"exact with the other scheme's name":     {x402.HeaderPaymentSignature, base64.StdEncoding.EncodeToString(escaped)},
 		"version 1 with the other scheme's name": {x402.HeaderPaymentV1, base64.StdEncoding.EncodeToString(v1)},
 	} {

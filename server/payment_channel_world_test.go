@@ -22,7 +22,8 @@ const leastDeposit, suggestedDeposit = 5000, 50_000
 
 // withChannels offers payment channels.
 func withChannels(config *server.Config, _ *payment.Chain, _ string) {
-	config.Channels = channel.Config{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: suggestedDeposit, ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
+	config.Channels = channel.Config{Authorizer: authorizer, WithdrawDelay: 24 * time.Hour, MinDeposit: suggestedDeposit,
+		ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
 }
 
 // suggesting sets the suggested deposit.

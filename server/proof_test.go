@@ -39,7 +39,8 @@ func TestSettledPaymentOpensNoSecret(t *testing.T) {
 
 func (w *world) wantNoSecret(what string, a testkit.Reply, secret string) {
 	w.T.Helper()
-	if a.Status != http.StatusConflict || a.Code != string(client.ErrorCodeProofRequired) || a.Charged || bytes.Contains(a.Body, []byte(secret)) {
+	if a.Status != http.StatusConflict || a.Code != string(client.ErrorCodeProofRequired) || a.Charged ||
+		bytes.Contains(a.Body, []byte(secret)) {
 		w.T.Errorf("%s, for the settled payment alone: %v, want 409 proof_required", what, a)
 	}
 }
@@ -80,7 +81,8 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 	key := created.Field(t, "api_key")
 	w.Secret(key)
 	again(create, account, created)
-	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, w.sign(owner, request, identifier)); a.Status == http.StatusOK {
+	if a := w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature,
+		w.sign(owner, request, identifier)); a.Status == http.StatusOK {
 		t.Errorf("the TAN, after it has served: %v", a)
 	}
 
@@ -88,13 +90,16 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 	rotated := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, w.sign(owner, rotate, identifier))
 	key = w.rotated(rotated)
 	again(rotate, `{}`, rotated, "X-API-KEY", old)
-	if a := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature, w.sign(owner, create, identifier)); a.Status == http.StatusOK {
+	if a := w.call(http.MethodPost, create, account, x402.HeaderPaymentSignature,
+		w.sign(owner, create, identifier)); a.Status == http.StatusOK {
 		t.Errorf("the first key, after it has served: %v", a)
 	}
 
 	w.Exec(`UPDATE payments SET updated_at = now() - interval '11 minutes'`)
-	for how, payment := range map[string]string{"identifier": w.sign(owner, rotate, identifier), "fresh authorization": w.sign(owner, rotate)} {
-		if a := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payment); a.Status == http.StatusOK || bytes.Contains(a.Body, []byte(key)) {
+	for how, payment := range map[string]string{"identifier": w.sign(owner, rotate, identifier),
+		"fresh authorization": w.sign(owner, rotate)} {
+		if a := w.call(http.MethodPost, rotate, `{}`, "X-API-KEY", old, x402.HeaderPaymentSignature, payment); a.Status == http.StatusOK ||
+			bytes.Contains(a.Body, []byte(key)) {
 			t.Errorf("after ten minutes, by %s: %v, want no key", how, a)
 		}
 	}

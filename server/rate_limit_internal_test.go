@@ -88,7 +88,8 @@ func TestTooManyTANs(t *testing.T) {
 	header := http.Header{}
 	p := tooManyTANs(5).exceeded(90 * time.Second)
 	p.limit.writeHeader(header, p.retryAfter)
-	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` || header.Get("RateLimit") != `"tan";r=0;t=90` {
+	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` ||
+		header.Get("RateLimit") != `"tan";r=0;t=90` {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)
 	}
 }
@@ -96,7 +97,8 @@ func TestTooManyTANs(t *testing.T) {
 // TestClientAddress: X-Forwarded-For is believed as far as trusted proxies wrote it, and no further.
 func TestClientAddress(t *testing.T) {
 	t.Parallel()
-	s := &Server{config: Config{Limits: Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}}}
+	s := &Server{config: Config{Limits: Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("fd00::/8")}}}}
 	for _, test := range []struct {
 		name, remote string
 		forwarded    []string
@@ -196,7 +198,8 @@ func TestNewcomersShareBuckets(t *testing.T) {
 // TestWiderKeys: new wallets share a bucket with those of their network, new accounts with all new accounts.
 func TestWiderKeys(t *testing.T) {
 	t.Parallel()
-	for address, want := range map[string]string{"203.0.113.7/32": "203.0.113.0/24", "203.0.113.0/24": "invalid Prefix", "2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1::/48": "invalid Prefix"} {
+	for address, want := range map[string]string{"203.0.113.7/32": "203.0.113.0/24", "203.0.113.0/24": "invalid Prefix",
+		"2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1::/48": "invalid Prefix"} {
 		at := netip.MustParsePrefix(address)
 		if got := widerNetwork(at); got.String() != want {
 			t.Errorf("the network around %s is %s, want %s", address, got, want)

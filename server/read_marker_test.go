@@ -46,11 +46,13 @@ func (r *reader) step() {
 	case 2:
 		r.send(r.peer.agent, r.content())
 	case 3, 4:
-		read, err := r.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: r.group, N: &size, Page: &page, MarkRead: &markRead})
+		read, err := r.ListGroupMessagesWithResponse(ctx, client.ListGroupMessagesRequest{ChatID: r.group, N: &size, Page: &page,
+			MarkRead: &markRead})
 		testkit.Require200(t, "fetch", read, err)
 		see(read.JSON200.Messages)
 	case 5:
-		read, err := r.ListPrivateMessagesWithResponse(ctx, client.ListPrivateMessagesRequest{ChatID: r.privacy, N: &size, Page: &page, MarkRead: &markRead})
+		read, err := r.ListPrivateMessagesWithResponse(ctx,
+			client.ListPrivateMessagesRequest{ChatID: r.privacy, N: &size, Page: &page, MarkRead: &markRead})
 		testkit.Require200(t, "fetch", read, err)
 		see(read.JSON200.Messages)
 	default:
@@ -85,7 +87,8 @@ func TestReadingLosesNothing(t *testing.T) {
 	t.Logf("seed %d", seed)
 	var readers []*reader
 	for i := range 4 {
-		readers = append(readers, &reader{agent: w.agent("reader" + strconv.Itoa(i)), chance: rand.New(rand.NewPCG(seed, uint64(i))), seen: map[string]bool{}})
+		readers = append(readers, &reader{agent: w.agent("reader" + strconv.Itoa(i)), chance: rand.New(rand.NewPCG(seed, uint64(i))),
+			seen: map[string]bool{}})
 	}
 	group := readers[0].createGroup("readers", readers[1].agent, readers[2].agent, readers[3].agent)
 	for i, r := range readers {
@@ -109,7 +112,8 @@ func TestReadingLosesNothing(t *testing.T) {
 		for len(r.unread(nil, nil, nil).Messages) > 0 {
 		}
 	}
-	if unread := w.Count(`SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE c.last_number - m.read_number - m.unread_own > 0`); unread > 0 {
+	if unread :=
+		w.Count(`SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE c.last_number - m.read_number - m.unread_own > 0`); unread > 0 {
 		t.Errorf("%d conversations are still unread", unread)
 	}
 }

@@ -59,7 +59,8 @@ func TestRemovedMessage(t *testing.T) {
 		read, err := reader.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: group})
 		testkit.Require200(t, "the group chat", read, err)
 		broadcast := reader.reads("the channel", client.ListChannelMessagesRequest{ChannelID: channel}, 1, inChannel)
-		for message, m := range map[string]client.Message{private: reader.page(chat)[0], inGroup: read.JSON200.Messages[0], inChannel: broadcast[0]} {
+		for message, m := range map[string]client.Message{private: reader.page(chat)[0], inGroup: read.JSON200.Messages[0],
+			inChannel: broadcast[0]} {
 			if diff := cmp.Diff(message+" alice: "+removedText+" (1 reactions, removed true)", shown(m)); diff != "" {
 				t.Errorf("%s reads (-want +got):\n%s", reader.Name, diff)
 			}
@@ -105,8 +106,10 @@ func TestStoredResponsesWithRemovedMessage(t *testing.T) {
 		t.Helper()
 		return w.call(http.MethodPost, one.path, one.body, "X-API-KEY", one.key, x402.HeaderPaymentSignature, one.payment)
 	}
-	reads := []paid{pay(bob, "/chat/private/messages", fields{"chat_id": chat}), pay(alice, "/chat/private/search", fields{"chat_id": chat, "query": "vile"})}
-	others := []paid{pay(alice, "/chat/private/send", fields{"recipient_agent_id": carol, "content": "hello"}), pay(bob, "/agent/profile", fields{"username": "carol"})}
+	reads := []paid{pay(bob, "/chat/private/messages", fields{"chat_id": chat}),
+		pay(alice, "/chat/private/search", fields{"chat_id": chat, "query": "vile"})}
+	others := []paid{pay(alice, "/chat/private/send", fields{"recipient_agent_id": carol, "content": "hello"}),
+		pay(bob, "/agent/profile", fields{"username": "carol"})}
 	private := w.Count("SELECT count(*) FROM conversations")
 	for _, one := range append(reads, others...) {
 		repeat(one).Require(t, "a repetition", http.StatusOK)
@@ -203,7 +206,8 @@ func TestRemovedConversation(t *testing.T) {
 	if a, b := len(alice.unread(nil, nil, new(false)).Notices), len(bob.unread(nil, nil, new(true)).Notices); a != 2 || b != 1 {
 		t.Errorf("alice has %d notices and bob %d; want both conversations, and the group chat", a, b)
 	}
-	for _, refused := range []error{o.on.RemoveConversation(t.Context(), o.by, o.id(group)), o.on.RemoveConversation(t.Context(), o.by, o.id(private))} {
+	for _, refused := range []error{o.on.RemoveConversation(t.Context(), o.by, o.id(group)),
+		o.on.RemoveConversation(t.Context(), o.by, o.id(private))} {
 		if refused == nil {
 			t.Error("a removed conversation, or a private chat, can be removed")
 		}
@@ -251,7 +255,8 @@ func TestRenamedAgent(t *testing.T) {
 		t.Errorf("bob finds %s", found)
 	}
 	bob.ask("/agent/profile", fields{"username": "alice"}).Want(t, "the former username", http.StatusNotFound, "agent_not_found")
-	w.pay(bob.Wallet, "/register/request_account", `{"requested_username":"alice"}`).WantRefused(t, "the former username", http.StatusConflict, "username_taken")
+	w.pay(bob.Wallet, "/register/request_account", `{"requested_username":"alice"}`).WantRefused(t, "the former username", http.StatusConflict,
+		"username_taken")
 	if err := o.on.RenameAgent(t.Context(), o.by, o.id(bob.ID), "alice"); err == nil {
 		t.Error("another agent can be given the former username")
 	}

@@ -54,7 +54,8 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 		t.Errorf("a response that is not paid for may take %s, want %s", firstWrites.limit, writeTime)
 	}
 	if r, _ := begin("192.0.2.2"); r == nil || !firstWrites.writeEnded || secondWrites.writeEnded {
-		t.Errorf("a request of another address is admitted: %t; the response ends: %t, that at work: %t", r != nil, firstWrites.writeEnded, secondWrites.writeEnded)
+		t.Errorf("a request of another address is admitted: %t; the response ends: %t, that at work: %t", r != nil, firstWrites.writeEnded,
+			secondWrites.writeEnded)
 	}
 	second.respond(&record{paid: true})
 	first.end()
@@ -193,7 +194,8 @@ func TestBodiesHaveABudget(t *testing.T) {
 	}
 	_ = honest.hold(2 * part)
 	if !oldestReads.ended || newerReads.ended || honestReads.ended {
-		t.Errorf("33 parts of 32: ended are the oldest %t, a newer one %t, another address's %t; want only the oldest of the address that holds 20 parts", oldestReads.ended, newerReads.ended, honestReads.ended)
+		t.Errorf("33 parts of 32: ended are the oldest %t, a newer one %t, another address's %t; want only the oldest of the address that "+
+			"holds 20 parts", oldestReads.ended, newerReads.ended, honestReads.ended)
 	}
 	if err := oldest.hold(1); !errors.Is(err, errDisplaced) {
 		t.Errorf("a displaced request may hold more: %v", err)
@@ -257,7 +259,8 @@ func TestPipelinedHeadersAreCounted(t *testing.T) {
 	}
 }
 
-// TestLimitedLines: of many requests that cost their caller nothing, and of many broken connections, few are logged, and the next line says how many were omitted.
+// TestLimitedLines: of many requests that cost their caller nothing, and of many broken connections, few are logged, and the next line says
+// how many were omitted.
 func TestLimitedLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,8 @@ func newRestoredWorld(t *testing.T) *restoredWorld {
 func (r *restoredWorld) lose(condition string, payments int) {
 	r.T.Helper()
 	r.Exec(`DELETE FROM payments WHERE ` + condition)
-	terms := store.PaymentTerms{Network: devnet.NetworkID, Asset: strings.ToLower(testkit.PlayMoney.Asset), PayTo: strings.ToLower(devnet.Payee)}
+	terms := store.PaymentTerms{Network: devnet.NetworkID, Asset: strings.ToLower(testkit.PlayMoney.Asset),
+		PayTo: strings.ToLower(devnet.Payee)}
 	report, err := reconcile.Compare(r.T.Context(), r.store, r.chain, terms, time.Now().Add(-time.Hour))
 	if err != nil {
 		r.T.Fatal(err)

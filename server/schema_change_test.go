@@ -67,7 +67,8 @@ func TestAddedColumnsFailNoCall(t *testing.T) {
 	during("show a profile", func(int) testkit.Reply { return post(carol, "/agent/profile", `{"username":"alice"}`) })
 	during("block", func(int) testkit.Reply { return post(carol, "/agent/block", `{"agent_id":`+quote(alice.ID)+`}`) })
 	during("poll", func(int) testkit.Reply {
-		return w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature, w.signFor(bob.Wallet, http.MethodGet, "/agent/unread"))
+		return w.call(http.MethodGet, "/agent/unread", "", "X-API-KEY", bob.Key, x402.HeaderPaymentSignature,
+			w.signFor(bob.Wallet, http.MethodGet, "/agent/unread"))
 	})
 	during("register", func(round int) testkit.Reply { return w.register(carol.Wallet, fmt.Sprintf("newcomer_%d", round)) })
 
@@ -90,14 +91,16 @@ func (w *world) register(wallet *ecdsa.PrivateKey, name string) testkit.Reply {
 	}
 	key := a.Field(w.T, "api_key")
 	w.Secret(key)
-	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, w.signFor(wallet, http.MethodGet, "/agent/me"))
+	return w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature,
+		w.signFor(wallet, http.MethodGet, "/agent/me"))
 }
 
 // changeTables adds a column and an index to every table, one after the other, and a table that refers to agents.
 func (w *world) changeTables() {
 	w.T.Helper()
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' ORDER BY tablename`)
+		rows,
+			err := c.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' ORDER BY tablename`)
 		if err != nil {
 			return err
 		}

@@ -85,12 +85,17 @@ func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
 	alice := w.agent("alice")
 	const from = "0x00000000000000000000000000000000000000aa"
 	for name, a := range map[string]testkit.Reply{
-		"without a key":   w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
-		"a mistyped key":  w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", alice.Key[:len(alice.Key)-1]+"?", "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
-		"another amount":  w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.Value = "1" })),
-		"another payee":   w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.To = from })),
-		"no longer valid": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidBefore = "1700000000" })),
-		"not valid yet":   w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidAfter = "9999999999" })),
+		"without a key": w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
+		"a mistyped key": w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", alice.Key[:len(alice.Key)-1]+"?",
+			"PAYMENT-SIGNATURE", w.junk("/agent/profile", from)),
+		"another amount": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE",
+			w.junk(requestAccount, from, func(a *x402.Authorization) { a.Value = "1" })),
+		"another payee": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE",
+			w.junk(requestAccount, from, func(a *x402.Authorization) { a.To = from })),
+		"no longer valid": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE",
+			w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidBefore = "1700000000" })),
+		"not valid yet": w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE",
+			w.junk(requestAccount, from, func(a *x402.Authorization) { a.ValidAfter = "9999999999" })),
 	} {
 		if (a.Status != http.StatusPaymentRequired && a.Status != http.StatusUnauthorized) || chain.calls.Load() != 0 {
 			t.Errorf("%s: %v, and the chain was asked %d times, want a refusal without asking", name, a, chain.calls.Load())
@@ -139,7 +144,8 @@ func TestWalletLookupsAreBounded(t *testing.T) {
 		}
 	}
 	if chain.most.Load() != 4 || chain.calls.Load() > 12 || refused == 0 {
-		t.Errorf("%d look-ups at a time, %d in all, %d callers told to come again, want 4, at most 12, some", chain.most.Load(), chain.calls.Load(), refused)
+		t.Errorf("%d look-ups at a time, %d in all, %d callers told to come again, want 4, at most 12, some", chain.most.Load(),
+			chain.calls.Load(), refused)
 	}
 }
 
@@ -159,11 +165,13 @@ func TestContractsPayWith65Bytes(t *testing.T) {
 	defer mend()
 	payment := w.junk(requestAccount, chain.contract)
 	chain.unavailable.Store(true)
-	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" || verified.Load() != 0 {
+	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.Status != http.StatusServiceUnavailable ||
+		a.Header.Get("Retry-After") == "" || verified.Load() != 0 {
 		t.Errorf("a contract pays while the chain is unavailable: %v, want 503 with Retry-After", a)
 	}
 	chain.unavailable.Store(false)
-	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.Status != http.StatusPaymentRequired || verified.Load() != 1 {
+	if a := w.call(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payment); a.Status != http.StatusPaymentRequired ||
+		verified.Load() != 1 {
 		t.Errorf("a contract pays: %v, and /verify was called %d times, want its word", a, verified.Load())
 	}
 }

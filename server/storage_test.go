@@ -25,7 +25,8 @@ func hardToIndex(n int) string {
 func (w *world) stored() (rows, index int64) {
 	w.T.Helper()
 	var sums []string
-	for _, table := range []string{"agents", "registrations", "blocks", "conversations", "private_pairs", "memberships", "messages", "reactions",
+	for _, table := range []string{"agents", "registrations", "blocks", "conversations", "private_pairs", "memberships", "messages",
+		"reactions",
 		"notices", "payments", "payment_channels"} {
 		sums = append(sums, "(SELECT coalesce(sum(pg_column_size(t)), 0) FROM "+table+" t)")
 	}

@@ -24,7 +24,8 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := newConnections(DefaultLimits())
-	l := newSecureListener(listener{raw, all}, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
+	l := newSecureListener(listener{raw, all}, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"http/1.1"},
+		MinVersion: tls.VersionTLS12})
 	defer func() { _ = l.Close() }()
 	held := func() int {
 		all.mu.Lock()

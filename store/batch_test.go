@@ -21,7 +21,8 @@ import (
 func beginning(payer string, agent uuid.UUID) *store.Payment {
 	hash := sha256.Sum256([]byte("x"))
 	return &store.Payment{PaymentRecord: store.PaymentRecord{
-		ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: payer, Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
+		ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: payer,
+		Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
 		Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send", AgentID: &agent,
 	}, Fingerprint: hash[:], SignatureHash: hash[:], Payload: []byte("{}"), Request: []byte("{}")}
 }
@@ -103,7 +104,8 @@ func newCallers(t *testing.T) *callers {
 		t.Fatal(err)
 	}
 	c.used = beginning("0xused", g.agents[0])
-	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute, nil), commit(t.Context(), g.Store, sending(), deliveryOf(c.used))); err != nil {
+	if err := errors.Join(g.BeginSettlement(t.Context(), c.used, time.Minute, nil),
+		commit(t.Context(), g.Store, sending(), deliveryOf(c.used))); err != nil {
 		t.Fatal(err)
 	}
 	c.newcomers = make(chan uuid.UUID, 150) // more than will be wanted
@@ -300,7 +302,8 @@ func TestMarkedWithThePayment(t *testing.T) {
 	ctx, writer, reader := t.Context(), g.agents[0], g.agents[1]
 	for range 3 {
 		if _, err := alone(ctx, g.Store, func(tx *store.Tx) (*store.Sent, error) {
-			return tx.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: reader, Sender: writer, ID: uuid.Must(uuid.NewV7()), Content: "read me"})
+			return tx.SendMessage(ctx, store.OutgoingMessage{Kind: store.KindPrivate, To: reader, Sender: writer, ID: uuid.Must(uuid.NewV7()),
+				Content: "read me"})
 		}); err != nil {
 			t.Fatal(err)
 		}

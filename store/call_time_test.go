@@ -35,7 +35,8 @@ func TestCallTime(t *testing.T) {
 		_, lookUp := s.AgentByID(ctx, uuid.New())
 		_, unread := s.Unread(ctx, uuid.New(), 1, 10)
 		message := store.OutgoingMessage{Kind: store.KindGroup, To: uuid.New(), Sender: uuid.New(), Content: "hello"}
-		results = append(results, lookUp, unread, s.DryRun(ctx, sending(message)), commit(ctx, s, sending(), deliveryOf(&store.Payment{PaymentRecord: store.PaymentRecord{ID: uuid.New()}})))
+		results = append(results, lookUp, unread, s.DryRun(ctx, sending(message)),
+			commit(ctx, s, sending(), deliveryOf(&store.Payment{PaymentRecord: store.PaymentRecord{ID: uuid.New()}})))
 	}
 	if took := time.Since(begun); took > store.CallTime+2*time.Second {
 		t.Errorf("twelve steps of one call took %v, want at most %v", took, store.CallTime)

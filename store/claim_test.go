@@ -44,7 +44,8 @@ func TestClaimOfAnOpenPayment(t *testing.T) {
 		return err
 	})
 	for name, err := range map[string]error{
-		"failed": g.PaymentFailed(ctx, &stale, "late"), "abandoned": g.AbandonSettlement(ctx, payment), "resolved": g.ResolveFailed(ctx, payment.ID, "late"),
+		"failed": g.PaymentFailed(ctx, &stale, "late"), "abandoned": g.AbandonSettlement(ctx, payment),
+		"resolved": g.ResolveFailed(ctx, payment.ID, "late"),
 	} {
 		if !errors.Is(err, store.ErrStalePayment) {
 			t.Errorf("a payment that somebody else has taken up is %s: %v", name, err)

@@ -20,8 +20,11 @@ func TestRejectedAlike(t *testing.T) {
 	stranger, banned := agent(t, g.Store, "stranger"), agent(t, g.Store, "banned")
 	deleted, channel := uuid.Must(uuid.NewV7()), g.conversations[len(g.conversations)-1]
 	if err := errors.Join(
-		g.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, blocker, sender) }), g.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, sender, blocked) }), g.SuspendAgent(ctx, store.Operator{Actor: "operator", Reason: "test"}, gone, ""),
-		g.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, g.group, banned) }), g.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, g.group, g.agents[0], []uuid.UUID{banned}) }),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, blocker, sender) }),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.BlockAgent(ctx, sender, blocked) }),
+		g.SuspendAgent(ctx, store.Operator{Actor: "operator", Reason: "test"}, gone, ""),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, g.group, banned) }),
+		g.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, g.group, g.agents[0], []uuid.UUID{banned}) }),
 		g.Transaction(ctx, func(tx *store.Tx) error {
 			return tx.CreateConversation(ctx, store.KindGroup, deleted, sender, "deleted", nil, false)
 		}), g.Transaction(ctx, func(tx *store.Tx) error { return tx.Join(ctx, deleted, sender) }),
@@ -66,10 +69,11 @@ func TestRejectedAlike(t *testing.T) {
 				closing store.Closing
 				want    error
 			}{
-				"and a payment":                {deliveryOf(begun), test.want},
-				"and a closed payment":         {deliveryOf(closed), test.want}, // the rule comes first
-				"and a voucher":                {store.Closing{Charge: chargeOf(id, payer, voucherPrice, sender), Seal: sealed}, test.want},
-				"and a voucher that is no fit": {store.Closing{Charge: chargeOf(id, payer, 2*voucherPrice, sender), Seal: sealed}, store.ErrVoucherMismatch},
+				"and a payment":        {deliveryOf(begun), test.want},
+				"and a closed payment": {deliveryOf(closed), test.want}, // the rule comes first
+				"and a voucher":        {store.Closing{Charge: chargeOf(id, payer, voucherPrice, sender), Seal: sealed}, test.want},
+				"and a voucher that is no fit": {store.Closing{Charge: chargeOf(id, payer, 2*voucherPrice, sender), Seal: sealed},
+					store.ErrVoucherMismatch},
 			} {
 				if err := commit(ctx, g.Store, work, one.closing); !errors.Is(err, one.want) {
 					t.Errorf("a message %s %s, %s: %v, want %v", name, how, path, err, one.want)

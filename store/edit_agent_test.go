@@ -45,7 +45,8 @@ func TestEditDuringResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	var listed bool
-	if err := watcher.QueryRow(ctx, "SELECT is_discoverable, description FROM agents WHERE id = $1", alice).Scan(&listed, &description); err != nil {
+	if err := watcher.QueryRow(ctx, "SELECT is_discoverable, description FROM agents WHERE id = $1", alice).Scan(&listed,
+		&description); err != nil {
 		t.Fatal(err)
 	}
 	if !listed || description != "new" {

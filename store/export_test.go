@@ -21,7 +21,8 @@ type (
 )
 
 // SearchWithin is SearchMessages with bounds of the test's own.
-func (r *Reader) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64, indexed int, batch int64) (*Matches, error) {
+func (r *Reader) SearchWithin(ctx context.Context, view *ConversationView, query string, n, page int64, messages int, work int64,
+	indexed int, batch int64) (*Matches, error) {
 	return r.searchMessages(ctx, view, query, n, page, nil, bounds{messages, work, indexed, time.Minute, batch})
 }
 

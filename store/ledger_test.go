@@ -80,8 +80,9 @@ func TestPaymentRecords(t *testing.T) {
 	one := all[4710]
 	want := store.PaymentRecord{
 		ID: one.ID, X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: one.Payer, Nonce: one.Nonce, PayTo: "0xd",
-		Amount: one.Amount, ValidBefore: one.CreatedAt.Add(time.Hour), Operation: one.Operation, AgentID: one.AgentID, PaymentIdentifier: one.PaymentIdentifier,
-		State: one.State, Transaction: one.Transaction, FailureReason: one.FailureReason, Attempts: 1,
+		Amount: one.Amount, ValidBefore: one.CreatedAt.Add(time.Hour), Operation: one.Operation, AgentID: one.AgentID,
+		PaymentIdentifier: one.PaymentIdentifier,
+		State:             one.State, Transaction: one.Transaction, FailureReason: one.FailureReason, Attempts: 1,
 		LeaseUntil: one.CreatedAt.Add(time.Minute), CreatedAt: one.CreatedAt, UpdatedAt: one.CreatedAt.Add(time.Second),
 	}
 	got, err := s.PaymentRecord(t.Context(), one.ID)
@@ -104,20 +105,23 @@ func checkFilters(t *testing.T, s *store.Store, all []store.PaymentRecord, alice
 		filter store.PaymentFilter
 		passes func(r store.PaymentRecord) bool
 	}{
-		"a state":       {store.PaymentFilter{States: []string{"failed"}}, func(r store.PaymentRecord) bool { return r.State == "failed" }},
-		"two states":    {store.PaymentFilter{States: []string{"failed", "unknown"}}, func(r store.PaymentRecord) bool { return r.State == "failed" || r.State == "unknown" }},
-		"no state":      {store.PaymentFilter{States: []string{}}, func(store.PaymentRecord) bool { return false }},
-		"an operation":  {store.PaymentFilter{Operation: "send"}, func(r store.PaymentRecord) bool { return r.Operation == "send" }},
-		"a payer":       {store.PaymentFilter{Payer: "0xaa"}, func(r store.PaymentRecord) bool { return r.Amount%2 == 0 }},
-		"an agent":      {store.PaymentFilter{AgentID: &alice}, func(r store.PaymentRecord) bool { return r.Amount%5 == 0 }},
-		"a nonce":       {store.PaymentFilter{Nonce: "0x4711"}, func(r store.PaymentRecord) bool { return r.Amount == 4711 }},
-		"the terms":     {store.PaymentFilter{Network: "eip155:84532", Asset: "0xa", PayTo: "0xd"}, func(store.PaymentRecord) bool { return true }},
+		"a state": {store.PaymentFilter{States: []string{"failed"}}, func(r store.PaymentRecord) bool { return r.State == "failed" }},
+		"two states": {store.PaymentFilter{States: []string{"failed", "unknown"}},
+			func(r store.PaymentRecord) bool { return r.State == "failed" || r.State == "unknown" }},
+		"no state":     {store.PaymentFilter{States: []string{}}, func(store.PaymentRecord) bool { return false }},
+		"an operation": {store.PaymentFilter{Operation: "send"}, func(r store.PaymentRecord) bool { return r.Operation == "send" }},
+		"a payer":      {store.PaymentFilter{Payer: "0xaa"}, func(r store.PaymentRecord) bool { return r.Amount%2 == 0 }},
+		"an agent":     {store.PaymentFilter{AgentID: &alice}, func(r store.PaymentRecord) bool { return r.Amount%5 == 0 }},
+		"a nonce":      {store.PaymentFilter{Nonce: "0x4711"}, func(r store.PaymentRecord) bool { return r.Amount == 4711 }},
+		"the terms": {store.PaymentFilter{Network: "eip155:84532", Asset: "0xa", PayTo: "0xd"},
+			func(store.PaymentRecord) bool { return true }},
 		"another chain": {store.PaymentFilter{Network: "eip155:1"}, func(store.PaymentRecord) bool { return false }},
 		"another token": {store.PaymentFilter{Asset: "0xe"}, func(store.PaymentRecord) bool { return false }},
 		"another payee": {store.PaymentFilter{PayTo: "0xe"}, func(store.PaymentRecord) bool { return false }},
 		"a time": {store.PaymentFilter{Since: firstOfMay.Add(time.Hour), Until: firstOfMay.Add(3 * time.Hour)},
 			func(r store.PaymentRecord) bool { return r.Amount > 36 && r.Amount <= 108 }},
-		"all at once": {store.PaymentFilter{States: []string{"delivered"}, Operation: "search", Payer: "0xaa", AgentID: &alice, Since: firstOfMay},
+		"all at once": {store.PaymentFilter{States: []string{"delivered"}, Operation: "search", Payer: "0xaa", AgentID: &alice,
+			Since: firstOfMay},
 			func(r store.PaymentRecord) bool {
 				return r.State == "delivered" && r.Operation == "search" && r.Amount%10 == 0
 			}},
@@ -170,7 +174,8 @@ func checkSums(t *testing.T, s *store.Store, all []store.PaymentRecord) {
 	if len(sums) != len(wantSums) {
 		t.Errorf("%d sums, want %d", len(sums), len(wantSums))
 	}
-	if sums, err := s.PaymentSums(t.Context(), store.PaymentFilter{Until: firstOfMay.Add(time.Hour), Payer: "0xaa"}); err != nil || len(sums) != 3 {
+	if sums, err := s.PaymentSums(t.Context(), store.PaymentFilter{Until: firstOfMay.Add(time.Hour), Payer: "0xaa"}); err != nil ||
+		len(sums) != 3 {
 		t.Errorf("the first hour has %d sums, %v, want one for each operation", len(sums), err)
 	}
 }
@@ -219,7 +224,8 @@ func TestResolve(t *testing.T) {
 		t.Errorf("resolved as failed: %+v, %v", after, err)
 	}
 	var kept bool
-	err = connection.QueryRow(t.Context(), `SELECT payload IS NOT NULL OR request IS NOT NULL OR EXISTS (SELECT FROM registrations WHERE claimed_by IS NOT NULL)
+	err =
+		connection.QueryRow(t.Context(), `SELECT payload IS NOT NULL OR request IS NOT NULL OR EXISTS (SELECT FROM registrations WHERE claimed_by IS NOT NULL)
 		FROM payments WHERE id = $1`, unknown[0].ID).Scan(&kept)
 	if err != nil || kept {
 		t.Errorf("something is kept for a failed payment: %v, %v", kept, err)
@@ -229,7 +235,8 @@ func TestResolve(t *testing.T) {
 		t.Errorf("resolve as settled: %v", err)
 	}
 	after, err = s.PaymentRecord(t.Context(), unknown[1].ID)
-	if err != nil || after.State != store.PaymentUnknown || after.Transaction != transaction || time.Since(after.LeaseUntil).Abs() > time.Minute {
+	if err != nil || after.State != store.PaymentUnknown || after.Transaction != transaction ||
+		time.Since(after.LeaseUntil).Abs() > time.Minute {
 		t.Errorf("resolved as settled: %+v, %v, want it unknown with its transaction and free now", after, err)
 	}
 	if err := failed(unknown[1].ID); !errors.Is(err, store.ErrStalePayment) {

@@ -37,7 +37,8 @@ func TestOverview(t *testing.T) {
 	}
 
 	storage, err := s.Storage(t.Context(), 3)
-	if err != nil || len(storage.Tables) != 3 || storage.Database < storage.Tables[0].Bytes || storage.Tables[0].Bytes < storage.Tables[1].Bytes {
+	if err != nil || len(storage.Tables) != 3 || storage.Database < storage.Tables[0].Bytes ||
+		storage.Tables[0].Bytes < storage.Tables[1].Bytes {
 		t.Errorf("the storage is %+v (%v), want three tables, the largest first", storage, err)
 	}
 	for _, table := range storage.Tables {

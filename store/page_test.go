@@ -132,7 +132,8 @@ func TestMatchesAreCut(t *testing.T) {
 			}
 		}
 		// The bound of work can end the search before the second page begins.
-		if second, err := r.SearchMessages(t.Context(), chat, "needle", 50, 2, nil); err != nil || second.SearchedTo == nil && (len(second.Messages) == 0 || second.Messages[0].Number != 100) {
+		if second, err := r.SearchMessages(t.Context(), chat, "needle", 50, 2, nil); err != nil || second.SearchedTo == nil &&
+			(len(second.Messages) == 0 || second.Messages[0].Number != 100) {
 			t.Errorf("page 2 in %s begins with %v (%v), want 100", content, numbers(second), err)
 		}
 	}
@@ -150,7 +151,8 @@ func TestUnreadPagesAreCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.exec(`UPDATE memberships SET agent_id = $1 WHERE conversation_id = $2 AND agent_id NOT IN (SELECT sender_id FROM messages)`, reader, two.ID)
+	r.exec(`UPDATE memberships SET agent_id = $1 WHERE conversation_id = $2 AND agent_id NOT IN (SELECT sender_id FROM messages)`, reader,
+		two.ID)
 	r.exec(`UPDATE messages SET created_at = timestamptz '2025-01-01' + make_interval(secs => number)`)
 	sent := func(messages []store.UnreadMessage) (all []store.SentMessage) {
 		for _, message := range messages {

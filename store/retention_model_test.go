@@ -37,7 +37,8 @@ type kept struct {
 func (g *ground) messagesOf(conversation uuid.UUID) (messages []kept) {
 	g.t.Helper()
 	g.query(func(c *pgx.Conn) error {
-		rows, _ := c.Query(g.t.Context(), `SELECT number, id, sender_id, created_at FROM messages WHERE conversation_id = $1 ORDER BY number`, conversation)
+		rows, _ := c.Query(g.t.Context(), `SELECT number, id, sender_id, created_at FROM messages WHERE conversation_id = $1 ORDER BY number`,
+			conversation)
 		var err error
 		messages, err = pgx.CollectRows(rows, pgx.RowToStructByName[kept])
 		return err
@@ -138,7 +139,8 @@ func (m *retentionModel) pinAndReact(who uuid.UUID) error {
 	}
 	message := messages[m.random.IntN(len(messages))]
 	err := m.Transaction(m.t.Context(), func(tx *store.Tx) error {
-		if err := errors.Join(tx.LockConversation(m.t.Context(), m.group), tx.React(m.t.Context(), m.group, message.Number, who, "👍")); err != nil {
+		if err := errors.Join(tx.LockConversation(m.t.Context(), m.group),
+			tx.React(m.t.Context(), m.group, message.Number, who, "👍")); err != nil {
 			return err
 		}
 		pins, err := tx.PinMessage(m.t.Context(), m.group, message.ID)

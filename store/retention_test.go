@@ -155,7 +155,10 @@ func TestRetentionWhileOthersUse(t *testing.T) {
 				t.Errorf("the group chat: %v", err)
 				return
 			}
-			if err := g.Transaction(ctx, func(tx *store.Tx) error { return tx.React(ctx, g.group, view.FirstNumber, g.agents[1], "👍") }); err != nil && !errors.Is(err, store.ErrMessageNotFound) {
+			if err := g.Transaction(ctx, func(tx *store.Tx) error {
+				return tx.React(ctx, g.group, view.FirstNumber, g.agents[1],
+					"👍")
+			}); err != nil && !errors.Is(err, store.ErrMessageNotFound) {
 				t.Errorf("react: %v", err)
 			}
 			if _, err := g.SearchMessages(ctx, view, "t[a-z]xt", 50, 1, nil); err != nil {

@@ -35,7 +35,8 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 			return err
 		}
 		payment := &Payment{PaymentRecord: PaymentRecord{
-			ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: "0xb", Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
+			ID: uuid.Must(uuid.NewV7()), X402Version: 2, Scheme: "exact", Network: "eip155:84532", Asset: "0xa", Payer: "0xb",
+			Nonce: "0x" + uuid.NewString(), PayTo: "0xd",
 			Amount: 7, ValidBefore: time.Now().Add(time.Hour), Operation: "send",
 		}, Fingerprint: HashKey("x"), SignatureHash: HashKey("x"), Payload: []byte("{}"), Request: []byte("{}")}
 		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
@@ -60,7 +61,8 @@ func (r *Reader) OutgoingTo(ctx context.Context, conversation, sender, message u
 		To   uuid.UUID
 	}
 	err := r.gorm(ctx, &Conversation{}).
-		Select("kind, coalesce((SELECT m.agent_id FROM memberships m WHERE m.conversation_id = conversations.id AND m.agent_id <> ? AND conversations.kind = 'private'), id) AS to", sender).
+		Select("kind, coalesce((SELECT m.agent_id FROM memberships m WHERE m.conversation_id = conversations.id AND m.agent_id <> ? AND "+
+			"conversations.kind = 'private'), id) AS to", sender).
 		Where("id = ?", conversation).Take(&place).Error
 	return OutgoingMessage{Kind: place.Kind, To: place.To, Sender: sender, ID: message, Content: content}, err
 }

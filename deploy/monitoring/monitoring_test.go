@@ -43,7 +43,8 @@ func TestRunbooks(t *testing.T) {
 		want := "https://github.com/parley-chat/parley/blob/main/docs/run.md#" + strings.ToLower(rule.Alert)
 		if severity := rule.Labels["severity"]; severity != "critical" && severity != "warning" || rule.Annotations["summary"] == "" ||
 			rule.Annotations["description"] == "" || rule.Annotations["runbook_url"] != want {
-			t.Errorf("%s has %v and %v, want a severity, a summary, a description and the runbook %s", rule.Alert, rule.Labels, rule.Annotations, want)
+			t.Errorf("%s has %v and %v, want a severity, a summary, a description and the runbook %s", rule.Alert, rule.Labels, rule.Annotations,
+				want)
 		}
 	}
 	var runbooks []string

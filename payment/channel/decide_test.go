@@ -13,8 +13,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestDecide: what docs/payments.md, "What a payment needs", says of payment channels alone. Every case begins with a voucher for 3000 and a
-// row that was charged with it, in the state of the case, for another request: the attempt has no fingerprint that the row has.
+// TestDecide: what docs/payments.md, "What a payment needs", says of payment channels alone. Every case begins with a voucher for 3000 and
+// a row that was charged with it, in the state of the case, for another request: the attempt has no fingerprint that the row has.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	errReplaced, errSuspended := errors.New("the key was replaced"), errors.New("the account is suspended")
@@ -40,20 +40,25 @@ func TestDecide(t *testing.T) {
 		{name: "delivered by this voucher", state: store.PaymentDelivered, changes: []change{sameRequest}},
 		{name: "delivered by this voucher for another request", state: store.PaymentDelivered, want: payment.Correct},
 		{name: "delivered by this voucher, no proof", state: store.PaymentDelivered, changes: []change{sameRequest}, unproven: true},
-		{name: "delivered, a later voucher without proof", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher}, unproven: true, want: payment.Correct},
+		{name: "delivered, a later voucher without proof", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher},
+			unproven: true, want: payment.Correct},
 		{name: "delivered, a later voucher", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher}},
 		{name: "delivered by another payment channel, another request", state: store.PaymentDelivered, changes: []change{otherChannel}},
 		{name: "settling, another request", state: store.PaymentSettling},
 
 		{name: "delivered by this deposit", deposit: true, state: store.PaymentDelivered, changes: []change{sameRequest}},
 		{name: "delivered by this deposit for another request", deposit: true, state: store.PaymentDelivered, want: payment.Correct},
-		{name: "delivered by this voucher, with another deposit, for another request", deposit: true, state: store.PaymentDelivered, changes: []change{otherDeposit}, want: payment.Correct},
+		{name: "delivered by this voucher, with another deposit, for another request", deposit: true, state: store.PaymentDelivered,
+			changes: []change{otherDeposit}, want: payment.Correct},
 		{name: "deposited", deposit: true, state: store.PaymentDeposited, changes: []change{sameRequest}, want: payment.Charge},
 		{name: "deposited, another request", deposit: true, state: store.PaymentDeposited, want: payment.Charge},
 		{name: "deposited, for former terms", deposit: true, state: store.PaymentDeposited, changes: []change{formerTerms}, want: payment.Charge},
-		{name: "deposited, for former terms, another voucher", deposit: true, state: store.PaymentDeposited, changes: []change{formerTerms, higher}, want: payment.Reject, why: errFormer},
-		{name: "deposited, suspended", deposit: true, state: store.PaymentDeposited, changes: []change{suspended}, want: payment.Reject, why: errSuspended},
-		{name: "deposited, the key was replaced", deposit: true, state: store.PaymentDeposited, changes: []change{replaced}, want: payment.Reject, why: errReplaced},
+		{name: "deposited, for former terms, another voucher", deposit: true, state: store.PaymentDeposited,
+			changes: []change{formerTerms, higher}, want: payment.Reject, why: errFormer},
+		{name: "deposited, suspended", deposit: true, state: store.PaymentDeposited, changes: []change{suspended}, want: payment.Reject,
+			why: errSuspended},
+		{name: "deposited, the key was replaced", deposit: true, state: store.PaymentDeposited, changes: []change{replaced}, want: payment.Reject,
+			why: errReplaced},
 		{name: "deposited, another deposit", deposit: true, state: store.PaymentDeposited, changes: []change{otherDeposit}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -70,7 +75,8 @@ func TestDecide(t *testing.T) {
 				}
 				return pays
 			})
-			row := &store.Payment{PaymentRecord: store.PaymentRecord{State: test.state, Payer: "0xpayer", Nonce: v.a.Nonce}, Fingerprint: []byte("another request"), Now: time.Now()}
+			row := &store.Payment{PaymentRecord: store.PaymentRecord{State: test.state, Payer: "0xpayer", Nonce: v.a.Nonce},
+				Fingerprint: []byte("another request"), Now: time.Now()}
 			v.Record(row)
 			row.PaymentChannelID = new(of.ChannelID)
 			for _, change := range test.changes {

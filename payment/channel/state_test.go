@@ -16,8 +16,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestMisfit: why a voucher cannot be charged, as far as that needs neither the database nor the chain. Every case begins with a voucher for
-// 3000, a price of 1000, and a payment channel that was charged 2000 and has 10,000.
+// TestMisfit: why a voucher cannot be charged, as far as that needs neither the database nor the chain. Every case begins with a voucher
+// for 3000, a price of 1000, and a payment channel that was charged 2000 and has 10,000.
 func TestMisfit(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -29,13 +29,20 @@ func TestMisfit(t *testing.T) {
 		stale  bool   // the caller should look again
 	}{
 		{name: "fits", change: func(*voucher, *store.PaymentChannel) {}},
-		{name: "a deposit is being settled", change: func(_ *voucher, c *store.PaymentChannel) { c.State = store.PaymentChannelDepositing }, stale: true},
-		{name: "a refund is being settled", change: func(_ *voucher, c *store.PaymentChannel) { c.State = store.PaymentChannelRefunding }, stale: true},
-		{name: "was charged before", change: func(_ *voucher, c *store.PaymentChannel) { c.Charged = 3000 }, reason: x402.ReasonBatchCumulativeMismatch},
-		{name: "skips an amount", change: func(_ *voucher, c *store.PaymentChannel) { c.Charged = 1000 }, reason: x402.ReasonBatchCumulativeMismatch},
-		{name: "exceeds the balance", change: func(_ *voucher, c *store.PaymentChannel) { c.Balance = 2999 }, reason: x402.ReasonBatchExceedsBalance},
-		{name: "a withdrawal is under way", change: func(_ *voucher, c *store.PaymentChannel) { c.WithdrawRequestedAt = 1 }, reason: x402.ReasonBatchExceedsBalance},
-		{name: "too much is unclaimed", change: func(v *voucher, _ *store.PaymentChannel) { v.MaxUnclaimed = 2999 }, reason: x402.ReasonBatchChannelBusy},
+		{name: "a deposit is being settled", change: func(_ *voucher, c *store.PaymentChannel) { c.State = store.PaymentChannelDepositing },
+			stale: true},
+		{name: "a refund is being settled", change: func(_ *voucher, c *store.PaymentChannel) { c.State = store.PaymentChannelRefunding },
+			stale: true},
+		{name: "was charged before", change: func(_ *voucher, c *store.PaymentChannel) { c.Charged = 3000 },
+			reason: x402.ReasonBatchCumulativeMismatch},
+		{name: "skips an amount", change: func(_ *voucher, c *store.PaymentChannel) { c.Charged = 1000 },
+			reason: x402.ReasonBatchCumulativeMismatch},
+		{name: "exceeds the balance", change: func(_ *voucher, c *store.PaymentChannel) { c.Balance = 2999 },
+			reason: x402.ReasonBatchExceedsBalance},
+		{name: "a withdrawal is under way", change: func(_ *voucher, c *store.PaymentChannel) { c.WithdrawRequestedAt = 1 },
+			reason: x402.ReasonBatchExceedsBalance},
+		{name: "too much is unclaimed", change: func(v *voucher, _ *store.PaymentChannel) { v.MaxUnclaimed = 2999 },
+			reason: x402.ReasonBatchChannelBusy},
 		{name: "as much as may be unclaimed", change: func(v *voucher, _ *store.PaymentChannel) { v.MaxUnclaimed = 3000 }},
 		{name: "a part of it is claimed", change: func(v *voucher, c *store.PaymentChannel) { v.MaxUnclaimed, c.Claimed = 2999, 1 }},
 	} {
