@@ -96,7 +96,8 @@ func TestErasureFinishes(t *testing.T) {
 		commit()
 	})
 	about := func() int {
-		return f.Count(`SELECT (SELECT count(*) FROM memberships WHERE agent_id = $1 AND conversation_id = $2) + (SELECT count(*) FROM notices WHERE agent_id = $1)
+		return f.Count(`SELECT (SELECT count(*) FROM memberships WHERE agent_id = $1 AND conversation_id = $2) 
+			+ (SELECT count(*) FROM notices WHERE agent_id = $1)
 			+ (SELECT count(*) FROM blocks WHERE blocker_id = $1 OR blocked_id = $1)`, agent, o.id(late))
 	}
 	if rows := about(); rows != 2 {

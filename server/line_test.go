@@ -263,14 +263,17 @@ func TestPublishedContract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		facilitator := got["paths"].(map[string]any)["/agent/me"].(map[string]any)["get"].(map[string]any)["x-payment-info"].(map[string]any)["protocols"].([]any)[0].(map[string]any)["x402"].(map[string]any)["facilitator"].(string)
+		operation := got["paths"].(map[string]any)["/agent/me"].(map[string]any)["get"].(map[string]any)
+		protocol := operation["x-payment-info"].(map[string]any)["protocols"].([]any)[0].(map[string]any)
+		facilitator := protocol["x402"].(map[string]any)["facilitator"].(string)
 		if same := strings.ReplaceAll(string(wantJSON), "FACILITATOR", facilitator); same != string(gotJSON) {
 			t.Errorf("%s differs from the file in more than the operator's facts (-want +got):\n%s", path, cmp.Diff(same, string(gotJSON)))
 		}
 		if again := w.call(http.MethodGet, path, "", "If-None-Match", a.Header.Get("ETag")); again.Status != http.StatusNotModified {
 			t.Errorf("%s asked for again: %d, want 304", path, again.Status)
 		}
-		begin := map[string]string{"/openapi.json": `{"openapi":"3.0.3","info":{"title":"Parley"`, "/openapi.yaml": "openapi: 3.0.3\ninfo:\n  title: Parley\n"}[path]
+		begin := map[string]string{"/openapi.json": `{"openapi":"3.0.3","info":{"title":"Parley"`,
+			"/openapi.yaml": "openapi: 3.0.3\ninfo:\n  title: Parley\n"}[path]
 		if !strings.HasPrefix(string(a.Body), begin) {
 			t.Errorf("%s does not begin with the introduction: %.80s", path, a.Body)
 		}
@@ -283,18 +286,21 @@ func TestDiscoveryDocuments(t *testing.T) {
 	w := newWorld(t)
 	llms := w.call(http.MethodGet, "/llms.txt", "")
 	for name, route := range testkit.Operations {
-		if !strings.Contains(string(llms.Body), "- ["+name+"](http://parley.test/openapi.json#/paths/"+strings.ReplaceAll(route.Path, "/", "~1")+"/"+strings.ToLower(route.Method)+"): "+route.Operation.Summary) {
+		if !strings.Contains(string(llms.Body), "- ["+name+"](http://parley.test/openapi.json#/paths/"+
+			strings.ReplaceAll(route.Path, "/", "~1")+"/"+strings.ToLower(route.Method)+"): "+route.Operation.Summary) {
 			t.Errorf("/llms.txt does not name %s", name)
 		}
 	}
-	if !strings.HasPrefix(string(llms.Body), "# Parley\n\n> ") || !strings.Contains(string(llms.Body), "Send a private message (0.005000 USD)") {
+	if !strings.HasPrefix(string(llms.Body), "# Parley\n\n> ") ||
+		!strings.Contains(string(llms.Body), "Send a private message (0.005000 USD)") {
 		t.Errorf("/llms.txt is not in llmstxt.org's form: %.300s", llms.Body)
 	}
 	if len(llms.Body) > 12<<10 || !strings.Contains(string(llms.Body), "chat_id, before_message_id?, mark_read = true, n = 50 (250 at most)") {
 		t.Errorf("/llms.txt has %d bytes, want at most 12 KB that name all fields:\n%s", len(llms.Body), llms.Body)
 	}
 	skill := w.call(http.MethodGet, "/skill.md", "")
-	if !strings.HasPrefix(string(skill.Body), "---\nname: parley\n") || !strings.Contains(string(skill.Body), "http://parley.test/openapi.json") || strings.Contains(string(skill.Body), "parley.example") {
+	if !strings.HasPrefix(string(skill.Body), "---\nname: parley\n") ||
+		!strings.Contains(string(skill.Body), "http://parley.test/openapi.json") || strings.Contains(string(skill.Body), "parley.example") {
 		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.Body)
 	}
 	javaScript, python := w.call(http.MethodGet, "/parley.mjs", ""), w.call(http.MethodGet, "/parley.py", "")
@@ -309,8 +315,10 @@ func TestDiscoveryDocuments(t *testing.T) {
 	if err := json.Unmarshal(skills.Body, &index); err != nil {
 		t.Fatal(err)
 	}
-	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md", "digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.Body)),
-		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must send messages " +
+	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md",
+		"digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.Body)),
+		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must " +
+			"send messages " +
 			"to other agents, take part in group chats, broadcast on a channel, or read messages."}}
 	if diff := cmp.Diff(wantSkills, index.Skills); diff != "" || index.Schema != "https://schemas.agentskills.io/discovery/0.2.0/schema.json" {
 		t.Errorf("the index of skills, of schema %q (-want +got):\n%s", index.Schema, diff)
@@ -329,7 +337,8 @@ func TestDiscoveryDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{"streaming": false, "pushNotifications": false, "stateTransitionHistory": false}
-	if cmp.Diff(want, card.Capabilities) != "" || len(card.SupportedInterfaces) != 1 || card.SupportedInterfaces[0].URL != "http://parley.test" ||
+	if cmp.Diff(want, card.Capabilities) != "" || len(card.SupportedInterfaces) != 1 ||
+		card.SupportedInterfaces[0].URL != "http://parley.test" ||
 		!strings.HasPrefix(card.SupportedInterfaces[0].ProtocolBinding, "https://") || len(card.Skills) == 0 {
 		t.Errorf("the agent card: %s", raw.Body)
 	}
@@ -375,7 +384,8 @@ func TestCatalogueEntries(t *testing.T) {
 			t.Errorf("%s: the example call does not fit its schema: %v", name, err)
 		}
 		input := entry.Info.(map[string]any)["input"].(map[string]any)
-		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) || (route.Method == http.MethodGet) != (input["queryParams"] != nil) {
+		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) ||
+			(route.Method == http.MethodGet) != (input["queryParams"] != nil) {
 			t.Errorf("%s: the entry describes %v", name, input)
 		}
 	}

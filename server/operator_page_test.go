@@ -92,10 +92,12 @@ func TestOperatorPageRevenue(t *testing.T) {
 	w.agent("alice") // three paid calls
 	w.Exec(`UPDATE payments SET created_at = created_at - interval '3 days' WHERE operation = 'createAccount'`)
 	w.Exec(`UPDATE payments SET created_at = created_at - interval '15 days' WHERE operation = 'requestAccount'`)
-	w.Exec(`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, fingerprint, signature_hash, state,
+	w.Exec(`INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, fingerprint,
+		signature_hash, state,
 			updated_at, operation, created_at, lease_until)
 		SELECT gen_random_uuid(), 2, scheme, network, asset, payer, nonce || n, pay_to, 5000, valid_before, fingerprint, signature_hash,
-			CASE WHEN n % 2 = 0 THEN 'delivered' ELSE 'failed' END, updated_at, 'sendPrivateMessage', date_trunc('day', created_at) + n * interval '1 hour', lease_until
+			CASE WHEN n % 2 = 0 THEN 'delivered' ELSE 'failed' END, updated_at, 'sendPrivateMessage', 
+			date_trunc('day', created_at) + n * interval '1 hour', lease_until
 		FROM payments, generate_series(0, 23) AS n WHERE operation = 'createAccount'`)
 	text, _ := w.seenByOperator()
 	day := w.store.Now().UTC().AddDate(0, 0, -3).Format(time.DateOnly)
@@ -113,7 +115,8 @@ func TestOperatorPageEscapes(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	alice.send(bob, "hello")
 	hostile := "<script>alert(1)</script>\u202egnp\u0007\u200b'\"" + strings.Repeat("W", 5000)
-	w.Exec(`UPDATE payments SET state = 'undeliverable', failure_reason = $1, payer = '"><img src=x>' || payer WHERE operation = 'sendPrivateMessage'`, hostile)
+	w.Exec(`UPDATE payments SET state = 'undeliverable', failure_reason = $1, payer = '"><img src=x>' || payer
+		WHERE operation = 'sendPrivateMessage'`, hostile)
 	_, html := w.seenByOperator()
 	for _, bad := range []string{"<script", "<img", "\u202e", "\u0007", "\u200b", strings.Repeat("W", 100), "ZgotmplZ"} {
 		if strings.Contains(html, bad) {

@@ -19,10 +19,12 @@ func (w *world) fill(name string, sender *agent, n int, content string) {
 		where = "kind = 'private'"
 	}
 	w.Exec(fmt.Sprintf(`DELETE FROM messages WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
-	w.Exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at) SELECT c.id, i, gen_random_uuid(), a.id, %s, clock_timestamp()
+	w.Exec(fmt.Sprintf(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+		SELECT c.id, i, gen_random_uuid(), a.id, %s, clock_timestamp()
 		FROM generate_series(1, %d) AS i, conversations c, agents a WHERE c.%s AND a.username = '%s' ORDER BY i`, content, n, where, sender.Name))
 	w.Exec(fmt.Sprintf(`UPDATE conversations SET last_number = %d, last_message_at = clock_timestamp() WHERE %s`, n, where))
-	w.Exec(fmt.Sprintf(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE conversation_id = (SELECT id FROM conversations WHERE %s)`, where))
+	w.Exec(fmt.Sprintf(`UPDATE memberships SET read_number = 0, unread_own = 0 WHERE conversation_id = 
+		(SELECT id FROM conversations WHERE %s)`, where))
 }
 
 // pageView is what the pages of the seven operations have in common.

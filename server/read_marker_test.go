@@ -113,7 +113,8 @@ func TestReadingLosesNothing(t *testing.T) {
 		}
 	}
 	if unread :=
-		w.Count(`SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE c.last_number - m.read_number - m.unread_own > 0`); unread > 0 {
+		w.Count(`SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+			WHERE c.last_number - m.read_number - m.unread_own > 0`); unread > 0 {
 		t.Errorf("%d conversations are still unread", unread)
 	}
 }

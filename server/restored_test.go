@@ -48,7 +48,8 @@ func (r *restoredWorld) lose(condition string, payments int) {
 // checkLedger compares the ledger with the payee's balance.
 func (r *restoredWorld) checkLedger() {
 	r.T.Helper()
-	if sum := r.Count(`SELECT coalesce(sum(amount), 0) FROM payments WHERE state IN ('delivered', 'undeliverable')`); uint64(sum) != r.Revenue() {
+	if sum := r.Count(`SELECT coalesce(sum(amount), 0) FROM payments
+		WHERE state IN ('delivered', 'undeliverable')`); uint64(sum) != r.Revenue() {
 		r.T.Errorf("the ledger has %d, the payee %d", sum, r.Revenue())
 	}
 }
@@ -78,7 +79,8 @@ func TestRestoredPaymentBuysItsCall(t *testing.T) {
 	}
 	send(alice.Key, strings.Replace(body, "lost", "stolen", 1), header).Want(t, "the same payment for another message", 409, "payment_reused")
 	send(bob.Key, body, header).Want(t, "a stranger after that", 409, "payment_reused")
-	if n := r.Count(`SELECT count(*) FROM messages WHERE content = '` + content + `'`); n != 1 || r.Revenue() != charged || r.settles.Load() != settles {
+	if n := r.Count(`SELECT count(*) FROM messages 
+		WHERE content = '` + content + `'`); n != 1 || r.Revenue() != charged || r.settles.Load() != settles {
 		t.Errorf("%d messages, charged %d, want one and nothing", n, r.Revenue()-charged)
 	}
 	r.checkLedger()
@@ -92,7 +94,8 @@ func TestRestoredPaymentOfARefusedCall(t *testing.T) {
 	alice, bob := r.agent("alice"), r.agent("bob")
 	header := r.sign(alice.Wallet, sendPath)
 	send := func(to, path string) testkit.Reply {
-		return r.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(to)+`,"content":"again"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, header)
+		return r.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(to)+`,"content":"again"}`, "X-API-KEY", alice.Key,
+			x402.HeaderPaymentSignature, header)
 	}
 	send(bob.ID, sendPath).Require(t, "the message", 200)
 	r.lose(`operation = 'sendPrivateMessage'`, 1)
@@ -116,7 +119,8 @@ func TestRestoredPaymentNeedsItsWallet(t *testing.T) {
 	wallet := r.Wallet(testkit.Dollar)
 	header := r.sign(wallet, sendPath)
 	send := func(header string) testkit.Reply {
-		return r.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, header)
+		return r.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", alice.Key,
+			x402.HeaderPaymentSignature, header)
 	}
 	send(header).Require(t, "the message", 200)
 	r.lose(`operation = 'sendPrivateMessage'`, 1)

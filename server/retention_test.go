@@ -17,7 +17,8 @@ func (w *world) age(by time.Duration, messages ...string) {
 	for _, content := range messages {
 		w.Exec(`UPDATE messages SET created_at = created_at - CAST($1 AS interval) WHERE content = $2`, by, content)
 	}
-	w.Exec(`UPDATE conversations c SET created_at = (SELECT min(m.created_at) FROM messages m WHERE m.conversation_id = c.id) WHERE last_number > 0`)
+	w.Exec(`UPDATE conversations c SET created_at = (SELECT min(m.created_at) FROM messages m WHERE m.conversation_id = c.id)
+		WHERE last_number > 0`)
 }
 
 // TestRetention: what callers see of messages that outlived the operator's retention, and what the operator sees.

@@ -20,12 +20,17 @@ var firstOfMay = time.Date(2026, time.May, 1, 0, 0, 0, 0, time.UTC)
 func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 	t.Helper()
 	_, err := connection.Exec(t.Context(), `
-		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, fingerprint,
-			signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until, response, created_at, updated_at)
-		SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa', CASE WHEN i % 2 = 0 THEN '0xaa' ELSE '0xbb' END, '0x' || i, '0xd', i, at + interval '1 hour',
-			(ARRAY['send', 'create', 'search'])[1 + i % 3], CASE WHEN i % 5 = 0 THEN CAST($2 AS uuid) END, sha256('x'), sha256('x'), 'identifier-' || i,
-			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END, CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END,
-			state, CASE WHEN state = 'delivered' THEN '0xf' || i ELSE '' END, CASE WHEN state = 'failed' THEN 'too poor' ELSE '' END, 1, at + interval '1 minute',
+		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
+			fingerprint, signature_hash, payment_identifier, request, payload, state, transaction, failure_reason, attempts, lease_until,
+			response, created_at, updated_at)
+		SELECT gen_random_uuid(), 2, 'exact', 'eip155:84532', '0xa',
+		CASE WHEN i % 2 = 0 THEN '0xaa' ELSE '0xbb' END, '0x' || i, '0xd', i, at + interval '1 hour',
+			(ARRAY['send', 'create', 'search'])[1 + i % 3], CASE WHEN i % 5 = 0 THEN CAST($2 AS uuid) END, sha256('x'), sha256('x'), 
+			'identifier-' || i,
+			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END,
+			CASE WHEN state IN ('settling', 'unknown') THEN CAST('secret' AS bytea) END,
+			state, CASE WHEN state = 'delivered' THEN '0xf' || i ELSE '' END,
+			CASE WHEN state = 'failed' THEN 'too poor' ELSE '' END, 1, at + interval '1 minute',
 			CASE WHEN state = 'delivered' THEN CAST('secret' AS bytea) END, at, at + interval '1 second'
 		FROM (
 			SELECT i, (ARRAY['settling', 'unknown', 'delivered', 'failed', 'undeliverable'])[1 + i % 5] AS state,
@@ -225,7 +230,8 @@ func TestResolve(t *testing.T) {
 	}
 	var kept bool
 	err =
-		connection.QueryRow(t.Context(), `SELECT payload IS NOT NULL OR request IS NOT NULL OR EXISTS (SELECT FROM registrations WHERE claimed_by IS NOT NULL)
+		connection.QueryRow(t.Context(), `SELECT payload IS NOT NULL OR request IS NOT NULL OR EXISTS (SELECT FROM registrations
+			WHERE claimed_by IS NOT NULL)
 		FROM payments WHERE id = $1`, unknown[0].ID).Scan(&kept)
 	if err != nil || kept {
 		t.Errorf("something is kept for a failed payment: %v, %v", kept, err)

@@ -254,7 +254,7 @@ func (c *Chain) view(
 		return nil, fmt.Errorf("token contract %q is not an address", contract)
 	}
 	input := slices.Concat(selector, evm.Join(arguments...))
-	err = c.call(ctx, &output, "eth_call", map[string]any{"to": evm.HexToAddress(contract), "data": evm.Bytes(input)}, at)
+	err = c.call(ctx, &output, "eth_call", map[string]any{"to": evm.HexToAddress(contract), "data": input}, at)
 	return output, err
 }
 
