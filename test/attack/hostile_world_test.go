@@ -67,13 +67,6 @@ func (y *tally) add(status int, code string, size int, what string) {
 	}
 }
 
-// status counts the responses with a status.
-func (y *tally) status(status int) int {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return y.statuses[status]
-}
-
 func (y *tally) String() string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -360,7 +353,7 @@ func (x *trial) judge(line *measurement) {
 	if err != nil {
 		x.T.Fatal(err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if size, err := file.Seek(0, io.SeekEnd); err == nil && size == 0 {
 		_, _ = io.WriteString(file, "| attack | requests | responses | peak RSS, MiB | p50/p99 quiet, ms | p50/p99 other address, ms | p50/p99 "+
 			"same address, ms | "+
