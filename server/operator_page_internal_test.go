@@ -3,4 +3,4 @@ package server
 import "time"
 
 // A busy machine may take longer to read the figures than a person wants to wait for the page.
-func init() { figuresWait, figureTime, checkTime = 30*time.Second, 30*time.Second, 30*time.Second }
+func init() { figuresWait, figureTime, checkTime = time.Minute, 20*time.Second, 5*time.Second }
