@@ -14,7 +14,7 @@ import (
 type contactsCommand struct {
 	Flags   agentFlags      `embed:""`
 	List    contactsList    `cmd:"" default:"1" help:"List the contacts. Free."`
-	Add     contactsTrust   `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
+	Add     contactsAdd     `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
 	Trust   contactsTrust   `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
 	Hold    contactsHold    `cmd:"" help:"Hold back the text of a contact from programs."`
 	Forget  contactsForget  `cmd:"" help:"Remove a contact."`
@@ -58,6 +58,7 @@ type contactOf struct {
 }
 
 type (
+	contactsAdd     struct{ contactOf }
 	contactsTrust   struct{ contactOf }
 	contactsHold    struct{ contactOf }
 	contactsForget  struct{ contactOf }
@@ -80,6 +81,10 @@ func (c contactOf) trust(ctx context.Context, s *session, trusted bool, line str
 // changed prints what was done to a contact.
 func (s *session) changed(ctx context.Context, of agent.Contact, line string) error {
 	return s.print(ctx, object{"contact": of.String(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
+}
+
+func (c *contactsAdd) Run(ctx context.Context, s *session) error {
+	return c.trust(ctx, s, true, "added")
 }
 
 func (c *contactsTrust) Run(ctx context.Context, s *session) error {
