@@ -16,6 +16,8 @@ var kinds = map[client.SourceType]string{
 
 // Operations are the operations of the contract about a kind of contact, and the names of their arguments.
 type Operations struct {
+	// Create makes the conversation; "" for an agent. Its response has the id in the field ID.
+	Create string
 	// Send sends a message to the contact in the argument To.
 	Send, To string
 	// List and Search read the conversation in the argument Conversation. An agent's conversation is the private chat with it.
@@ -27,12 +29,15 @@ type Operations struct {
 // OperationsOf are the operations by kind of contact.
 var OperationsOf = map[string]Operations{
 	KindAgent: {
-		"sendPrivateMessage", "recipient_agent_id", "listPrivateMessages", "searchPrivateMessages", "chat_id", "getAgentProfile", "agent_id",
+		Send: "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
+		Conversation: "chat_id", Info: "getAgentProfile", ID: "agent_id",
 	},
 	KindGroup: {
-		"sendGroupMessage", "chat_id", "listGroupMessages", "searchGroupMessages", "chat_id", "getGroupChat", "chat_id",
+		Create: "createGroupChat", Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
+		Conversation: "chat_id", Info: "getGroupChat", ID: "chat_id",
 	},
 	KindChannel: {
-		"sendChannelMessage", "channel_id", "listChannelMessages", "searchChannelMessages", "channel_id", "getChannel", "channel_id",
+		Create: "createChannel", Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
+		Conversation: "channel_id", Info: "getChannel", ID: "channel_id",
 	},
 }

@@ -73,22 +73,25 @@ func (s *Store) Migrations(ctx context.Context) ([]Migration, error) {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
 	defer done()
-	var list []Migration
 	begun, err := single(query[bool](ctx, s, `SELECT to_regclass('goose_db_version') IS NOT NULL`, none))
-	if err == nil && !begun { // Status would create the table
+	if err != nil {
+		return nil, fmt.Errorf("look at the schema: %w", err)
+	}
+	var list []Migration
+	if !begun { // Status would create the table
 		for _, source := range provider.ListSources() {
 			list = append(list, Migration{Version: source.Version, Name: path.Base(source.Path)})
 		}
 		return list, nil
 	}
-	var states []*goose.MigrationStatus
-	if err == nil {
-		states, err = provider.Status(ctx)
+	states, err := provider.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the schema: %w", err)
 	}
 	for _, state := range states {
 		list = append(list, Migration{state.Source.Version, path.Base(state.Source.Path), state.AppliedAt})
 	}
-	return list, wrap("look at the schema", err)
+	return list, nil
 }
 
 // Migrate updates the schema and returns how many migrations it ran. It tells progress what it does, unless that is nil. A

@@ -46,12 +46,11 @@ func (c *call) createAccount() error {
 
 // createConversation creates a group chat or a channel, and adds it to the contacts, so that it can be written to.
 func (c *call) createConversation(kind string) error {
-	operation, field := "createChannel", "channel_id"
+	of := agent.OperationsOf[kind]
 	arguments := map[string]any{"name": c.text("name")}
 	c.copyTo(arguments, map[string]string{"description": "description", "discoverable": "is_discoverable"})
 	strangers := false
 	if kind == agent.KindGroup {
-		operation, field = "createGroupChat", "chat_id"
 		ids, members, err := c.agentIDs(c.list("members"))
 		if err != nil {
 			return err
@@ -63,10 +62,10 @@ func (c *call) createConversation(kind string) error {
 		strangers = slices.ContainsFunc(members, func(member agent.Contact) bool { return !member.Trusted || member.Held })
 	}
 	var created map[string]any
-	if err := c.do(operation, "", arguments, &created); err != nil {
+	if err := c.do(of.Create, "", arguments, &created); err != nil {
 		return err
 	}
-	id, _ := created[field].(string)
+	id, _ := created[of.ID].(string)
 	if err := c.agent.ChangeContact(c.ctx, id, func(known *agent.Contact) {
 		known.Name, known.Kind, known.Trusted, known.Wrote = c.text("name"), kind, !strangers, true
 	}); err != nil {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"maps"
+
 	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
@@ -26,12 +28,10 @@ var groups = append([]kong.Group{{Key: agent.Group, Title: "Commands for agents:
 
 var help = merged(agent.Help, operator.Help)
 
-func merged(maps ...map[string]string) map[string]string {
+func merged(parts ...map[string]string) map[string]string {
 	all := map[string]string{}
-	for _, one := range maps {
-		for name, text := range one {
-			all[name] = text
-		}
+	for _, part := range parts {
+		maps.Copy(all, part)
 	}
 	return all
 }

@@ -18,16 +18,16 @@ import (
 //   - the price at the end of each description, because generators drop x-payment-info;
 //   - x-known-values in place of the enum of an open enum (x-open-enum), because typed clients fail on a value that they do not
 //     know.
-func contractDocuments(contract []byte, config Config, operations []Operation) (documents [2]Document, err error) {
+func contractDocuments(contract []byte, config Config, operations []Operation) ([]Document, error) {
 	var document yaml.Node
-	if err = yaml.Unmarshal(contract, &document); err != nil {
-		return documents, fmt.Errorf("read the contract: %w", err)
+	if err := yaml.Unmarshal(contract, &document); err != nil {
+		return nil, fmt.Errorf("read the contract: %w", err)
 	}
 	root := document.Content[0]
 	// Comments are for those who edit the file.
 	root.Content[0].HeadComment = ""
-	if err = replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
-		return documents, err
+	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
+		return nil, err
 	}
 	for _, operation := range operations {
 		if operation.Price == 0 {
@@ -41,26 +41,26 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 			}})
 		}
 		path := []string{"paths", operation.Path, strings.ToLower(operation.Method)}
-		if err = replace(root, protocols, append(slices.Clone(path), "x-payment-info", "protocols")...); err != nil {
-			return documents, err
+		if err := replace(root, protocols, append(slices.Clone(path), "x-payment-info", "protocols")...); err != nil {
+			return nil, err
 		}
 		description := strings.TrimSpace(operation.Described.Description) + " Costs " + x402.FormatUSD(operation.Price) + " USD."
-		if err = replace(root, description, append(path, "description")...); err != nil {
-			return documents, err
+		if err := replace(root, description, append(path, "description")...); err != nil {
+			return nil, err
 		}
 	}
 	openEnums(root)
 	var asYAML bytes.Buffer
 	encoder := yaml.NewEncoder(&asYAML)
 	encoder.SetIndent(2)
-	if err = encoder.Encode(&document); err != nil {
-		return documents, fmt.Errorf("write openapi.yaml: %w", err)
+	if err := encoder.Encode(&document); err != nil {
+		return nil, fmt.Errorf("write openapi.yaml: %w", err)
 	}
 	var asJSON bytes.Buffer
-	if err = writeJSON(&asJSON, root); err != nil {
-		return documents, fmt.Errorf("write openapi.json: %w", err)
+	if err := writeJSON(&asJSON, root); err != nil {
+		return nil, fmt.Errorf("write openapi.json: %w", err)
 	}
-	return [2]Document{
+	return []Document{
 		newDocument("/openapi.yaml", "application/yaml", asYAML.Bytes()),
 		newDocument("/openapi.json", "application/json", asJSON.Bytes()),
 	}, nil

@@ -32,7 +32,7 @@ type Operation struct {
 	Requirements []x402.PaymentRequirements
 }
 
-// Document is a free, cacheable document in one or several formats. It is made once, at start.
+// Document is a free, cacheable document in one or several formats. It is made once: at start, or for its first request.
 type Document struct {
 	Path  string
 	forms []form
@@ -53,7 +53,7 @@ func Documents(document *openapi3.T, config Config, operations []Operation) ([]D
 	if err != nil {
 		return nil, err
 	}
-	contract := sync.OnceValue(func() [2]Document {
+	contract := sync.OnceValue(func() []Document {
 		made, err := contractDocuments(parley.Contract, config, operations)
 		if err != nil {
 			panic(err) // the program's own contract is wrong

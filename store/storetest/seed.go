@@ -17,7 +17,7 @@ type Seeding struct {
 
 // Seed fills an empty, migrated database for measurements and query plans at a realistic size. A few conversations hold most messages, a
 // few agents are in most groups, and most messages are read. The data looks as if it had been sent: numbers have no gaps, and counters are
-// correct. Nobody knows the API keys of the accounts.
+// correct. The accounts have no usable API key.
 //
 // Seed runs in one transaction, as the owner of the tables. It drops the indexes that no constraint needs and creates them again at the
 // end, which is much faster than to update them for each row. It calls began before each step.

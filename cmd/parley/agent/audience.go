@@ -75,9 +75,9 @@ type audienceOf struct {
 
 // find returns the conversation and the arguments of a call about it. An id is not looked up.
 func (a audienceOf) find(ctx context.Context, s *session) (agent.Contact, object, error) {
-	kind, field := agent.KindGroup, "chat_id"
+	kind := agent.KindGroup
 	if strings.HasPrefix(s.command, "channel ") {
-		kind, field = agent.KindChannel, "channel_id"
+		kind = agent.KindChannel
 	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {
@@ -88,7 +88,7 @@ func (a audienceOf) find(ctx context.Context, s *session) (agent.Contact, object
 	if !strings.HasPrefix(a.Conversation, prefix) || contacts.ByID(a.Conversation) != nil {
 		found, err = s.contact(ctx, a.Conversation, kind)
 	}
-	return found, object{field: found.ID}, err
+	return found, object{agent.OperationsOf[kind].ID: found.ID}, err
 }
 
 // audienceAction makes a call without further arguments.

@@ -21,9 +21,8 @@ const (
 
 // printSettlementCost compares what settling the calls cost with what it would have cost with one transfer per call.
 func printSettlementCost(out io.Writer, made devnet.Transactions, calls int) error {
-	cost := made.Transfers*transferCost + made.Deposits*depositCost + made.Claims*claimCost + max(0,
-		made.Claimed-made.Claims)*claimFurtherCost +
-		made.Settlements*settleCost
+	cost := made.Transfers*transferCost + made.Deposits*depositCost + made.Claims*claimCost +
+		max(0, made.Claimed-made.Claims)*claimFurtherCost + made.Settlements*settleCost
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\nSETTLEMENT OF %d CALLS\tTRANSACTIONS\tCOST USD\t\n", calls)
 	row := func(scheme string, transactions, cost int, parts string) {
