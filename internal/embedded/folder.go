@@ -74,6 +74,7 @@ func settle(folder string, progress io.Writer) (string, *account, error) {
 	if err != nil {
 		return "", nil, err
 	}
+	asked = resolve(asked)
 	if os.Geteuid() != 0 {
 		return asked, nil, os.MkdirAll(asked, 0o700)
 	}
@@ -117,6 +118,18 @@ func enter(folder string, account *account) (bool, error) {
 		err = account.own(folder)
 	}
 	return err == nil && account.canEnter(folder), err
+}
+
+// resolve follows the symbolic links in a path, because the target of a link has other parents. The end of the path may
+// not exist yet.
+func resolve(path string) string {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
+	}
+	if parent := filepath.Dir(path); parent != path {
+		return filepath.Join(resolve(parent), filepath.Base(path))
+	}
+	return path
 }
 
 // createFolders creates the missing folders of a path. PostgreSQL's user can enter folders of root, whatever the umask

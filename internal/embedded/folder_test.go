@@ -48,6 +48,14 @@ func TestUnreachableFolder(t *testing.T) {
 	again := mustStart(t, Options{Folder: folder, Volatile: true})
 	wantValues(t, again, map[string]string{"SELECT word FROM kept": "elsewhere"})
 	mustStop(t, again)
+
+	link := filepath.Join(openFolder(t), "link")
+	if err := os.Symlink(private, link); err != nil {
+		t.Fatal(err)
+	}
+	linked := mustStart(t, Options{Folder: filepath.Join(link, "checkout", "data"), Volatile: true})
+	wantValues(t, linked, map[string]string{"SELECT word FROM kept": "elsewhere"})
+	mustStop(t, linked)
 	info, err := os.Stat(private)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the private folder has the mode %v now (%v), want it untouched", info.Mode(), err)
