@@ -63,7 +63,12 @@ func run(ctx context.Context, parley, program string, arguments []string) (err e
 	defer func() {
 		_ = server.Process.Signal(syscall.SIGTERM)
 		if stopped := server.Wait(); err != nil || stopped != nil {
-			fmt.Fprintf(os.Stderr, "the server's log:\n%s", log.Bytes())
+			fmt.Fprintln(os.Stderr, "the server's log, without the lines for calls:")
+			for line := range bytes.Lines(log.Bytes()) {
+				if !bytes.Contains(line, []byte(`"level":"INFO","msg":"request"`)) {
+					_, _ = os.Stderr.Write(line)
+				}
+			}
 			err = errors.Join(err, stopped)
 		}
 	}()

@@ -141,6 +141,11 @@ def dice(*values):
     return zlib.crc32(repr(values).encode())
 
 
+def is_example(case):
+    """Whether a request is an example of the contract. Each returns 200, so that no operation is refused all the time by chance."""
+    return case.meta.phase.name.value == "examples"
+
+
 @schemathesis.auth(refresh_interval=None)
 class Key:
     """The caller's API key. Because it is given as auth, schemathesis removes it where it expects a 401."""
@@ -148,6 +153,8 @@ class Key:
     def get(self, case, context):
         if case.operation.path == "/agent/rotate_key":
             return ROTATING.api_key
+        if is_example(case):
+            return FIRST.api_key
         thrown = dice(case.operation.label, case.body, case.query)
         return (FIRST if thrown % 8 else OTHERS[thrown // 8 % len(OTHERS)]).api_key
 
@@ -159,22 +166,42 @@ ID = re.compile(r"(agent|chat|channel|msg)_[0-7][0-9a-hjkmnp-tv-z]{25}")
 EMOJI = ["👍", "👎🏿", "❤️", "🇵🇹", "5️⃣", "👩‍👩‍👧‍👦", "🏴󠁧󠁢󠁷󠁬󠁳󠁿", "🫠"]
 
 
-def furnished(value, path):
-    """The value with the ids that schemathesis made up replaced by real ones of the same kind, but for one in eight.
+class Furnisher:
+    """Replaces the ids that schemathesis made up for one request by real ones of the same kind, but for one in eight.
 
-    An id stays an id and all else stays as it was, so a request keeps to the contract, or breaks it, as before.
+    An id stays an id and all else stays as it was, so a request keeps to the contract, or breaks it, as before. In an example
+    every id is replaced, and group chats and channels are new: the caller's, or another's where access is requested.
     """
-    if isinstance(value, dict):
-        return {name: furnished(inner, path) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [furnished(inner, path) for inner in value]
-    if not isinstance(value, str) or not (kind := ID.fullmatch(value)) or dice(value) % 8 == 0:
-        return value
-    if len(known["group"]) < 4 or len(known["channel"]) < 4:
-        group(), channel()
-    real = {"agent": AGENT_IDS, "msg": known["message"], "channel": known["channel"],
-            "chat": known["private" if path.startswith("/chat/private/") else "group"]}[kind[1]]
-    return value if value in real else real[dice(value) // 8 % len(real)]
+
+    def __init__(self, case):
+        self.path, self.example, self.chosen = case.operation.path, is_example(case), {}
+
+    def furnish(self, value):
+        if isinstance(value, dict):
+            return {name: self.furnish(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.furnish(inner) for inner in value]
+        if not isinstance(value, str) or not (kind := ID.fullmatch(value)) or not self.example and dice(value) % 8 == 0:
+            return value
+        if value not in self.chosen:
+            real = self.candidates(kind[1])
+            start = dice(value) // 8 % len(real)
+            turned = real[start:] + real[:start]
+            # Two ids of one request become two different ones.
+            self.chosen[value] = value if value in real else next((id for id in turned if id not in self.chosen.values()), turned[0])
+        return self.chosen[value]
+
+    def candidates(self, kind):
+        """The real ids of a kind that stand in the contract's pattern of ids."""
+        if kind == "agent":
+            return AGENT_IDS
+        kind = {"msg": "message", "chat": "private" if self.path.startswith("/chat/private/") else "group"}.get(kind, kind)
+        make = {"group": group, "channel": channel}.get(kind)
+        if self.example and make:
+            return [make(OTHERS[0] if self.path.endswith("/request_access") else FIRST)]
+        if make and len(known[kind]) < 4:
+            make()
+        return list(known[kind])
 
 
 def reserved():
@@ -213,10 +240,10 @@ def well_formed(body, fields):
 def before_call(context, case, kwargs):
     label, path = case.operation.label, case.operation.path
     if isinstance(case.body, dict):
-        body = furnished(case.body, path)
+        body = Furnisher(case).furnish(case.body)
         make, *fields = PAIRS.get(path, [None])
         # On its walk along the links schemathesis brings the right pairs itself.
-        if make and case.meta.phase.name.value != "stateful" and dice(body) % 8 and well_formed(body, fields):
+        if make and case.meta.phase.name.value != "stateful" and (is_example(case) or dice(body) % 8) and well_formed(body, fields):
             body |= zip(fields, make())
         if path == "/message/react" and well_formed(body, ["emoji"]) and dice(body) % 8:
             body["emoji"] = EMOJI[dice(body) // 8 % len(EMOJI)]
