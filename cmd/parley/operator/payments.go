@@ -74,17 +74,6 @@ func (l ledger) with(ctx context.Context, use func(*store.Store) error) error {
 	return use(database)
 }
 
-// withPayment opens the database and loads a payment for a function.
-func (l ledger) withPayment(ctx context.Context, id uuid.UUID, use func(*store.Store, *store.PaymentRecord) error) error {
-	return l.with(ctx, func(database *store.Store) error {
-		record, err := findPayment(ctx, database, id)
-		if err != nil {
-			return err
-		}
-		return use(database, record)
-	})
-}
-
 func findPayment(ctx context.Context, database *store.Store, id uuid.UUID) (*store.PaymentRecord, error) {
 	record, err := database.PaymentRecord(ctx, id)
 	if err == nil && record == nil {

@@ -83,7 +83,11 @@ type paymentsShow struct {
 }
 
 func (p *paymentsShow) Run(ctx context.Context, to console.Console) error {
-	return p.Ledger.withPayment(ctx, p.ID, func(_ *store.Store, record *store.PaymentRecord) error {
+	return p.Ledger.with(ctx, func(database *store.Store) error {
+		record, err := findPayment(ctx, database, p.ID)
+		if err != nil {
+			return err
+		}
 		return show(to.Out, p.JSON, columns, *record)
 	})
 }
