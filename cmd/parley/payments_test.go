@@ -314,6 +314,7 @@ func TestPaymentsResolve(t *testing.T) {
 		"two outcomes":         {[]string{settled.id, "--not-settled", "--settled=" + hash(1)}, "can't be used together"},
 		"half a hash":          {[]string{settled.id, "--settled=0xabc"}, "64 hex digits"},
 		"nothing":              {[]string{uuid.NewString(), "--not-settled"}, "no payment"},
+		"no id":                {[]string{"nope", "--not-settled"}, `"nope" is not the id of a payment`},
 		"one at work":          {[]string{busy.id, "--not-settled"}, "a server is working on it"},
 		"one still in time":    {[]string{young.id, "--not-settled"}, "can still be settled until"},
 		"a delivered one":      {[]string{delivered.id, "--not-settled"}, "is delivered; only"},

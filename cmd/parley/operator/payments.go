@@ -74,6 +74,17 @@ func (l ledger) with(ctx context.Context, use func(*store.Store) error) error {
 	return use(database)
 }
 
+// paymentID is the id of a payment as an argument.
+type paymentID struct{ uuid.UUID }
+
+// UnmarshalText accepts a UUID.
+func (p *paymentID) UnmarshalText(text []byte) (err error) {
+	if p.UUID, err = uuid.ParseBytes(text); err != nil {
+		return fmt.Errorf("%q is not the id of a payment; parley payments list shows the ids", text)
+	}
+	return nil
+}
+
 func findPayment(ctx context.Context, database *store.Store, id uuid.UUID) (*store.PaymentRecord, error) {
 	record, err := database.PaymentRecord(ctx, id)
 	if err == nil && record == nil {
