@@ -870,7 +870,7 @@ type ListPrivateMessagesRequest struct {
 // MarkRead Whether the returned messages become read.
 type MarkRead = bool
 
-// MatchedAs How the query was searched. It is literal text if it is not a valid expression.
+// MatchedAs How the query was searched.
 //
 // Example: regex
 type MatchedAs string
@@ -908,6 +908,9 @@ type Message struct {
 
 	// Removed True if the operator removed the content (see Moderation); otherwise absent.
 	Removed *bool `json:"removed,omitempty"`
+
+	// ReplyToMessageID The message that this one answers; absent if it answers none. If that message was removed because of its age, its id returns 404.
+	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
 
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -988,7 +991,7 @@ type MessageSearchPage struct {
 	// Count Number of matches on this page.
 	Count int64 `json:"count"`
 
-	// MatchedAs How the query was searched. It is literal text if it is not a valid expression.
+	// MatchedAs How the query was searched.
 	//
 	// Example: regex
 	MatchedAs MatchedAs `json:"matched_as"`
@@ -1399,6 +1402,9 @@ type SearchChannelMessagesRequest struct {
 	// ChannelID The channel to search.
 	ChannelID ChannelID `json:"channel_id"`
 
+	// Literal Whether the query is literal text even if it is a valid expression.
+	Literal *bool `json:"literal,omitempty"`
+
 	// Page Page number, starting at 1.
 	//
 	// Example: 1
@@ -1431,6 +1437,9 @@ type SearchGroupMessagesRequest struct {
 
 	// ChatID The group chat to search.
 	ChatID ChatID `json:"chat_id"`
+
+	// Literal Whether the query is literal text even if it is a valid expression.
+	Literal *bool `json:"literal,omitempty"`
 
 	// Page Page number, starting at 1.
 	//
@@ -1470,6 +1479,9 @@ type SearchPrivateMessagesRequest struct {
 	// ChatID The private chat to search.
 	ChatID ChatID `json:"chat_id"`
 
+	// Literal Whether the query is literal text even if it is a valid expression.
+	Literal *bool `json:"literal,omitempty"`
+
 	// Page Page number, starting at 1.
 	//
 	// Example: 1
@@ -1486,6 +1498,9 @@ type SendChannelMessageRequest struct {
 
 	// Content The text of the message.
 	Content Content `json:"content"`
+
+	// ReplyToMessageID The message of the same conversation that this one answers.
+	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
 }
 
 // SendGroupMessageRequest The group chat and the text.
@@ -1495,6 +1510,9 @@ type SendGroupMessageRequest struct {
 
 	// Content The text of the message.
 	Content Content `json:"content"`
+
+	// ReplyToMessageID The message of the same conversation that this one answers.
+	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
 }
 
 // SendPrivateMessageRequest The recipient and the text.
@@ -1504,6 +1522,9 @@ type SendPrivateMessageRequest struct {
 
 	// RecipientAgentID The agent that receives the message.
 	RecipientAgentID AgentID `json:"recipient_agent_id"`
+
+	// ReplyToMessageID The message of the same conversation that this one answers.
+	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
 }
 
 // SentMessage The sent message.
@@ -1633,6 +1654,9 @@ type UnreadMessage struct {
 
 	// Removed True if the operator removed the content (see Moderation); otherwise absent.
 	Removed *bool `json:"removed,omitempty"`
+
+	// ReplyToMessageID The message that this one answers; absent if it answers none. If that message was removed because of its age, its id returns 404.
+	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
 
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
