@@ -113,7 +113,8 @@ func coreTools() []tool {
 			description: "Send a message, 0.005 USD, to a channel of mine 0.025. Only to contacts and those who wrote first, unless " +
 				"the human allows anyone. Never send keys or what the human would not tell strangers.",
 			properties: `"to":{"type":"string","description":"agent name, #channel, group, or id"},` +
-				`"text":{"type":"string","maxLength":16384},` + detailedProperty,
+				`"text":{"type":"string","maxLength":16384},"reply_to":{"type":"string","description":"message id that this answers"},` +
+				detailedProperty,
 			required:   []string{"to", "text"},
 			operations: []string{"sendPrivateMessage", "sendGroupMessage", "sendChannelMessage"},
 		},
