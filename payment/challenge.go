@@ -21,8 +21,8 @@ const (
 const ExactOnly = "exact only"
 
 // Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, its
-// address, or ExactOnly. The schemes are in the order that their standing with the client makes; clients take the first entry of accepts that they
-// know.
+// address, or ExactOnly. The schemes are in the order that their standing with the client makes; clients take the first entry of
+// accepts that they know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	index := 0
 	for _, scheme := range slices.Backward(e.schemes) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func (f *Facilitator) listings(ctx context.Context, endpoint, base string) (foun
 		if err != nil {
 			return nil, err
 		}
-		entries := append(read.Items, read.Resources...)
+		entries := slices.Concat(read.Items, read.Resources)
 		for _, one := range entries {
 			if strings.HasPrefix(one.Resource, base) {
 				found = append(found, one)

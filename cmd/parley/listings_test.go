@@ -204,7 +204,7 @@ func wantStates(t *testing.T, got, want map[string][]string) {
 // spend. The audit and the summary name these payments as the operator's own. Without a wallet it pays nothing.
 func TestListingsPay(t *testing.T) {
 	t.Parallel()
-	settings, c, alice := newListings(t, true)
+	settings, c, alice := newListings(t, true, "--authorizer-key", strings.Repeat("1", 64)) // payment channels are offered first
 	database := []string{"--database-url", settings[1]}
 	account := devnet.Accounts()[2]
 	pay := []string{"--pay", "file:" + writeFile(t, account.PrivateKey), "--pay-api-key", "file:" + writeFile(t, alice.Key)}
