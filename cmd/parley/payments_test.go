@@ -277,8 +277,12 @@ func TestPaymentsSummary(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the summary (-want +got):\n%s", diff)
 	}
-	if cost := strings.Join(strings.Fields(lines[len(lines)-1]), " "); cost != "cost of all transactions 3 0.007200 48.0 % of 0.015000 USD" {
-		t.Errorf("three transactions of 0.0024 USD cost %q", cost)
+	text := strings.Join(strings.Fields(strings.Join(lines, "")), " ")
+	for _, want := range []string{"exact 3 0.015000 100.0 % 3 0.007200 48.0 %", "batch-settlement 0 0.000000 0.0 % 0 0.000000 0.0 %",
+		"total 3 0.015000 100.0 % 3 0.007200 48.0 %"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("three transactions of 0.0024 USD; the summary lacks %q:\n%s", want, text)
+		}
 	}
 	if lines := b.lines("summary", "--operation=send"); len(lines) != 4 {
 		t.Errorf("the summary of an operation, want no settlement:\n%s", strings.Join(lines, ""))
