@@ -273,7 +273,7 @@ func TestListingsFaults(t *testing.T) {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listen})
 	proxy.ModifyResponse = func(r *http.Response) error {
-		if change := spoil[r.Request.URL.Path]; change != nil && r.Request.Header.Get("X-API-KEY") == "" {
+		if change := spoil[r.Request.URL.Path]; change != nil && r.StatusCode == http.StatusPaymentRequired {
 			change(r)
 		}
 		return nil
