@@ -170,6 +170,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 		s.metrics.limited.WithLabelValues(p.limit.name).Inc()
 		p.limit.writeHeader(header, p.retryAfter)
 	}
+	if status == http.StatusUnauthorized || status == http.StatusPaymentRequired && record.operation.Account {
+		header.Set("WWW-Authenticate", needsKey)
+	}
 	body := p.body(record.requestID)
 	if (p.unread || p.status == http.StatusInternalServerError) && hasPayment(c) { // 500: the fault may have come after the charge
 		body.Charged = nil

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/routers"
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
@@ -349,6 +350,39 @@ func TestDiscoveryDocuments(t *testing.T) {
 	}
 }
 
+// needsKey reports whether an operation needs an API key.
+func needsKey(route *routers.Route) bool { return route.Operation.Security == nil }
+
+// TestKeyIsAskedFor: a 401, and the 402 of an operation that needs a key, say how a key is sent, and a 401 how to get one.
+func TestKeyIsAskedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	const challenge = `ApiKey realm="parley", header="X-API-KEY"`
+	for name, route := range testkit.Operations {
+		if route.Operation.Extensions["x-payment-info"] == nil {
+			continue
+		}
+		want := ""
+		if needsKey(route) {
+			want = challenge
+		}
+		if got := w.call(route.Method, route.Path, "").Header.Get("WWW-Authenticate"); got != want {
+			t.Errorf("%s: the 402 has WWW-Authenticate %q, want %q", name, got, want)
+		}
+	}
+	for _, key := range []string{"", "parley_x"} {
+		refused := w.pay(alice.Wallet, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", key)
+		refused.WantRefused(t, "the key "+key, http.StatusUnauthorized, "invalid_api_key")
+		if got := refused.Header.Get("WWW-Authenticate"); got != challenge || !strings.Contains(refused.Message, "POST /register/request_account") {
+			t.Errorf("%s: WWW-Authenticate is %q, want %q, and how to register", refused, got, challenge)
+		}
+	}
+	if got := w.call(http.MethodPost, "/agent/profile", "{}").Header.Get("WWW-Authenticate"); got != "" {
+		t.Errorf("a 400 has WWW-Authenticate %q", got)
+	}
+}
+
 // TestCatalogueEntries: each 402 carries an entry whose example call fits its own schema, in a header that every proxy lets pass.
 func TestCatalogueEntries(t *testing.T) {
 	t.Parallel()
@@ -385,7 +419,7 @@ func TestCatalogueEntries(t *testing.T) {
 		}
 		input := entry.Info.(map[string]any)["input"].(map[string]any)
 		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) ||
-			(route.Method == http.MethodGet) != (input["queryParams"] != nil) {
+			(route.Method == http.MethodGet) != (input["queryParams"] != nil) || needsKey(route) != (input["headers"] != nil) {
 			t.Errorf("%s: the entry describes %v", name, input)
 		}
 	}
