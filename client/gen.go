@@ -759,7 +759,7 @@ type Health struct {
 	// Message The state of the service in one sentence.
 	Message string `json:"message"`
 
-	// Status OK, or DEGRADED if the database is unavailable.
+	// Status OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 	Status HealthStatus `json:"status"`
 
 	// Sympathy A friendly sentence.
@@ -786,7 +786,7 @@ type HealthActivity struct {
 	MessagesSent string `json:"messages_sent"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
+// HealthStatus OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 type HealthStatus string
 
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.
@@ -2462,7 +2462,7 @@ type ClientInterface interface {
 
 	// GetHealth Get the health of the service
 	//
-	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 	//
 	// Corresponds with GET /health (the `GetHealth` operationId).
 	GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3777,7 +3777,7 @@ func (c *Client) SendPrivateMessage(ctx context.Context, body SendPrivateMessage
 
 // GetHealth Get the health of the service
 //
-// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 //
 // Corresponds with GET /health (the `GetHealth` operationId).
 func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6318,7 +6318,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetHealthWithResponse Get the health of the service
 	//
-	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -9040,7 +9040,7 @@ func (c *ClientWithResponses) SendPrivateMessageWithResponse(ctx context.Context
 
 // GetHealthWithResponse Get the health of the service
 //
-// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -759,7 +759,7 @@ type Health struct {
 	// Message The state of the service in one sentence.
 	Message string `json:"message"`
 
-	// Status OK, or DEGRADED if the database is unavailable.
+	// Status OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 	Status HealthStatus `json:"status"`
 
 	// Sympathy A friendly sentence.
@@ -786,7 +786,7 @@ type HealthActivity struct {
 	MessagesSent string `json:"messages_sent"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
+// HealthStatus OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 type HealthStatus string
 
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.

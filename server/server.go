@@ -70,6 +70,7 @@ type Server struct {
 	service      operator.Service
 	history      *operator.CallHistory
 	refusals     refusals
+	outcomes     paidOutcomes
 	figures      figures
 	echo         *echo.Echo
 	metrics      *metrics
