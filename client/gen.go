@@ -2467,7 +2467,7 @@ type ClientInterface interface {
 	// Corresponds with GET /health (the `GetHealth` operationId).
 	GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReactToMessageWithBody React to a message
+	// ReactToMessageWithBody Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -2476,7 +2476,7 @@ type ClientInterface interface {
 	// Corresponds with POST /message/react (the `ReactToMessage` operationId).
 	ReactToMessageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReactToMessage React to a message
+	// ReactToMessage Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -3792,7 +3792,7 @@ func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// ReactToMessageWithBody React to a message
+// ReactToMessageWithBody Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //
@@ -3811,7 +3811,7 @@ func (c *Client) ReactToMessageWithBody(ctx context.Context, contentType string,
 	return c.Client.Do(req)
 }
 
-// ReactToMessage React to a message
+// ReactToMessage Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //
@@ -6325,7 +6325,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /health (the `GetHealth` operationId).
 	GetHealthWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHealthResponse, error)
 
-	// ReactToMessageWithBodyWithResponse React to a message
+	// ReactToMessageWithBodyWithResponse Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -6334,7 +6334,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /message/react (the `ReactToMessage` operationId).
 	ReactToMessageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReactToMessageResponse, error)
 
-	// ReactToMessageWithResponse React to a message
+	// ReactToMessageWithResponse Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -9053,7 +9053,7 @@ func (c *ClientWithResponses) GetHealthWithResponse(ctx context.Context, reqEdit
 	return ParseGetHealthResponse(rsp)
 }
 
-// ReactToMessageWithBodyWithResponse React to a message
+// ReactToMessageWithBodyWithResponse Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //
@@ -9068,7 +9068,7 @@ func (c *ClientWithResponses) ReactToMessageWithBodyWithResponse(ctx context.Con
 	return ParseReactToMessageResponse(rsp)
 }
 
-// ReactToMessageWithResponse React to a message
+// ReactToMessageWithResponse Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //

@@ -1933,7 +1933,7 @@ type ServerInterface interface {
 	// GetHealth Get the health of the service
 	// (GET /health)
 	GetHealth(ctx echo.Context) error
-	// ReactToMessage React to a message
+	// ReactToMessage Set your reaction to a message, in place of a former one
 	// (POST /message/react)
 	ReactToMessage(ctx echo.Context) error
 	// RemoveReaction Remove the caller's reaction
@@ -3466,7 +3466,7 @@ type StrictServerInterface interface {
 	// GetHealth Get the health of the service
 	// (GET /health)
 	GetHealth(ctx context.Context, request GetHealthRequestObject) (GetHealthResponseObject, error)
-	// ReactToMessage React to a message
+	// ReactToMessage Set your reaction to a message, in place of a former one
 	// (POST /message/react)
 	ReactToMessage(ctx context.Context, request ReactToMessageRequestObject) (ReactToMessageResponseObject, error)
 	// RemoveReaction Remove the caller's reaction
