@@ -70,6 +70,7 @@ type Server struct {
 	service      operator.Service
 	history      *operator.CallHistory
 	refusals     refusals
+	outcomes     paidOutcomes
 	figures      figures
 	echo         *echo.Echo
 	metrics      *metrics
@@ -105,7 +106,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		if !operation.paid() {
 			continue
 		}
-		entry, err := discovery.BazaarEntry(operation.route.Operation, operation.route.Method)
+		entry, err := discovery.BazaarEntry(operation.route.Operation, operation.route.Method, operation.Account)
 		if err != nil {
 			return nil, err
 		}
@@ -295,7 +296,7 @@ var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods: []string{http.MethodGet, http.MethodPost, http.MethodOptions},
 	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
 	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id",
-		"Retry-After", "RateLimit-Policy", "RateLimit"},
+		"Retry-After", "RateLimit-Policy", "RateLimit", "WWW-Authenticate"},
 	MaxAge: 600,
 })
 
