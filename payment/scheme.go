@@ -91,6 +91,8 @@ type Mover interface {
 // Charger is a payment that the ledger charges, in the transaction of the effect, or whose deposit can be in the ledger without the call.
 type Charger interface {
 	Payment
+	// Fits returns why the ledger cannot charge the payment now, or nil.
+	Fits(ctx context.Context) error
 	// Charge charges the payment and makes the effect. Row belongs to a deposit that arrived without the call, or is nil.
 	Charge(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error)
 	// Correct returns the 402 for a payment that was charged for another request.

@@ -79,6 +79,7 @@ type Server struct {
 	connections  *connections
 	retention    *retention.Worker
 	draining     atomic.Bool  // /readyz returns 503
+	room         *waitingRoom // of calls with wait
 	waiting      atomic.Bool  // for Config.Await
 	running      atomic.Int64 // requests
 }
@@ -138,10 +139,12 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		return nil, err
 	}
 	s.waiting.Store(config.Await != nil)
+	s.room = newWaitingRoom(waitingShare(config.Limits), database.HaveUnread)
+	database.Listen(s.room.hear)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
 	s.metrics.registry.MustRegister(slices.Concat(s.payments.Collectors(), s.connections.collectors(), database.Collectors(),
-		s.retention.Collectors(), config.TLS.collectors())...)
+		s.retention.Collectors(), config.TLS.collectors(), s.room.collectors())...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -167,6 +170,7 @@ func (s *Server) routes() *echo.Echo {
 		before(s.validate),         // 400: mistakes are free
 		before(s.requirePayment),   // 402 if there is no payment
 		before(s.awaitDatabase),    // 503 before the first connection to the database
+		s.holdBack,                 // a call that waits, after a first pass of what follows
 		limitTime,                  // the deadline of everything that follows, but not of a settlement
 		s.refund,                   // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
@@ -236,7 +240,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer,
 			MaxReceiveBufferPerConnection: connectionBuffer},
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		WriteTimeout: payment.Lease + 15*time.Second, // a response waits for the settlement
+		WriteTimeout: responseTimeout,
 		ConnContext:  withConnection, ConnState: s.connections.observe,
 		ErrorLog: log.New(connectionLog{s.log, newLineLimit()}, "", 0),
 	}
@@ -247,6 +251,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	s.room.close()
 	began := time.Now()
 	s.log.LogAttrs(ctx, slog.LevelInfo, "stopping", slog.String("reason", context.Cause(ctx).Error()),
 		slog.Int64("requests_running", s.running.Load()), slog.Float64("drain_s", s.config.DrainTime.Seconds()))

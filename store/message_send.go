@@ -33,6 +33,7 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 	case !placed[0].Sent:
 		return nil, errors.New("send message: the statement rejects what lockForSending allows")
 	}
+	tx.news = append(tx.news, message.concerns(to))
 	return &Sent{ConversationID: to, Number: last + 1}, nil
 }
 
@@ -54,6 +55,27 @@ func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uu
 		right.Status = memberships[0].Status
 	}
 	return conversation.LastNumber, right.refusal(message.Kind)
+}
+
+// CheckReply returns ErrMessageNotFound if the message answers one that is not of its conversation. No call can move a message to
+// another conversation, so this needs no lock.
+func (r *Reader) CheckReply(ctx context.Context, message OutgoingMessage) error {
+	if message.ReplyTo == nil {
+		return nil
+	}
+	var view *ConversationView
+	var err error
+	if message.Kind == KindPrivate {
+		view = &ConversationView{}
+		view.ID, err = r.findPrivateChat(ctx, pairOf(message.Sender, message.To))
+	} else {
+		view, err = r.ConversationView(ctx, message.Kind, message.To, message.Sender)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.newestBefore(ctx, view, message.ReplyTo)
+	return err
 }
 
 // messageCheck is a batch item: a message to check. The batch sets right.

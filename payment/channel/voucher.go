@@ -164,6 +164,14 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	return nil, store.ErrStalePayment // it has changed since
 }
 
+// Fits returns why the voucher cannot be charged, as Charge would.
+func (v *voucher) Fits(ctx context.Context) error {
+	if err := v.barred(); err != nil {
+		return err
+	}
+	return v.fits(ctx)
+}
+
 // fits returns why the voucher does not fit its payment channel, as misfit.
 func (v *voucher) fits(ctx context.Context) error {
 	channel, err := v.channel(ctx)
