@@ -4,51 +4,52 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 )
 
-// pollWait is how many seconds a poll of Follow waits at the server, and pollPause the pause after a poll that failed.
 const (
-	pollWait  = 60
-	pollPause = 30 * time.Second
+	longestWait = 60              // seconds, the contract's maximum
+	followPause = 5 * time.Second // after a refusal without Retry-After
 )
 
-// Follow polls for unread messages and notices until ctx ends, and passes each page that has any to a function. A poll waits at the server
-// until there is something, a minute at most, and costs one price. The poll after a page confirms it, so a page is passed again if the
-// function returns an error, which ends Follow, or if the program dies.
+// Follow passes unread messages and notices to a function as they come. Each call waits at the server for up to a minute, and costs one
+// price, also if nothing came. A page is confirmed with the call after the function has returned: a program that dies before gets it again,
+// and so may see a message twice. cursor is that of the last page that the program has processed, or "". Follow returns the error of the function, of a call, or of ctx. Nothing is lost if it is called again.
 //
-// cursor is the one that an earlier Follow returned, or "". It saves the page that was passed last from being passed again.
-func Follow(
-	ctx context.Context, agent *ClientWithResponses, cursor string, came func(context.Context, *UnreadPage) error,
-) (last string, err error) {
+// Other calls use the payment channel meanwhile. An account has one waiting call at a server; a newer one ends it, and both take turns then.
+func (c *ClientWithResponses) Follow(ctx context.Context, cursor Cursor, came func(context.Context, *UnreadPage) error) error {
+	next := ListUnreadMessagesParams{MarkRead: new(false), Wait: new(Wait(longestWait))}
+	if cursor != "" {
+		next.ReadThrough = &cursor
+	}
 	for {
-		wait, keep := int64(pollWait), false
-		parameters := &ListUnreadMessagesParams{Wait: &wait, MarkRead: &keep}
-		if cursor != "" {
-			parameters.ReadThrough = &cursor
-		}
-		polled, err := agent.ListUnreadMessagesWithResponse(ctx, parameters)
+		response, err := c.ListUnreadMessagesWithResponse(ctx, &next)
 		switch {
-		case ctx.Err() != nil:
-			return cursor, ctx.Err()
 		case err != nil:
-			return cursor, err
-		case polled.JSONDefault != nil && comeAgain(polled.StatusCode(), *polled.JSONDefault) || polled.StatusCode() == http.StatusTooManyRequests:
-			if err := sleep(ctx, pollPause); err != nil {
-				return cursor, err
+			return err
+		case response.JSON200 != nil:
+			if page := response.JSON200; len(page.Messages)+len(page.Notices) > 0 {
+				if err := came(ctx, page); err != nil {
+					return err
+				}
 			}
+			next.ReadThrough = response.JSON200.Cursor
 			continue
-		case polled.JSON200 == nil:
-			return cursor, fmt.Errorf("poll for unread messages: status %d: %s", polled.StatusCode(), polled.Body)
+		case !again(response.StatusCode()):
+			return fmt.Errorf("get unread messages: %s %.500s", response.Status(), response.Body)
 		}
-		page := polled.JSON200
-		if len(page.Messages)+len(page.Notices) > 0 {
-			if err := came(ctx, page); err != nil {
-				return cursor, err
-			}
+		pause := followPause
+		if seconds, err := strconv.ParseUint(response.HTTPResponse.Header.Get("Retry-After"), 10, 16); err == nil {
+			pause = max(time.Duration(seconds)*time.Second, time.Second) //nolint:gosec // below 2^16
 		}
-		if page.Cursor != nil { // a server of an older version has none
-			cursor = *page.Cursor
+		if err := sleep(ctx, pause); err != nil {
+			return err
 		}
 	}
+}
+
+// again reports whether a refused call may succeed later.
+func again(status int) bool {
+	return status == http.StatusConflict || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }

@@ -13,25 +13,26 @@ import (
 const settleMargin = 2 * time.Second
 
 // Begins checks a payment whose call is to wait before it begins: nothing is recorded, and no money moves. It reports whether Pay would
-// begin it now. If it is false, the ledger knows the payment, or the caller may begin nothing, and Pay says so at once. The error is the one
-// that Pay would return for a payer who cannot pay. Pay checks everything again.
+// begin it now. If it is false, the ledger knows the payment, or it cannot be charged, and Pay says so at once. The error is the one that Pay
+// would return for a payer who cannot pay. Pay checks everything again.
 func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if a.NothingNew() != nil || a.Expired != nil {
 		return false, nil
 	}
+	mover, moves := a.payment.(Mover)
+	if !moves { // a voucher that fits was not charged
+		if charger, ok := a.payment.(Charger); ok && charger.Fits(ctx) == nil {
+			return true, nil
+		}
+		return false, nil // Pay repeats the response, or says why not
+	}
 	if row, err := e.lookUp(ctx, a); err != nil || row != nil {
 		return false, err
 	}
-	var err error
-	switch p := a.payment.(type) {
-	case Mover:
-		if err := e.Facilitator.Available(); err != nil {
-			return false, err
-		}
-		_, err = e.prepare(ctx, p)
-	case Charger:
-		err = p.Fits(ctx)
+	if err := e.Facilitator.Available(); err != nil {
+		return false, err
 	}
+	_, err := e.prepare(ctx, mover)
 	if errors.Is(err, store.ErrStalePayment) { // the payment channel is busy
 		return false, nil
 	}

@@ -294,6 +294,7 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(bob, "/message/react", `{"message_id":"GM","emoji":"👍"}`)
 	post(bob, "/message/react/remove", `{"message_id":"GM"}`)
 	add(bob, http.MethodGet, "/agent/unread?mark_read=false", "")
+	add(bob, http.MethodGet, "/agent/unread?wait=60&mark_read=false", "")
 	add(bob, http.MethodGet, "/agent/unread", "")
 	post(alice, "/agent/block", `{"agent_id":"BOB"}`)
 	post(alice, "/agent/unblock", `{"agent_id":"BOB"}`)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -182,4 +183,50 @@ func ids(messages []client.UnreadMessage) []string {
 		all[i] = message.MessageID
 	}
 	return all
+}
+
+// TestClientFollows: the Go client gets messages as they come, and again what was not confirmed.
+func TestClientFollows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	came := make(chan string)
+	died := errors.New("died")
+	follow := func(until string) chan error {
+		ended := make(chan error, 1)
+		go func() {
+			ended <- bob.Follow(t.Context(), "", func(_ context.Context, page *client.UnreadPage) error {
+				for _, message := range page.Messages {
+					came <- message.Content
+					if message.Content == until {
+						return died
+					}
+				}
+				return nil
+			})
+		}()
+		return ended
+	}
+	hears := func(want string) {
+		t.Helper()
+		if got := <-came; got != want {
+			t.Errorf("bob hears %q, want %q", got, want)
+		}
+	}
+	ended := follow("two")
+	w.holds(1)
+	alice.send(bob, "one")
+	hears("one")
+	w.holds(1)
+	alice.send(bob, "two")
+	hears("two")
+	if err := <-ended; !errors.Is(err, died) {
+		t.Errorf("it ends with %v", err)
+	}
+	ended = follow("three")
+	hears("two")
+	alice.send(bob, "three")
+	hears("three")
+	<-ended
+	isPage(t, "what is unconfirmed", bob.polls("", bob.signsPoll()), 1, 0)
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	// checkEvery is how often the room looks whether something is unread for a call, announced or not: an announcement can be lost.
-	checkEvery = 1500 * time.Millisecond
+	checkEvery = 1800 * time.Millisecond
 	// checkAtOnce is how many calls one statement looks for, and checkPause the time between two statements, in which announcements add up.
 	checkAtOnce = 512
 	checkPause  = 10 * time.Millisecond

@@ -169,6 +169,9 @@ func (v *voucher) Fits(ctx context.Context) error {
 	if err := v.barred(); err != nil {
 		return err
 	}
+	if v.chargedLately(v.of.ChannelID) && v.next() {
+		return nil
+	}
 	return v.fits(ctx)
 }
 

@@ -104,17 +104,16 @@ func register(ctx context.Context, channels *client.FileChannels, username strin
 	return payer, agent, err
 }
 
+var errFound = errors.New("a page of messages came")
+
 // readUnread finds the message among the unread ones, and confirms it.
 func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *client.SentPrivateMessage) error {
-	following, stop := context.WithCancel(ctx)
-	defer stop()
 	var page client.UnreadPage
-	cursor, err := client.Follow(following, bob, "", func(_ context.Context, came *client.UnreadPage) error {
+	err := bob.Follow(ctx, "", func(_ context.Context, came *client.UnreadPage) error {
 		page = *came
-		stop()
-		return nil
+		return errFound
 	})
-	if !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, errFound) {
 		return err
 	}
 	if page.TotalUnread != 1 || !slices.ContainsFunc(page.Messages, func(m client.UnreadMessage) bool {
@@ -123,7 +122,7 @@ func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *clie
 	}) {
 		return fmt.Errorf("unread is %+v, want alice's message", page)
 	}
-	unread, err := successOf(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{ReadThrough: &cursor}))
+	unread, err := successOf(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{ReadThrough: page.Cursor}))
 	if err != nil {
 		return err
 	}
