@@ -13,8 +13,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// forgetful is a client of payment channels alone that cannot read the chain, as an official one: it follows no corrective 402. It knows what
-// its payment channels were charged and have, by id, and loses that after a refund of everything.
+// forgetful is a client of payment channels alone that cannot read the chain, as an official one: it follows no corrective 402. It knows
+// what its payment channels were charged and have, by id, and loses that after a refund of everything.
 type forgetful struct {
 	*agent
 	key             *ecdsa.PrivateKey
@@ -80,9 +80,9 @@ func (f *forgetful) refund() testkit.Reply {
 	return f.w.call(http.MethodGet, "/agent/me", "", x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
 }
 
-// TestForgetfulClient: a client without RPC is never refused for good. After a refund of everything its next call succeeds at once, after a
-// lost state the second one, however often, and after a restart of the server as well. What is left in a payment channel whose state was lost
-// comes back after a deposit into the next one.
+// TestForgetfulClient: a client without RPC is never refused for good. After a refund of everything its next call succeeds at once, after
+// a lost state the second one, however often, and after a restart of the server as well. What is left in a payment channel whose state
+// was lost comes back after a deposit into the next one.
 func TestForgetfulClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
@@ -108,6 +108,15 @@ func TestForgetfulClient(t *testing.T) {
 		alice.lose()
 		alice.me().Require(t, fmt.Sprint("after both ", n), http.StatusOK)
 		alice.me().Require(t, fmt.Sprint("another call after both ", n), http.StatusOK)
+	}
+	bob := w.agent("bob")
+	for who, signer := range map[string]*x402.ChannelSigner{
+		"another agent": w.forgetful(bob).signer("X-API-KEY", bob.Key),
+		"a newcomer":    w.channelPayer(bob.Wallet).signer("/register/request_account"),
+	} {
+		if delay := signer.Config.WithdrawDelay; delay != 24*3600 {
+			t.Errorf("%s at the same address is offered a payment channel with a delay of %d s", who, delay)
+		}
 	}
 	if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE balance > charged`) == 1 }) {
 		t.Error("what is left in the payment channels whose state was lost is not refunded")
@@ -145,8 +154,8 @@ func TestSuggestedDeposit(t *testing.T) {
 	}
 }
 
-// TestWhoSeesTheNewestVoucher: the newest voucher is shown with a deposit that was signed for this call, and to everybody once it is claimed.
-// What stands on the chain opens nothing: neither a claimed voucher nor a deposit that was used, together or alone.
+// TestWhoSeesTheNewestVoucher: the newest voucher is shown with a deposit that was signed for this call, and to everybody once it is
+// claimed. What stands on the chain opens nothing: neither a claimed voucher nor a deposit that was used, together or alone.
 func TestWhoSeesTheNewestVoucher(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)

@@ -16,7 +16,8 @@ import (
 // refund of everything, which makes them forget the payment channel, and after a restart, if they keep their state in memory. Such a
 // voucher never fits again, and official clients follow a corrective 402 only if they can read the chain. So they are offered another
 // payment channel, of the next generation: its withdraw delay is a second longer. The delay is the one part of a payment channel's id that
-// the server can choose. After a restart of the server they need one failed call to be offered their generation again.
+// the server can choose. After a restart of the server, or a day without calls, one call fails before they are offered their generation
+// again.
 
 // maxGeneration is the newest generation that is offered, if the delay allows it.
 const maxGeneration = 63
@@ -168,8 +169,8 @@ func (c *Scheme) allGenerations(ctx context.Context, channel *store.PaymentChann
 	return c.store.PaymentChannelsOf(ctx, channel.Payer, ids)
 }
 
-// retire has what is left in the earlier payment channels of a client refunded, after a deposit into this one: it cannot ask for it, because
-// it lost their state.
+// retire has what is left in the earlier payment channels of a client refunded, after a deposit into this one. The client cannot ask for
+// it, because it lost their state.
 func (v *voucher) retire(ctx context.Context, channel *store.PaymentChannel) {
 	if v.generation() == 0 {
 		return
