@@ -28,7 +28,23 @@ func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	for _, scheme := range slices.Backward(e.schemes) {
 		index = index*standings + int(scheme.Standing(operation.Price, client))
 	}
-	return operation.challenges[index]
+	challenge := operation.challenges[index]
+	for _, scheme := range e.schemes {
+		own, ok := scheme.Renewed(operation, client)
+		if !ok {
+			continue
+		}
+		accepts := slices.Clone(challenge.Required.Accepts)
+		for i := range accepts {
+			if accepts[i].Scheme == own.Scheme {
+				accepts[i] = own
+			}
+		}
+		if renewed, err := e.newChallenge(operation, accepts); err == nil {
+			challenge = renewed
+		}
+	}
+	return challenge
 }
 
 // prepareChallenges makes the challenges of an operation: one for each order of schemes, for each combination of standings.
@@ -48,7 +64,7 @@ func (e *Engine) prepareChallenges(operation *Operation) error {
 		if challenge == nil {
 			var accepts []x402.PaymentRequirements
 			for _, i := range order {
-				accepts = append(accepts, e.schemes[i].Requirements(operation.Price))
+				accepts = append(accepts, e.schemes[i].Requirements(operation))
 			}
 			var err error
 			if challenge, err = e.newChallenge(operation, accepts); err != nil {

@@ -37,8 +37,8 @@ var Help = map[string]string{
 		"channels.",
 	"channel-withdraw-delay": "How long a payer's withdrawal from its payment channel takes, from 15m to 720h (${default}). What is not " +
 		"claimed by then is lost.",
-	"channel-min-deposit": "The deposit that is suggested to payers (${default} USD). The least is a tenth of it: each deposit costs the " +
-		"operator a transaction.",
+	"channel-min-deposit": "The deposit that is suggested to payers (${default} USD); before registration with the price of an account. " +
+		"The least is a tenth of it: each deposit costs the operator a transaction.",
 	"channel-claim-age": "Claim the vouchers of a payment channel on the blockchain when the oldest one has this age, at most the " +
 		"withdraw delay (${default}). A withdrawal is noticed and claimed earlier.",
 	"channel-claim-sum": "Claim them earlier when they reach this sum (${default} USD). Vouchers of a payment channel with ten times as " +
