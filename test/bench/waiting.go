@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -111,8 +112,14 @@ func (d *dataset) wake(ctx context.Context, w *waiters, server *process) error {
 			responses := bufio.NewReader(connection)
 			for i := client; i < len(signed) && err == nil; i += clients {
 				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / wakeRate)))
-				if _, err = connection.Write(signed[i]); err == nil {
-					err = readResponse(responses)
+				for tries := 1; ; tries++ { // a server that is too busy gets the same payment again
+					if _, err = connection.Write(signed[i]); err == nil {
+						err = readResponse(responses)
+					}
+					if err == nil || tries == 20 || !strings.HasPrefix(err.Error(), "status 503") {
+						break
+					}
+					time.Sleep(100 * time.Millisecond)
 				}
 			}
 			return err
