@@ -17,9 +17,12 @@ const (
 	maxReason = 256
 )
 
-// Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, or its
-// address. The schemes are in the order that their standing with the client makes; clients take the first entry of accepts that they
-// know.
+// ExactOnly is a client that signs the first entry of accepts, and can only sign for exact.
+const ExactOnly = "exact only"
+
+// Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, its
+// address, or ExactOnly. The schemes are in the order that their standing with the client makes; clients take the first entry of
+// accepts that they know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	index := 0
 	for _, scheme := range slices.Backward(e.schemes) {

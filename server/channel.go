@@ -54,7 +54,8 @@ func (c *change) DeleteChannel(ctx context.Context, req gen.DeleteChannelRequest
 func (c *call) SendChannelMessage(
 	ctx context.Context, req gen.SendChannelMessageRequestObject,
 ) (gen.SendChannelMessageResponseObject, error) {
-	message := store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Content: req.Body.Content}
+	message := store.OutgoingMessage{Kind: store.KindChannel, To: idOf(channelPrefix, req.Body.ChannelID), Content: req.Body.Content,
+		ReplyTo: optional(req.Body.ReplyToMessageID, messageID)}
 	_, id, err := c.send(ctx, message)
 	return gen.SendChannelMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}, err
 }
@@ -116,6 +117,7 @@ func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequest
 func (c *call) SearchChannelMessages(
 	ctx context.Context, req gen.SearchChannelMessagesRequestObject,
 ) (gen.SearchChannelMessagesResponseObject, error) {
-	page, err := c.searchMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.searchMessages(ctx, store.KindChannel, req.Body.ChannelID, req.Body.Query, req.Body.Literal, req.Body.Page,
+		req.Body.BeforeMessageID)
 	return gen.SearchChannelMessages200JSONResponse(page), err
 }

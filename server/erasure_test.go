@@ -86,6 +86,7 @@ func (w *world) full() *full {
 	pinned := a.sendGroup(f.group, trace+" in the group chat")
 	f.peer.groupMust("pin", f.group, "message_id", pinned)
 	mine := f.peer.sendGroup(f.group, "before and after")
+	a.groupMust("send", f.group, "content", trace+" answers", "reply_to_message_id", mine)
 	f.peer.groupMust("pin", f.group, "message_id", mine)
 	a.sendGroup(f.group, trace+" after it")
 	a.sendGroup(alone, trace+" alone")
@@ -128,7 +129,7 @@ func TestErasedAgent(t *testing.T) {
 	o.must(o.on.FinishErasure(t.Context(), agent))
 	f.eraseReads()
 	o.audited("agents.erase", f.agent.ID)
-	want := store.Erasure{Messages: 6, Reactions: 1, Blocks: 2, Memberships: 2, Payments: erased.Payments, HandedOver: 1, Deleted: 2}
+	want := store.Erasure{Messages: 7, Reactions: 1, Blocks: 2, Memberships: 2, Payments: erased.Payments, HandedOver: 1, Deleted: 2}
 	if erased != want || counted != want || erased.Payments == 0 {
 		t.Errorf("counted %+v and erased %+v, want %+v", counted, erased, want)
 	}
@@ -136,6 +137,9 @@ func TestErasedAgent(t *testing.T) {
 		if found := f.traces(secret); len(found) > 0 {
 			t.Errorf("%q is still there: %v", secret, found)
 		}
+	}
+	if replies := f.Count(`SELECT count(*) FROM messages WHERE reply_to IS NOT NULL`); replies != 0 {
+		t.Errorf("%d messages of the agent still say what they answer", replies)
 	}
 	if stored := f.Count(`SELECT count(*) FROM payments WHERE response IS NOT NULL AND agent_id = $1`, agent); stored != 0 {
 		t.Errorf("%d stored responses of the agent are left", stored)
@@ -187,8 +191,8 @@ func (f *full) checkPeers() {
 	t := f.T
 	t.Helper()
 	unread := f.third.unread(nil, nil, new(false))
-	if unread.TotalUnread != 3 || int64(len(unread.Messages)) != 3 {
-		t.Errorf("the third has %d unread messages and gets %d, want three", unread.TotalUnread, len(unread.Messages))
+	if unread.TotalUnread != 4 || int64(len(unread.Messages)) != 4 {
+		t.Errorf("the third has %d unread messages and gets %d, want four", unread.TotalUnread, len(unread.Messages))
 	}
 	page := f.peer.page(f.chat)
 	if len(page) != 3 || page[0].Content != removedText || page[1].Content != "an answer that stays" || page[2].Content != removedText ||
@@ -299,6 +303,9 @@ func TestExportHasEverything(t *testing.T) {
 		if kinds[kind] != 1 {
 			t.Errorf("the export has %d records of kind %s, want one", kinds[kind], kind)
 		}
+	}
+	if !strings.Contains(all.String(), `"reply_to":"`) {
+		t.Error("the export does not say which message an answer answers")
 	}
 	for _, secret := range f.secrets[:2] {
 		if strings.Contains(all.String(), secret) {

@@ -118,7 +118,8 @@ func (c *change) DeleteGroupChat(ctx context.Context, req gen.DeleteGroupChatReq
 
 // SendGroupMessage sends a message to all members.
 func (c *call) SendGroupMessage(ctx context.Context, req gen.SendGroupMessageRequestObject) (gen.SendGroupMessageResponseObject, error) {
-	message := store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Content: req.Body.Content}
+	message := store.OutgoingMessage{Kind: store.KindGroup, To: idOf(chatPrefix, req.Body.ChatID), Content: req.Body.Content,
+		ReplyTo: optional(req.Body.ReplyToMessageID, messageID)}
 	_, id, err := c.send(ctx, message)
 	return gen.SendGroupMessage200JSONResponse{Success: true, MessageID: id, Message: messageSent}, err
 }
@@ -217,6 +218,7 @@ func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObje
 func (c *call) SearchGroupMessages(
 	ctx context.Context, req gen.SearchGroupMessagesRequestObject,
 ) (gen.SearchGroupMessagesResponseObject, error) {
-	page, err := c.searchMessages(ctx, store.KindGroup, req.Body.ChatID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.searchMessages(ctx, store.KindGroup, req.Body.ChatID, req.Body.Query, req.Body.Literal, req.Body.Page,
+		req.Body.BeforeMessageID)
 	return gen.SearchGroupMessages200JSONResponse(page), err
 }

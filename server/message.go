@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,8 +73,8 @@ func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages 
 		shown[i] = gen.Message{
 			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
-			Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, About: optional(message.About, toAbout),
-			Removed: optional(message.RemovedAt, removed),
+			Reactions: []gen.Reaction{}, ReactionCounts: map[string]int64{}, ReplyToMessageID: optional(message.ReplyTo, MessageID),
+			About: optional(message.About, toAbout), Removed: optional(message.RemovedAt, removed),
 		}
 		if of := reactions[message.Number]; of != nil {
 			shown[i].ReactionCounts = of.Counts
@@ -101,11 +102,14 @@ func toAbout(about store.About) gen.MessageAbout {
 
 // searchMessages returns a page of the messages that match the query, newest first. It does not mark them as read.
 func (c *call) searchMessages(
-	ctx context.Context, kind, id, query string, page int64, before *gen.MessageID,
+	ctx context.Context, kind, id, query string, literal bool, page int64, before *gen.MessageID,
 ) (gen.MessageSearchPage, error) {
 	view, err := c.forReader(ctx, kind, id)
 	if err != nil {
 		return gen.MessageSearchPage{}, err
+	}
+	if literal {
+		query = regexp.QuoteMeta(query)
 	}
 	matches, err := c.read.SearchMessages(ctx, view, query, matchesPerPage, page, optional(before, messageID))
 	if err != nil {
@@ -113,7 +117,7 @@ func (c *call) searchMessages(
 	}
 	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
 	matchedAs := gen.MatchedAsRegex
-	if matches.Literal {
+	if literal || matches.Literal {
 		matchedAs = gen.MatchedAsLiteral
 	}
 	return gen.MessageSearchPage{
@@ -166,7 +170,8 @@ func (c *call) ListUnreadMessages(
 			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
 			SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
-			SourceName: message.SourceName, About: optional(message.About, toAbout), Removed: optional(message.RemovedAt, removed),
+			SourceName: message.SourceName, ReplyToMessageID: optional(message.ReplyTo, MessageID),
+			About: optional(message.About, toAbout), Removed: optional(message.RemovedAt, removed),
 		}
 	}
 	for i, notice := range unread.Notices {

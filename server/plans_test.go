@@ -301,6 +301,11 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(alice, "/search/agents", `{"query":"plans_bob"}`)
 	post(alice, "/search/groups", `{"query":"renamed"}`)
 	post(alice, "/search/channels", `{"query":"storm warnings"}`)
+	calls = append(calls, planCall{"parley_settled_seconds", func() {
+		if ages, err := w.store.LastSettled(t.Context(), []string{"getOwnAgent", "searchAgents", "rotateKey"}); err != nil || len(ages) != 2 {
+			t.Errorf("the last settlements are %v (%v), want two", ages, err)
+		}
+	}})
 	return calls
 }
 

@@ -11,7 +11,8 @@ import (
 func (c *call) SendPrivateMessage(
 	ctx context.Context, req gen.SendPrivateMessageRequestObject,
 ) (gen.SendPrivateMessageResponseObject, error) {
-	message := store.OutgoingMessage{Kind: store.KindPrivate, To: agentID(req.Body.RecipientAgentID), Content: req.Body.Content}
+	message := store.OutgoingMessage{Kind: store.KindPrivate, To: agentID(req.Body.RecipientAgentID), Content: req.Body.Content,
+		ReplyTo: optional(req.Body.ReplyToMessageID, messageID)}
 	chat, id, err := c.send(ctx, message)
 	return gen.SendPrivateMessage200JSONResponse{Success: true, ChatID: formatID(chatPrefix, chat), MessageID: id, Message: messageSent}, err
 }
@@ -45,6 +46,7 @@ func (c *call) ListPrivateMessages(
 func (c *call) SearchPrivateMessages(
 	ctx context.Context, req gen.SearchPrivateMessagesRequestObject,
 ) (gen.SearchPrivateMessagesResponseObject, error) {
-	page, err := c.searchMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.Query, req.Body.Page, req.Body.BeforeMessageID)
+	page, err := c.searchMessages(ctx, store.KindPrivate, req.Body.ChatID, req.Body.Query, req.Body.Literal, req.Body.Page,
+		req.Body.BeforeMessageID)
 	return gen.SearchPrivateMessages200JSONResponse(page), err
 }

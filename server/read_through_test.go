@@ -195,7 +195,7 @@ func TestClientFollows(t *testing.T) {
 	follow := func(until string) chan error {
 		ended := make(chan error, 1)
 		go func() {
-			ended <- bob.Follow(t.Context(), func(_ context.Context, page *client.UnreadPage) error {
+			ended <- bob.Follow(t.Context(), "", func(_ context.Context, page *client.UnreadPage) error {
 				for _, message := range page.Messages {
 					came <- message.Content
 					if message.Content == until {

@@ -49,9 +49,12 @@ func TestSearchPrivateMessages(t *testing.T) {
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	chat, first := alice.send(bob, "Will it rain in Lisbon tomorrow?")
 	_, second := bob.send(alice, "No: sun in LISBON, 24 degrees (and 12 in Porto")
+	_, third := alice.send(bob, "A ticket is $5 (50%) now")
 	_, elsewhere := carol.send(bob, "Lisbon is not in this chat")
 	message := client.Message{MessageID: first, SenderID: alice.ID, SenderUsername: "alice", Content: "Will it rain in Lisbon tomorrow?",
 		ContentType: "text/plain", Reactions: []client.Reaction{}, ReactionCounts: map[string]int64{}}
+	priced := message
+	priced.MessageID, priced.Content = third, "A ticket is $5 (50%) now"
 	for _, test := range []struct {
 		request client.SearchPrivateMessagesRequest
 		want    client.MessageSearchPage
@@ -62,6 +65,12 @@ func TestSearchPrivateMessages(t *testing.T) {
 			client.MessageSearchPage{Count: 1, Page: 1, MatchedAs: client.MatchedAsRegex, Messages: []client.Message{message}}},
 		{client.SearchPrivateMessagesRequest{Query: "(snow", Page: new(int64(2))},
 			client.MessageSearchPage{Page: 2, MatchedAs: client.MatchedAsLiteral, Messages: []client.Message{}}},
+		{client.SearchPrivateMessagesRequest{Query: "$5 (50%)", Literal: new(true)},
+			client.MessageSearchPage{Count: 1, Page: 1, MatchedAs: client.MatchedAsLiteral, Messages: []client.Message{priced}}},
+		{client.SearchPrivateMessagesRequest{Query: "$5 (50%)", Literal: new(false)},
+			client.MessageSearchPage{Page: 1, MatchedAs: client.MatchedAsRegex, Messages: []client.Message{}}},
+		{client.SearchPrivateMessagesRequest{Query: "(a?){999}(a?){999}", Literal: new(true)},
+			client.MessageSearchPage{Page: 1, MatchedAs: client.MatchedAsLiteral, Messages: []client.Message{}}},
 	} {
 		test.request.ChatID = chat
 		found, err := bob.SearchPrivateMessagesWithResponse(t.Context(), test.request)

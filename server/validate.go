@@ -70,6 +70,9 @@ func (s *Server) validate(c echo.Context) error {
 	if err != nil {
 		return invalid(violations(err)...)
 	}
+	if wrong := checkTexts(c, operation); wrong != nil {
+		return invalid(wrong...)
+	}
 	return nil
 }
 

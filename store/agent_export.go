@@ -30,7 +30,7 @@ var exports = []struct{ kind, query string }{
 		ORDER BY conversation_id`},
 	{"membership", `SELECT conversation_id, agent_id, status, read_number, joined_number, joined_at, unread_own FROM memberships
 		WHERE agent_id = @agent ORDER BY conversation_id`},
-	{"message", `SELECT conversation_id, number, id, sender_id, content, about, created_at, removed_at FROM messages
+	{"message", `SELECT conversation_id, number, id, sender_id, content, reply_to, about, created_at, removed_at FROM messages
 		WHERE sender_id = @agent ORDER BY id`},
 	{"reaction", `SELECT conversation_id, number, agent_id, emoji, created_at FROM reactions WHERE agent_id = @agent
 		ORDER BY conversation_id, number`},

@@ -42,7 +42,7 @@ var (
 			SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND ` + deliverable + `
 			FOR NO KEY UPDATE SKIP LOCKED
 		), ` + admitMessages + `, admitted AS (
-			SELECT conversation_id, sender, message, content, about, payment, n FROM allowed
+			SELECT conversation_id, sender, message, content, reply_to, about, payment, n FROM allowed
 		), ` + writeMessages + `, closed AS (` + closeDelivered + ` JOIN numbered n ON n.payment = d.payment WHERE p.id = d.payment)
 		SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked
 		FROM item i LEFT JOIN numbered n USING (n) ORDER BY i.n`
@@ -52,7 +52,8 @@ var (
 			SELECT ` + sendChargedFields.names() + `, n FROM ` + sendChargedFields.items() + `
 		), due AS MATERIALIZED (` + dueVouchers + `), ` + admitMessages + `,
 		recorded AS (` + strings.Replace(recordVouchers, "$join", "JOIN allowed a ON a.payment = d.payment", 1) + `), admitted AS (
-			SELECT a.conversation_id, a.sender, a.message, a.content, a.about, a.payment, a.n FROM allowed a JOIN recorded r ON r.id = a.payment
+			SELECT a.conversation_id, a.sender, a.message, a.content, a.reply_to, a.about, a.payment, a.n
+			FROM allowed a JOIN recorded r ON r.id = a.payment
 		), ` + writeMessages + `, charged AS (` + raiseCharged + `)
 		SELECT n.number IS NOT NULL AS sent, NOT EXISTS (SELECT FROM locked l WHERE l.id = i.conversation_id) AS locked,
 			coalesce(c.balance, 0) AS balance, coalesce(c.claimed, 0) AS claimed, coalesce(c.refund_nonce, 0) AS refund_nonce
@@ -66,17 +67,17 @@ const (
 			SELECT c.id, c.kind, c.admin_id FROM conversations c
 			WHERE c.id = ANY (ARRAY(SELECT conversation_id FROM item)) AND c.deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 		), paid AS (
-			SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.about, i.payment, i.n, l.admin_id
+			SELECT i.kind, i.conversation_id, i.recipient, i.sender, i.message, i.content, i.reply_to, i.about, i.payment, i.n, l.admin_id
 			FROM item i JOIN locked l ON l.id = i.conversation_id AND l.kind = i.kind LEFT JOIN due d ON d.payment = i.payment
 			WHERE i.payment IS NULL OR d.payment IS NOT NULL
 		), allowed AS (
-			SELECT p.conversation_id, p.sender, p.message, p.content, p.about, p.payment, p.n FROM paid p
+			SELECT p.conversation_id, p.sender, p.message, p.content, p.reply_to, p.about, p.payment, p.n FROM paid p
 			WHERE (p.kind = 'channel' AND p.admin_id = p.sender) OR (p.kind = 'private'
 				AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.sender AND b.blocked_id = p.recipient) = 0
 				AND (SELECT count(*) FROM blocks b WHERE b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0
 				AND (SELECT count(*) FROM suspensions s WHERE s.agent_id = p.recipient) = 0)
 			UNION ALL
-			SELECT p.conversation_id, p.sender, p.message, p.content, p.about, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
+			SELECT p.conversation_id, p.sender, p.message, p.content, p.reply_to, p.about, p.payment, p.n FROM paid p CROSS JOIN LATERAL (
 				SELECT FROM memberships m WHERE m.conversation_id = p.conversation_id AND m.agent_id = p.sender AND m.status = 'member' FOR KEY SHARE
 			) membership WHERE p.kind = 'group'
 		)`
@@ -89,7 +90,7 @@ const (
 			WHERE c.id = a.conversation_id
 			RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
 		), numbered AS (
-			SELECT a.conversation_id, a.sender, a.message, a.content, a.about, a.payment, a.n,
+			SELECT a.conversation_id, a.sender, a.message, a.content, a.reply_to, a.about, a.payment, a.n,
 				b.last_number + row_number() OVER (PARTITION BY a.conversation_id ORDER BY a.n) AS number, b.last_message_at
 			FROM admitted a JOIN bumped b ON b.id = a.conversation_id
 		), own AS (
@@ -105,8 +106,8 @@ const (
 			) o
 			WHERE m.conversation_id = o.conversation_id AND m.agent_id = o.sender AND m.status = 'member'
 		), written AS (
-			INSERT INTO messages (conversation_id, number, id, sender_id, content, about, created_at)
-			SELECT conversation_id, number, message, sender, content, about, last_message_at FROM numbered
+			INSERT INTO messages (conversation_id, number, id, sender_id, content, reply_to, about, created_at)
+			SELECT conversation_id, number, message, sender, content, reply_to, about, last_message_at FROM numbered
 		)`
 )
 
@@ -137,6 +138,7 @@ var (
 		each("sender", "uuid", func(m paidMessage) [16]byte { return m.Sender }),
 		each("message", "uuid", func(m paidMessage) [16]byte { return m.ID }),
 		each("content", "text", func(m paidMessage) string { return m.Content }),
+		optional("reply_to", "uuid", func(m paidMessage) *uuid.UUID { return m.ReplyTo }),
 		optional("about", "jsonb", func(m paidMessage) *About { return m.About }),
 	}
 	sendChargedFields = slices.Concat(messageFields, voucherFields(func(m paidMessage) *VoucherCharge { return m.Charge }))

@@ -62,7 +62,7 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 		Messages      int64
 	}](ctx, tx, `
 		WITH gone AS (
-			UPDATE messages SET content = @removed, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent
+			UPDATE messages SET content = @removed, reply_to = NULL, about = NULL, removed_at = coalesce(removed_at, @now) WHERE sender_id = @agent
 				RETURNING conversation_id
 		)
 		SELECT array_agg(DISTINCT conversation_id) AS conversations, count(*) AS messages FROM gone`,

@@ -149,7 +149,7 @@ func rolledBack(err error) bool {
 }
 
 // errNotSent means that nothing was sent to the database: there was no connection in time, or the queue was too long.
-var errNotSent = errors.New("no connection to the database in time")
+var errNotSent = errors.New("no connection to the database in time; all are in use, or it does not respond")
 
 // notSent marks an error that occurred before anything was sent.
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }

@@ -16,7 +16,8 @@ type Message struct {
 	ID             uuid.UUID
 	SenderID       uuid.UUID
 	Content        string
-	About          *About `gorm:"serializer:json"`
+	ReplyTo        *uuid.UUID // the message that this one answers; retention can have removed it
+	About          *About     `gorm:"serializer:json"`
 	CreatedAt      time.Time
 	RemovedAt      *time.Time // nil unless the operator removed the content
 }
@@ -47,6 +48,7 @@ type OutgoingMessage struct {
 	Kind           string
 	To, Sender, ID uuid.UUID
 	Content        string
+	ReplyTo        *uuid.UUID
 	About          *About
 }
 
@@ -101,12 +103,12 @@ type MessagePage struct {
 }
 
 // sentColumns are the columns of SentMessage, of a message m and its sender a.
-const sentColumns = `m.conversation_id, m.number, m.id, m.sender_id, m.content, m.about, m.created_at, m.removed_at,
+const sentColumns = `m.conversation_id, m.number, m.id, m.sender_id, m.content, m.reply_to, m.about, m.created_at, m.removed_at,
 	a.username AS sender_username`
 
 const listMessages = `
 	SELECT ` + sentColumns + ` FROM (
-		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.about, o.created_at, o.removed_at,
+		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.reply_to, o.about, o.created_at, o.removed_at,
 			sum(octet_length(o.content)) OVER (ORDER BY o.number DESC ROWS UNBOUNDED PRECEDING) AS size
 		FROM messages o WHERE o.conversation_id = @conversation AND o.number <= @newest AND o.number > @oldest
 	) m JOIN agents a ON a.id = m.sender_id

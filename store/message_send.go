@@ -57,6 +57,27 @@ func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uu
 	return conversation.LastNumber, right.refusal(message.Kind)
 }
 
+// CheckReply returns ErrMessageNotFound if the message answers one that is not of its conversation. No call can move a message to
+// another conversation, so this needs no lock.
+func (r *Reader) CheckReply(ctx context.Context, message OutgoingMessage) error {
+	if message.ReplyTo == nil {
+		return nil
+	}
+	var view *ConversationView
+	var err error
+	if message.Kind == KindPrivate {
+		view = &ConversationView{}
+		view.ID, err = r.findPrivateChat(ctx, pairOf(message.Sender, message.To))
+	} else {
+		view, err = r.ConversationView(ctx, message.Kind, message.To, message.Sender)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.newestBefore(ctx, view, message.ReplyTo)
+	return err
+}
+
 // messageCheck is a batch item: a message to check. The batch sets right.
 type messageCheck struct {
 	message OutgoingMessage

@@ -60,7 +60,7 @@ const listUnread = `
 	)
 	SELECT t.total, t.noticed, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id, coalesce(o.number, 0)
 		AS number, o.id,
-		o.sender_id, coalesce(o.content, '') AS content, o.about, coalesce(o.created_at, now()) AS created_at, o.removed_at,
+		o.sender_id, coalesce(o.content, '') AS content, o.reply_to, o.about, coalesce(o.created_at, now()) AS created_at, o.removed_at,
 		coalesce(a.username, '') AS sender_username, coalesce(p.name, a.username, '') AS source_name
 	FROM total t LEFT JOIN (
 		(SELECT kind, name, conversation_id, number, whole FROM measured WHERE sum <= @most OR position = 1) p

@@ -45,6 +45,8 @@ func TestJourney(t *testing.T) {
 	contains(t, a.does("parley_read", map[string]any{"in": "bob", "stored": true}), "| hello bob", "paid 0.00 USD")
 
 	message := word(t, history, "msg_")
+	contains(t, b.does("parley_send", map[string]any{"to": "alice", "text": "an answer", "reply_to": message}), "sent to alice")
+	contains(t, a.does("parley_read", map[string]any{"in": "bob"}), "answers "+message, "| an answer")
 	contains(t, b.does("parley_react", map[string]any{"message": message, "emoji": "👍"}), "reaction set")
 	contains(t, b.does("parley_react", map[string]any{"message": message, "remove": true}), "reaction removed")
 	contains(t, a.does("parley_find", map[string]any{"query": "bob"}), "agent bob", "| I am bob.")

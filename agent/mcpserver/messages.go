@@ -29,7 +29,7 @@ func (of conversation) of(history []client.Message) (all []client.UnreadMessage)
 	for _, m := range history {
 		all = append(all, client.UnreadMessage{
 			MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
-			SourceType: of.kind, SourceID: of.id, SourceName: of.name, About: m.About,
+			SourceType: of.kind, SourceID: of.id, SourceName: of.name, About: m.About, ReplyToMessageID: m.ReplyToMessageID,
 		})
 	}
 	return all
@@ -143,6 +143,10 @@ func (r *reply) render(m message, limit int, detailed bool) item {
 		facts["sender_id"], facts["conversation_id"] = agent.PlainWord(m.SenderID), agent.PlainWord(m.SourceID)
 	}
 	shown := r.fence.Message(received, limit)
+	if m.ReplyToMessageID != nil {
+		facts["reply_to"] = agent.PlainWord(*m.ReplyToMessageID)
+		shown = "The next message answers " + agent.PlainWord(*m.ReplyToMessageID) + ".\n" + shown
+	}
 	if m.held {
 		facts["held"], facts["characters"] = true, utf8.RuneCountInString(m.Content)
 	} else {

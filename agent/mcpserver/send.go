@@ -15,7 +15,11 @@ func send(c *call) error {
 	content, _ := c.in["text"].(string)
 	of := agent.OperationsOf[to.Kind]
 	var sent client.SentPrivateMessage // the other kinds have the same fields
-	if err := c.do(of.Send, to.ID, map[string]any{of.To: to.ID, "content": content}, &sent); err != nil {
+	arguments := map[string]any{of.To: to.ID, "content": content}
+	if answered := c.text("reply_to"); answered != "" {
+		arguments["reply_to_message_id"] = answered
+	}
+	if err := c.do(of.Send, to.ID, arguments, &sent); err != nil {
 		return err
 	}
 	select {

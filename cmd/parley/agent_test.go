@@ -46,7 +46,10 @@ func TestTwoCommands(t *testing.T) {
 	if found := bob.run("read", "alice", "--find", "two"); !slices.Equal(texts(found), shown[1:]) {
 		t.Errorf("the search found %v", found)
 	}
-	bob.run("send", "alice", "answer")
+	bob.run("send", "alice", "answer", "--reply-to", sent["message_id"].(string))
+	if read := bob.run("read", "alice", "-n", "1"); !strings.Contains(mustJSON(t, read), `"reply_to_message_id":"`+sent["message_id"].(string)) {
+		t.Errorf("the answer does not say what it answers: %v", read)
+	}
 	if out, _, _ := alice.try("inbox", "--jq", ".messages[].text"); out != "answer\n" {
 		t.Errorf("--jq prints %q", out)
 	}

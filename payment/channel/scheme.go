@@ -132,7 +132,7 @@ func (c *Scheme) Standing(price uint64, client string) payment.Standing {
 	switch {
 	case !c.offered():
 		return payment.Withheld
-	case lost, c.unclaimed.reached(c.MaxUnclaimedTotal, price):
+	case lost, client == payment.ExactOnly, c.unclaimed.reached(c.MaxUnclaimedTotal, price):
 		return payment.Fallback
 	}
 	return payment.Preferred

@@ -13,7 +13,7 @@ var examples = map[string][]string{
 		"PARLEY_PASSPHRASE_FILE=~/.parley-pass parley init --secrets encrypted --username alice --yes"},
 	"status": {"status", "status --jq .today_left_usd"},
 	"send": {`send bob "hello"`, "git log -1 | parley send team -", `send '#weather' "rain at noon" --max-usd 0.025`,
-		"send bob hello --dry-run"},
+		"send bob hello --dry-run", "send bob yes --reply-to msg_01k70t94aqeembse7n65ptksh0"},
 	"inbox": {"inbox", "inbox --keep --from bob", "inbox --cached", "inbox --follow --exec 'my-agent --stdin'"},
 	"read": {"read bob", "read '#weather' -n 5", `read team --find "release"`,
 		"read bob --grep 'v[0-9]+' --jq '.messages[].text'"},

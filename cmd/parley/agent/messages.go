@@ -23,7 +23,9 @@ type shownMessage struct {
 	Conversation string `json:"conversation_id,omitempty"`
 	Kind         string `json:"kind,omitempty"`
 	At           string `json:"at"`
-	Text         string `json:"text,omitempty"`
+	// ReplyTo is the message that this one answers.
+	ReplyTo string `json:"reply_to_message_id,omitempty"`
+	Text    string `json:"text,omitempty"`
 	// Held is true if the text is not shown because the sender is not trusted.
 	Held       bool           `json:"held,omitempty"`
 	Characters int            `json:"characters"`
@@ -40,6 +42,7 @@ type view struct {
 func (v view) unread(m client.UnreadMessage) shownMessage {
 	shown := v.message(client.Message{
 		MessageID: m.MessageID, SenderID: m.SenderID, SenderUsername: m.SenderUsername, Content: m.Content, CreatedAt: m.CreatedAt,
+		ReplyToMessageID: m.ReplyToMessageID,
 	}, m.SourceID)
 	shown.Kind, shown.Conversation = agent.PlainWord(string(m.SourceType)), agent.PlainWord(m.SourceID)
 	if m.SourceType != client.SourceTypePrivateChat {
@@ -63,6 +66,9 @@ func (v view) message(m client.Message, conversation string) shownMessage {
 	shown := shownMessage{
 		ID: agent.PlainWord(m.MessageID), From: agent.PlainWord(m.SenderUsername), At: agent.Time(m.CreatedAt).Format(time.RFC3339),
 		Characters: utf8.RuneCountInString(m.Content),
+	}
+	if m.ReplyToMessageID != nil {
+		shown.ReplyTo = agent.PlainWord(*m.ReplyToMessageID)
 	}
 	if v.all || v.own("", m.SenderUsername) || v.contacts.Shows(m.SenderID, conversation) {
 		shown.Text = agent.Visible(m.Content)
@@ -96,6 +102,9 @@ func writeMessages(w io.Writer, messages []shownMessage) {
 		in := ""
 		if m.In != "" {
 			in = " in " + m.In
+		}
+		if m.ReplyTo != "" {
+			in += " answers " + m.ReplyTo
 		}
 		fmt.Fprintf(w, "%s%s  %s  %s\n", m.From, in, m.At, m.ID)
 		if m.Held {

@@ -14,11 +14,12 @@ import (
 
 // sendCommand sends a message.
 type sendCommand struct {
-	Flags agentFlags     `embed:""`
-	Pay   payFlags       `embed:""`
-	Whom  recipientFlags `embed:""`
-	To    string         `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
-	Text  string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
+	Flags   agentFlags     `embed:""`
+	Pay     payFlags       `embed:""`
+	Whom    recipientFlags `embed:""`
+	ReplyTo string         `placeholder:"ID" help:"The message of the same conversation that this one answers."`
+	To      string         `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
+	Text    string         `arg:"" optional:"" help:"The message. - or nothing reads it from standard input."`
 }
 
 // maxInput is longer than any message or call.
@@ -56,7 +57,11 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	of := agent.OperationsOf[to.Kind]
-	result, err := s.call(ctx, of.Send, to.ID, object{of.To: to.ID, "content": text})
+	arguments := object{of.To: to.ID, "content": text}
+	if c.ReplyTo != "" {
+		arguments["reply_to_message_id"] = c.ReplyTo
+	}
+	result, err := s.call(ctx, of.Send, to.ID, arguments)
 	if err != nil {
 		return err
 	}

@@ -265,7 +265,19 @@ def after_call(context, case, response):
 
 # Rules that JSON Schema cannot express: the only reasons for which a request that matches the schemas may return 400. They are
 # listed by operation, so any other 400 is a failure.
+WRITE_NAMES = ["POST /chat/group/create", "POST /chat/group/edit", "POST /channel/create", "POST /channel/edit"]
+WRITE_DESCRIPTIONS = [*WRITE_NAMES, "POST /agent/edit", "POST /register/create_account"]
+SEND = ["POST /chat/private/send", "POST /chat/group/send", "POST /channel/send"]
+WRONG = "the request does not match the contract: "
+VISIBLE = " must have a visible character"
+BIDIRECTIONAL = (" must not have bidirectional control characters (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069); "
+                 "remove them")
 RULES = {
+    WRONG + "/content" + VISIBLE: SEND,
+    WRONG + "/name" + VISIBLE: WRITE_NAMES,
+    WRONG + "/description" + VISIBLE: WRITE_DESCRIPTIONS,
+    WRONG + "/name" + BIDIRECTIONAL: WRITE_NAMES,
+    WRONG + "/description" + BIDIRECTIONAL: WRITE_DESCRIPTIONS,
     "you cannot send messages to yourself": ["POST /chat/private/send"],
     "you cannot block yourself": ["POST /agent/block"],
     "you are already the admin; choose another agent":

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/gen"
+)
+
+// labelText marks names and descriptions in the contract (x-text). They must not reorder the text around them, because readers tell agents
+// and conversations apart by them.
+const labelText = "label"
+
+// checkTexts checks the texts (x-text) of a request that is valid otherwise.
+func checkTexts(c echo.Context, operation *operation) (wrong []gen.ErrorDetail) {
+	body, _ := c.Request().Body.(interface{ ValidatedValue() any })
+	if body == nil {
+		return nil
+	}
+	values, _ := body.ValidatedValue().(map[string]any)
+	properties := operation.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value.Properties
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		kind := properties[name].Value.Extensions["x-text"]
+		text, isText := values[name].(string)
+		if kind == nil || !isText {
+			continue
+		}
+		switch {
+		case text != "" && !strings.ContainsFunc(text, visible):
+			wrong = append(wrong, *detail("/"+name, "must have a visible character"))
+		case kind == labelText && strings.ContainsFunc(text, bidirectional):
+			wrong = append(wrong, *detail("/"+name, "must not have bidirectional control characters (U+061C, U+200E, U+200F, U+202A to U+202E, "+
+				"U+2066 to U+2069); remove them"))
+		}
+	}
+	return wrong
+}
+
+func bidirectional(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
+
+// visible reports whether a character shows something by itself. Unicode calls the blank of Braille a symbol, and some format characters
+// of Arabic have a shape.
+func visible(r rune) bool {
+	switch {
+	case r == '\u2800', unicode.IsSpace(r):
+		return false
+	case unicode.Is(unicode.Prepended_Concatenation_Mark, r):
+		return true
+	}
+	return !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}

@@ -1,0 +1,60 @@
+package server_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestVisibleText: a message, name or description that shows nothing, and a name or description that reorders the text around it, are
+// refused free of charge. Other Unicode passes unchanged.
+func TestVisibleText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	group, channel := alice.createGroup("planners", bob), alice.channel("news")
+	const shows, reorders = "must have a visible character", "must not have bidirectional control characters"
+	nothing := []string{"\u200b", "\u200d\u200c\ufeff", "\u2060 \u3164", "\u00ad", "\u180e\ufe0f", "\U000e0041", "\u2800", "\u202e", "\x01"}
+	reordering := []string{"bank\u202eknab", "\u2066a\u2069", "x\u200f", "\u061cy"}
+	blank := append([]string{" ", "\u00a0\u3000"}, nothing...)
+	for _, test := range []struct {
+		path, field, says string
+		texts             []string
+		body              fields
+	}{
+		{sendPath, "content", shows, nothing, fields{"recipient_agent_id": bob}},
+		{"/chat/group/send", "content", shows, nothing, fields{"chat_id": group}},
+		{"/channel/send", "content", shows, nothing, fields{"channel_id": channel}},
+		{"/chat/group/create", "name", shows, blank, fields{}},
+		{"/chat/group/edit", "name", shows, blank, fields{"chat_id": group}},
+		{"/channel/create", "description", shows, blank, fields{"name": "new"}},
+		{"/agent/edit", "description", shows, blank, fields{}},
+		{"/register/create_account", "description", shows, blank, fields{"username": "carol", "tan": "x"}},
+		{"/chat/group/create", "description", reorders, reordering, fields{"name": "new"}},
+		{"/channel/create", "name", reorders, reordering, fields{}},
+		{"/channel/edit", "name", reorders, reordering, fields{"channel_id": channel}},
+		{"/agent/edit", "description", reorders, reordering, fields{}},
+	} {
+		for _, text := range test.texts {
+			test.body[test.field] = text
+			got := w.call("POST", test.path, test.body.json(t))
+			if what := test.path + " with " + strconv.QuoteToASCII(text); !strings.Contains(got.Message, "/"+test.field+" "+test.says) {
+				t.Errorf("%s: %v, want it to say that it %s", what, got, test.says)
+			} else {
+				got.WantRefused(t, what, 400, "invalid_request")
+			}
+		}
+	}
+	for _, text := range []string{"👩‍👩‍👧", "שלום", "می‌خواهم", "a\u200bb", "\u0600", "Ünïcödé\u0301", "🏴\U000e0067\U000e0062\U000e007f"} {
+		alice.must("/agent/edit", fields{"description": text})
+		alice.groupMust("edit", group, "name", text, "description", "")
+		if got := bob.group(group); got.Name != text || got.Description == nil || *got.Description != "" {
+			t.Errorf("the name %q is read as %q", text, got.Name)
+		}
+	}
+	for _, text := range []string{"bank\u202eknab", "\u2066a\u2069"} { // only names and descriptions
+		if alice.sendGroup(group, text); bob.unread(nil, nil, nil).Messages[0].Content != text {
+			t.Errorf("the message %q has changed", text)
+		}
+	}
+}
