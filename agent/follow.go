@@ -54,7 +54,7 @@ func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client
 	} else {
 		arguments["read_through"] = cursor
 	}
-	result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: wait + defaultPatience})
+	result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
 		return nil, errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
 	}
