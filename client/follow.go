@@ -18,7 +18,7 @@ const (
 // and so may see a message twice. cursor is that of the last page that the program has processed, or "". Follow
 // returns the error of the function, of a call, or of ctx. Nothing is lost if it is called again.
 //
-// Other calls use the payment channel meanwhile. An account has one waiting call at a server; a newer one ends it, and both take turns then.
+// Other calls use the payment channel meanwhile. An account has one waiting call at a server; a newer one ends it.
 func (c *ClientWithResponses) Follow(ctx context.Context, cursor Cursor, came func(context.Context, *UnreadPage) error) error {
 	next := ListUnreadMessagesParams{MarkRead: new(false), Wait: new(Wait(longestWait))}
 	if cursor != "" {

@@ -382,7 +382,8 @@ func TestKeyIsAskedFor(t *testing.T) {
 	for _, key := range []string{"", "parley_x"} {
 		refused := w.pay(alice.Wallet, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", key)
 		refused.WantRefused(t, "the key "+key, http.StatusUnauthorized, "invalid_api_key")
-		if got := refused.Header.Get("WWW-Authenticate"); got != challenge || !strings.Contains(refused.Message, "POST /register/request_account") {
+		if got := refused.Header.Get("WWW-Authenticate"); got != challenge ||
+			!strings.Contains(refused.Message, "POST /register/request_account") {
 			t.Errorf("%s: WWW-Authenticate is %q, want %q, and how to register", refused, got, challenge)
 		}
 	}

@@ -228,7 +228,8 @@ func violation(e *openapi3.SchemaError, field string) (of, message string) {
 		return field, "must have " + between(schema.MinItems, schema.MaxItems) + " entries"
 	case "minProperties":
 		if len(schema.Required) > 0 {
-			return field, fmt.Sprintf("must have %s and at least one other field; its fields are %s", strings.Join(schema.Required, ", "), names(schema))
+			return field, fmt.Sprintf("must have %s and at least one other field; its fields are %s", strings.Join(schema.Required, ", "),
+				names(schema))
 		}
 		return field, fmt.Sprintf("must have at least %d of the fields %s", schema.MinProps, names(schema))
 	case "minimum":

@@ -189,7 +189,7 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 		if _, err := connection.Write(wire); err != nil {
 			return err
 		}
-		response, err := http.ReadResponse(responses, nil)
+		response, err := http.ReadResponse(responses, nil) //nolint:bodyclose // the connection is closed
 		if err != nil {
 			return err
 		}
