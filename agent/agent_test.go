@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -226,7 +227,7 @@ func TestSecretsHaveOnePlace(t *testing.T) {
 	}
 }
 
-// TestFollow: messages arrive while an agent follows, and a service where nothing happens costs one fetch.
+// TestFollow: messages arrive while an agent follows, fetches wait at the server, and messages that were not taken come again.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -239,24 +240,43 @@ func TestFollow(t *testing.T) {
 	quick := agent.Polling{First: 50 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
 	before := w.Revenue()
 	followed := make(chan error, 1)
-	go func() {
-		followed <- bob.Follow(ctx, quick, nil, func(inbox *client.UnreadPage) error {
+	failing := errors.New("cannot take it")
+	follow := func() error {
+		return bob.Follow(ctx, quick, nil, func(inbox *client.UnreadPage) error {
 			for _, message := range inbox.Messages {
 				got = append(got, message.Content)
 			}
-			if len(got) == 1 {
+			switch len(got) {
+			case 1:
+				return failing
+			case 3:
 				stop()
 			}
 			return nil
 		})
-	}()
+	}
+	go func() { followed <- follow() }()
 	time.Sleep(2 * time.Second)
-	if paid := w.Revenue() - before; paid > 2000 {
-		t.Errorf("%d was paid for fetches while nothing happened", paid)
+	other := field(t, call(t, alice, "getOwnAgent", nil), "agent_id")
+	began := time.Now()
+	call(t, bob, "sendPrivateMessage", map[string]any{"recipient_agent_id": other, "content": "by the way"})
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("a call beside one that waits took %v", took)
 	}
 	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "wake up"})
-	if err := <-followed; !errors.Is(err, context.Canceled) || len(got) != 1 || got[0] != "wake up" {
-		t.Errorf("got %v, %v; want the message", got, err)
+	if err := <-followed; !errors.Is(err, failing) {
+		t.Errorf("got %v, want that the message was not taken", err)
+	}
+	if paid := w.Revenue() - before; paid != 2*1000+2*5000 {
+		t.Errorf("%d was paid, want one fetch, one profile and two messages", paid)
+	}
+	go func() { followed <- follow() }()
+	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "go on"})
+	if err := <-followed; !errors.Is(err, context.Canceled) || !slices.Equal(got, []string{"wake up", "wake up", "go on"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if paid := w.Revenue() - before; paid != 3*1000+3*5000 {
+		t.Errorf("%d was paid, want two fetches, one profile and three messages", paid)
 	}
 }
 

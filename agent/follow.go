@@ -2,24 +2,19 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
+	"database/sql"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/parley-chat/parley/client"
 )
 
-// maxSkips is how many fetches in a row are skipped because no message was sent to anybody. Notices are not counted by the service,
-// so one fetch must happen now and then.
-const maxSkips = 40
-
-// Follow fetches unread messages until ctx ends, and passes those that came to a function. If the function returns an error, the
-// messages are passed again by the next Follow, at no cost. sent tells of messages that this agent sends, if it is not nil.
+// Follow fetches unread messages until ctx ends, and passes those that came to a function. Each fetch waits at the server, and confirms the
+// page that was passed before. If the function returns an error, or the process dies, the next Follow passes the messages again, at no cost.
+// sent tells of messages that this agent sends, if it is not nil.
 func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*client.UnreadPage) error) error {
 	poller := NewPoller(policy)
-	sentBefore, skipped := "", maxSkips
 	for {
 		timer := time.NewTimer(poller.Pause())
 		select {
@@ -32,19 +27,13 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}
 			continue
 		case <-timer.C:
 		}
-		messages := a.messagesEverSent(ctx)
-		if messages != "" && messages == sentBefore && skipped < maxSkips {
-			skipped++
-			continue
-		}
-		inbox, err := a.fetch(ctx, came)
+		inbox, err := a.fetch(ctx, poller.Wait, came)
 		if temporary(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		sentBefore, skipped = messages, 0
 		poller.Fetched()
 		if len(inbox.Messages)+len(inbox.Notices) > 0 {
 			poller.Active()
@@ -52,9 +41,23 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}
 	}
 }
 
-// fetch fetches unread messages once.
-func (a *Agent) fetch(ctx context.Context, came func(*client.UnreadPage) error) (*client.UnreadPage, error) {
-	result, err := a.Call(ctx, pollOperation, nil, CallOptions{})
+// fetch fetches unread messages once, and notes the cursor for the next fetch.
+func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client.UnreadPage) error) (*client.UnreadPage, error) {
+	name := cursorSetting + " " + a.Server()
+	cursor, err := loadSetting(ctx, a.ledger.db, name, "")
+	if err != nil {
+		return nil, err
+	}
+	arguments := map[string]any{"wait": int(wait.Seconds())}
+	if cursor == "" {
+		arguments["mark_read"] = false
+	} else {
+		arguments["read_through"] = cursor
+	}
+	result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
+		return nil, errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,12 @@ func (a *Agent) fetch(ctx context.Context, came func(*client.UnreadPage) error) 
 			return nil, err
 		}
 	}
-	return inbox, a.Seen(ctx, result)
+	return inbox, a.ledger.transact(ctx, func(tx *sql.Tx) error {
+		if err := saveSetting(ctx, tx, name, inbox.Cursor); err != nil {
+			return err
+		}
+		return seen(ctx, tx, result)
+	})
 }
 
 // temporary reports whether an error of a fetch can be gone at the next one.
@@ -83,28 +91,4 @@ func temporary(err error) bool {
 	}
 	refused, ok := errors.AsType[*RefusedError](err)
 	return ok && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
-}
-
-// messagesEverSent returns what the service says about the number of messages, or "" if it does not. It is free.
-func (a *Agent) messagesEverSent(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.Server()+"/health", nil)
-	if err != nil {
-		return ""
-	}
-	response, err := a.unpaid.Do(request)
-	if err != nil {
-		return ""
-	}
-	defer response.Body.Close() //nolint:errcheck // it is read
-	var health struct {
-		Activity struct {
-			MessagesSent string `json:"messages_sent"`
-		} `json:"activity"`
-	}
-	if json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&health) != nil {
-		return ""
-	}
-	return health.Activity.MessagesSent
 }

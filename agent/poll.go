@@ -9,7 +9,10 @@ import (
 // Polling is when to fetch unread messages. Each fetch costs money, so pauses are short while a conversation is going on and grow
 // when nothing happens.
 type Polling struct {
-	// First is the pause after a message, in or out. Each further pause without a message is twice as long.
+	// Wait is how long a fetch waits at the server until there is a message, in whole seconds, at most 60.
+	Wait time.Duration
+	// First is the pause after a fetch that brought nothing. Each further pause without a message is twice as long. After a message, in or
+	// out, there is no pause.
 	First time.Duration
 	// Longest is the longest pause. It is exceeded only if the budget of the day would not last.
 	Longest time.Duration
@@ -18,7 +21,7 @@ type Polling struct {
 }
 
 // DefaultPolling costs at most 0.10 USD a day.
-var DefaultPolling = Polling{First: 5 * time.Second, Longest: 15 * time.Minute, PerDay: 100}
+var DefaultPolling = Polling{Wait: time.Minute, First: 30 * time.Second, Longest: 15 * time.Minute, PerDay: 100}
 
 // spread is by how much pauses differ at random, so that agents that began together do not fetch together.
 const spread = 0.1
@@ -33,15 +36,16 @@ type Poller struct {
 	fetched []time.Time // the fetches of the last 24 hours, the oldest first
 }
 
-// NewPoller returns a poller whose first pause is the first of a policy. Zero fields take their values from [DefaultPolling].
+// NewPoller returns a poller that fetches at once. Zero fields take their values from [DefaultPolling].
 func NewPoller(policy Polling) *Poller {
+	policy.Wait = cmp.Or(policy.Wait, DefaultPolling.Wait)
 	policy.First, policy.PerDay = cmp.Or(policy.First, DefaultPolling.First), cmp.Or(policy.PerDay, DefaultPolling.PerDay)
 	policy.Longest = max(cmp.Or(policy.Longest, DefaultPolling.Longest), policy.First)
-	return &Poller{Polling: policy, Now: time.Now, Random: rand.Float64, pause: policy.First}
+	return &Poller{Polling: policy, Now: time.Now, Random: rand.Float64}
 }
 
 // Active notes a message, received or sent: an answer may follow soon.
-func (p *Poller) Active() { p.pause = p.First }
+func (p *Poller) Active() { p.pause = 0 }
 
 // Fetched notes a fetch.
 func (p *Poller) Fetched() { p.fetched = append(p.fetched, p.Now()) }
@@ -49,7 +53,7 @@ func (p *Poller) Fetched() { p.fetched = append(p.fetched, p.Now()) }
 // Pause returns how long to wait before the next fetch, and makes the one after it longer.
 func (p *Poller) Pause() time.Duration {
 	pause := p.pause
-	p.pause = min(2*p.pause, p.Longest)
+	p.pause = min(max(2*p.pause, p.First), p.Longest)
 	pause += time.Duration((2*p.Random() - 1) * spread * float64(pause))
 	return max(pause, p.lasting())
 }

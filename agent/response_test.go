@@ -82,7 +82,7 @@ func TestIDsInCommands(t *testing.T) {
 	// A policy of zeros does not divide by them.
 	poller := agent.NewPoller(agent.Polling{})
 	poller.Fetched()
-	if pause := poller.Pause(); poller.Polling != agent.DefaultPolling || pause <= 0 {
-		t.Errorf("a policy of zeros is %+v and pauses %s", poller.Polling, pause)
+	if first, next := poller.Pause(), poller.Pause(); poller.Polling != agent.DefaultPolling || first != 0 || next <= 0 {
+		t.Errorf("a policy of zeros is %+v and pauses %s and %s", poller.Polling, first, next)
 	}
 }

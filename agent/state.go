@@ -211,6 +211,7 @@ const (
 	frozenSetting   = "frozen"
 	termsSetting    = "terms"
 	contactsSetting = "contacts"
+	cursorSetting   = "cursor" // of the last page of unread messages that was passed on, for each server
 )
 
 // setting returns the text of a setting, or "" if it is not set.

@@ -513,6 +513,11 @@ type CreatedGroupChat struct {
 	Success bool `json:"success"`
 }
 
+// Cursor Names the messages and notices of a page. Most have less than 200 characters.
+//
+// Example: c0
+type Cursor = string
+
 // Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no bidirectional control characters.
 //
 // Example: I forecast the weather for any city.
@@ -1682,6 +1687,9 @@ type UnreadMessage struct {
 
 // UnreadPage A page of unread messages of all chats and channels, and notices.
 type UnreadPage struct {
+	// Cursor Names what this page returns. Send it as read_through with the next call to mark that as read.
+	Cursor *Cursor `json:"cursor,omitempty"`
+
 	// CutShort True if the page holds fewer than page_size messages because it reached the limit of content per page; otherwise absent.
 	CutShort *bool `json:"cut_short,omitempty"`
 
@@ -1706,6 +1714,11 @@ type UnreadPage struct {
 // Example: weather_oracle
 type Username = string
 
+// Wait How many seconds to wait if nothing is unread.
+//
+// Example: 0
+type Wait = int64
+
 // Degraded The state of the service.
 type Degraded = Health
 
@@ -1719,6 +1732,12 @@ type ListUnreadMessagesParams struct {
 
 	// MarkRead Whether the returned messages become read.
 	MarkRead *MarkRead `form:"mark_read,omitempty" json:"mark_read,omitempty"`
+
+	// Wait How many seconds to wait for a message or notice if nothing is unread. The client's timeout must be longer.
+	Wait *Wait `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// ReadThrough The cursor of a page that the caller has processed. That page becomes read, the response holds what follows, and nothing that it returns becomes read, whatever mark_read is.
+	ReadThrough *Cursor `form:"read_through,omitempty" json:"read_through,omitempty"`
 }
 
 // BlockAgentJSONRequestBody defines body for BlockAgent for application/json ContentType.
@@ -2005,7 +2024,7 @@ type ClientInterface interface {
 
 	// ListUnreadMessages Get unread messages
 	//
-	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation.
+	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation. With wait, a call that finds nothing unread waits until something is, for that many seconds at most, and is charged when it returns. With read_through, the call confirms a page that the caller has processed: begin with mark_read false, then send the cursor of each page with the next call. Nothing is lost if the caller dies in between: it gets the unconfirmed page again. See Waiting and confirming.
 	//
 	// Corresponds with GET /agent/unread (the `ListUnreadMessages` operationId).
 	ListUnreadMessages(ctx context.Context, params *ListUnreadMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2810,7 +2829,7 @@ func (c *Client) UnblockAgent(ctx context.Context, body UnblockAgentJSONRequestB
 
 // ListUnreadMessages Get unread messages
 //
-// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation.
+// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation. With wait, a call that finds nothing unread waits until something is, for that many seconds at most, and is charged when it returns. With read_through, the call confirms a page that the caller has processed: begin with mark_read false, then send the cursor of each page with the next call. Nothing is lost if the caller dies in between: it gets the unconfirmed page again. See Waiting and confirming.
 //
 // Corresponds with GET /agent/unread (the `ListUnreadMessages` operationId).
 func (c *Client) ListUnreadMessages(ctx context.Context, params *ListUnreadMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4366,6 +4385,30 @@ func NewListUnreadMessagesRequest(server string, params *ListUnreadMessagesParam
 
 		}
 
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ReadThrough != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "read_through", *params.ReadThrough, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -5859,7 +5902,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListUnreadMessagesWithResponse Get unread messages
 	//
-	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation.
+	// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation. With wait, a call that finds nothing unread waits until something is, for that many seconds at most, and is charged when it returns. With read_through, the call confirms a page that the caller has processed: begin with mark_read false, then send the cursor of each page with the next call. Nothing is lost if the caller dies in between: it gets the unconfirmed page again. See Waiting and confirming.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8275,7 +8318,7 @@ func (c *ClientWithResponses) UnblockAgentWithResponse(ctx context.Context, body
 
 // ListUnreadMessagesWithResponse Get unread messages
 //
-// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation.
+// Returns the unread messages of all chats and channels of the caller, oldest first. With mark_read true (the default), the returned messages become read, and the next call with page 1 returns the next messages. On a later page, a message becomes read only if no earlier unread message of its conversation is left out. With mark_read false, nothing changes and the pages are stable. The caller's own messages are never unread. total_unread is counted before messages become read. A page holds at most 1 MiB of content; cut_short is true if it holds fewer than page_size messages for this reason. With mark_read true, the next call with page 1 continues after the last returned message. With mark_read false, page 2 starts after the oldest page_size messages even if page 1 was shortened; use a page_size of 16 or less, with which no page is shortened. If the response is lost, send the same payment again to get the same response. The messages also stay in the history of their conversation. notices tell what other agents did to the caller, such as adding it to a group chat; with mark_read true each is returned once. A new notice replaces an unread one of the same conversation. With wait, a call that finds nothing unread waits until something is, for that many seconds at most, and is charged when it returns. With read_through, the call confirms a page that the caller has processed: begin with mark_read false, then send the cursor of each page with the next call. Nothing is lost if the caller dies in between: it gets the unconfirmed page again. See Waiting and confirming.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -133,7 +133,7 @@ func (p *Payer) insist(request *http.Request, body []byte, payment string) (*htt
 	if patience == 0 {
 		patience = time.Minute
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience + heldBack(request))
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		response, err := p.send(request, body, payment)
 		wait := pause
@@ -155,6 +155,15 @@ func (p *Payer) insist(request *http.Request, body []byte, payment string) (*htt
 			return nil, err
 		}
 	}
+}
+
+// heldBack is how long the server may hold the request back: see the parameter wait of GET /agent/unread.
+func heldBack(request *http.Request) time.Duration {
+	seconds, err := strconv.ParseUint(request.URL.Query().Get("wait"), 10, 8)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second //nolint:gosec // below 256
 }
 
 func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.Response, error) {

@@ -513,6 +513,11 @@ type CreatedGroupChat struct {
 	Success bool `json:"success"`
 }
 
+// Cursor Names the messages and notices of a page. Most have less than 200 characters.
+//
+// Example: c0
+type Cursor = string
+
 // Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no bidirectional control characters.
 //
 // Example: I forecast the weather for any city.
@@ -1682,6 +1687,9 @@ type UnreadMessage struct {
 
 // UnreadPage A page of unread messages of all chats and channels, and notices.
 type UnreadPage struct {
+	// Cursor Names what this page returns. Send it as read_through with the next call to mark that as read.
+	Cursor *Cursor `json:"cursor,omitempty"`
+
 	// CutShort True if the page holds fewer than page_size messages because it reached the limit of content per page; otherwise absent.
 	CutShort *bool `json:"cut_short,omitempty"`
 
@@ -1706,6 +1714,11 @@ type UnreadPage struct {
 // Example: weather_oracle
 type Username = string
 
+// Wait How many seconds to wait if nothing is unread.
+//
+// Example: 0
+type Wait = int64
+
 // Degraded The state of the service.
 type Degraded = Health
 
@@ -1719,6 +1732,12 @@ type ListUnreadMessagesParams struct {
 
 	// MarkRead Whether the returned messages become read.
 	MarkRead MarkRead `form:"mark_read,omitempty" json:"mark_read,omitempty"`
+
+	// Wait How many seconds to wait for a message or notice if nothing is unread. The client's timeout must be longer.
+	Wait Wait `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// ReadThrough The cursor of a page that the caller has processed. That page becomes read, the response holds what follows, and nothing that it returns becomes read, whatever mark_read is.
+	ReadThrough *Cursor `form:"read_through,omitempty" json:"read_through,omitempty"`
 }
 
 // BlockAgentJSONRequestBody defines body for BlockAgent for application/json ContentType.
@@ -2043,6 +2062,20 @@ func (w *ServerInterfaceWrapper) ListUnreadMessages(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "mark_read", ctx.QueryParams(), &params.MarkRead, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter mark_read: %s", err))
+	}
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", ctx.QueryParams(), &params.Wait, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter wait: %s", err))
+	}
+
+	// ------------- Optional query parameter "read_through" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "read_through", ctx.QueryParams(), &params.ReadThrough, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter read_through: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments

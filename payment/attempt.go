@@ -23,6 +23,7 @@ type Attempt struct {
 	Checked
 	Caller     *Caller // nil where there is no account yet
 	Client     string  // see Engine.Challenge
+	Address    string  // of the client
 	Expired    *Error  // not nil: the payment is too old to begin, or for former terms, but may be repeated
 	Unrecorded bool    // the scheme found that the payment cannot be in the ledger
 

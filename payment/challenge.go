@@ -17,15 +17,34 @@ const (
 	maxReason = 256
 )
 
-// Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, or its
-// address. The schemes are in the order that their standing with the client makes; clients take the first entry of accepts that they
-// know.
+// ExactOnly is a client that signs the first entry of accepts, and can only sign for exact.
+const ExactOnly = "exact only"
+
+// Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, its
+// address, or ExactOnly. The schemes are in the order that their standing with the client makes; clients take the first entry of
+// accepts that they know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	index := 0
 	for _, scheme := range slices.Backward(e.schemes) {
 		index = index*standings + int(scheme.Standing(operation.Price, client))
 	}
-	return operation.challenges[index]
+	challenge := operation.challenges[index]
+	for _, scheme := range e.schemes {
+		own, ok := scheme.Renewed(operation, client)
+		if !ok {
+			continue
+		}
+		accepts := slices.Clone(challenge.Required.Accepts)
+		for i := range accepts {
+			if accepts[i].Scheme == own.Scheme {
+				accepts[i] = own
+			}
+		}
+		if renewed, err := e.newChallenge(operation, accepts); err == nil {
+			challenge = renewed
+		}
+	}
+	return challenge
 }
 
 // prepareChallenges makes the challenges of an operation: one for each order of schemes, for each combination of standings.
@@ -45,7 +64,7 @@ func (e *Engine) prepareChallenges(operation *Operation) error {
 		if challenge == nil {
 			var accepts []x402.PaymentRequirements
 			for _, i := range order {
-				accepts = append(accepts, e.schemes[i].Requirements(operation.Price))
+				accepts = append(accepts, e.schemes[i].Requirements(operation))
 			}
 			var err error
 			if challenge, err = e.newChallenge(operation, accepts); err != nil {

@@ -17,8 +17,12 @@ type standingScheme struct {
 }
 
 func (s standingScheme) Standing(_ uint64, client string) Standing { return s.standings[client] }
-func (s standingScheme) Requirements(uint64) x402.PaymentRequirements {
+func (s standingScheme) Requirements(*Operation) x402.PaymentRequirements {
 	return x402.PaymentRequirements{Scheme: s.name}
+}
+
+func (s standingScheme) Renewed(_ *Operation, client string) (x402.PaymentRequirements, bool) {
+	return x402.PaymentRequirements{Scheme: s.name, PayTo: "renewed"}, client == "renewed" && s.name == "b"
 }
 
 // TestChallenge: schemes are offered in their order, those that are a fallback for the client after the others, and those that are withheld
@@ -34,10 +38,11 @@ func TestChallenge(t *testing.T) {
 	if err := e.Offer([]*Operation{operation}, a, b, c); err != nil {
 		t.Fatal(err)
 	}
-	for client, want := range map[string]string{"anybody": "a b c", "lost": "b c a", "barred": "b c", "all lost": "a b c"} {
+	for client, want := range map[string]string{"anybody": "a b c", "lost": "b c a", "barred": "b c", "all lost": "a b c",
+		"renewed": "a brenewed c"} {
 		var got []string
 		for _, offer := range e.Challenge(operation, client).Required.Accepts {
-			got = append(got, offer.Scheme)
+			got = append(got, offer.Scheme+offer.PayTo)
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s is offered %q, want %q", client, got, want)

@@ -153,7 +153,7 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 	}
 	switch p := a.payment.(type) {
 	case Mover:
-		return e.unused(ctx, a, p)
+		return e.Unused(ctx, a, p)
 	case Charger:
 		return p.Proves(ctx, row)
 	}

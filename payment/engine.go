@@ -56,6 +56,8 @@ func (e *Engine) Offer(operations []*Operation, schemes ...Scheme) error {
 	e.schemes = schemes
 	for _, operation := range operations {
 		e.operations[operation.ID] = operation
+	}
+	for _, operation := range operations {
 		e.metrics.announce(operation.ID)
 		operation.Extensions[identifierExtension] = identifierOffer
 		if err := e.prepareChallenges(operation); err != nil {
@@ -63,6 +65,16 @@ func (e *Engine) Offer(operations []*Operation, schemes ...Scheme) error {
 		}
 	}
 	return nil
+}
+
+// RegistrationPrice is what an account costs: the sum of the operations that need none.
+func (e *Engine) RegistrationPrice() (sum uint64) {
+	for _, operation := range e.operations {
+		if !operation.Account {
+			sum += operation.Price
+		}
+	}
+	return sum
 }
 
 // Ready reports whether payments can settle now.

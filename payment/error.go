@@ -18,6 +18,7 @@ const (
 	CodeInProgress Code = "payment_in_progress" // 409
 	CodeUnknown    Code = "payment_unknown"     // 503: the outcome is not known yet
 	CodeBusy       Code = "unavailable"         // 503: nothing was charged
+	CodeLimited    Code = "rate_limited"        // 429: nothing was charged
 	CodeRejected   Code = "rejected"            // the operation rejected the call after settlement; Error.Refusal says why
 )
 

@@ -33,9 +33,12 @@ func NewExact(engine *Engine) (*Exact, error) {
 }
 
 // Requirements implements [Scheme].
-func (x *Exact) Requirements(price uint64) x402.PaymentRequirements {
-	return x.engine.Network.Requirements(price, x.engine.PayTo, MaxTimeoutSeconds)
+func (x *Exact) Requirements(operation *Operation) x402.PaymentRequirements {
+	return x.engine.Network.Requirements(operation.Price, x.engine.PayTo, MaxTimeoutSeconds)
 }
+
+// Renewed implements [Scheme].
+func (*Exact) Renewed(*Operation, string) (_ x402.PaymentRequirements, _ bool) { return }
 
 // Standing implements [Scheme].
 func (*Exact) Standing(uint64, string) Standing { return Preferred }

@@ -24,6 +24,7 @@ type metrics struct {
 	settling *prometheus.HistogramVec
 	up       prometheus.GaugeFunc
 	open     *openPayments
+	settled  *lastSettled
 	reads    *prometheus.HistogramVec // see measuredChain
 }
 
@@ -43,12 +44,13 @@ func newMetrics(database *store.Store, responds func() bool, reads *prometheus.H
 			}
 			return 0
 		}),
-		open: newOpenPayments(database), reads: reads,
+		open: newOpenPayments(database), settled: newLastSettled(database), reads: reads,
 	}
 }
 
 // announce creates the counters of an operation. Prometheus takes no increase from a counter that appears with its first event.
 func (m *metrics) announce(operation string) {
+	m.settled.operations = append(m.settled.operations, operation)
 	m.revenue.WithLabelValues(operation)
 	for _, outcome := range []string{OutcomeDelivered, outcomeRefused, outcomeUnclear, outcomeUndeliverable, outcomeNotSent} {
 		m.payments.WithLabelValues(operation, outcome)
@@ -56,7 +58,7 @@ func (m *metrics) announce(operation string) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open, m.reads}
+	return []prometheus.Collector{m.payments, m.revenue, m.settling, m.up, m.open, m.settled, m.reads}
 }
 
 // Count counts an outcome of a payment.

@@ -12,8 +12,10 @@ import (
 
 // Scheme is one way to pay. The engine knows schemes by this interface alone.
 type Scheme interface {
-	// Requirements returns the payment requirements for a price in atomic units of the token.
-	Requirements(price uint64) x402.PaymentRequirements
+	// Requirements returns the payment requirements of an operation, for everybody.
+	Requirements(operation *Operation) x402.PaymentRequirements
+	// Renewed returns the payment requirements for a client that needs others, or false.
+	Renewed(operation *Operation, client string) (x402.PaymentRequirements, bool)
 	// Standing is how the scheme is offered to a client now: see [Engine.Challenge].
 	Standing(price uint64, client string) Standing
 	// Payment makes the payment of an attempt from its payload, or returns nil if the payload is of another scheme.
@@ -89,6 +91,8 @@ type Mover interface {
 // Charger is a payment that the ledger charges, in the transaction of the effect, or whose deposit can be in the ledger without the call.
 type Charger interface {
 	Payment
+	// Fits returns why the ledger cannot charge the payment now, or nil.
+	Fits(ctx context.Context) error
 	// Charge charges the payment and makes the effect. Row belongs to a deposit that arrived without the call, or is nil.
 	Charge(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error)
 	// Correct returns the 402 for a payment that was charged for another request.

@@ -161,7 +161,10 @@ func (k responseKeys) fingerprints(plain [sha256.Size]byte) (current [sha256.Siz
 	return current, former
 }
 
-// known reports whether one of the keys made the fingerprint.
+// Sealed reports whether one of the keys sealed a stored response.
+func Sealed(response []byte, by []ResponseKey) bool { return newResponseKeys(by).known(response) }
+
+// known reports whether one of the keys made the fingerprint, or sealed the response.
 func (k responseKeys) known(fingerprint []byte) bool {
 	return slices.ContainsFunc(k, func(key responseKey) bool { return bytes.HasPrefix(fingerprint, key.name) })
 }

@@ -41,9 +41,9 @@ func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount ui
 	return err
 }
 
-// unused reports whether the authorization was never used, so that it is not public. The chain is asked, because anybody may have brought
+// Unused reports whether the authorization was never used, so that it is not public. The chain is asked, because anybody may have brought
 // it there, and it may have been used at another service of the same payee.
-func (e *Engine) unused(ctx context.Context, a *Attempt, mover Mover) (bool, error) {
+func (e *Engine) Unused(ctx context.Context, a *Attempt, mover Mover) (bool, error) {
 	if a.Conclusive {
 		asking, cancel := context.WithTimeout(ctx, ChainTimeout)
 		defer cancel()

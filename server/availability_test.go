@@ -124,6 +124,7 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 	figures := []string{
 		`parley_payments_open{state="unknown"} 2`, `parley_payments_open{state="undeliverable"} 0`, `parley_payments_open_oldest_seconds 36`,
 		`parley_unclaimed_atomic_units 5000`, `parley_payment_channels{state="open"} 1`, `parley_database_connections{state="idle"} `,
+		`parley_settled_seconds{operation="createAccount"} `,
 		`parley_database_connections_max `, `parley_database_waits_failed_total `, `parley_build_info{go="go`,
 	}
 	now := []string{

@@ -14,14 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 )
 
 const (
-	headerTimeout  = 5 * time.Second  // to send them
-	requestTimeout = 10 * time.Second // to send the body as well
-	idleTimeout    = 30 * time.Second // between requests
-	refusalTimeout = time.Second      // to read the response
-	refusalsAtOnce = 64               // further connections are closed without a response
+	headerTimeout   = 5 * time.Second                // to send them
+	requestTimeout  = 10 * time.Second               // to send the body as well
+	idleTimeout     = 30 * time.Second               // between requests
+	responseTimeout = payment.Lease + 15*time.Second // a response waits for the settlement
+	refusalTimeout  = time.Second                    // to read the response
+	refusalsAtOnce  = 64                             // further connections are closed without a response
 
 	maxHeaderBytes = 32 << 10 // of all headers of a request; net/http returns 431 above it
 	maxHeaderLines = 200      // of them; a short line takes a hundred times its bytes in memory

@@ -136,12 +136,21 @@ var sources = map[string]struct {
 }
 
 // ListUnreadMessages returns the unread messages of the caller, oldest first, and its notices, and marks both as read unless
-// mark_read is false.
+// mark_read is false. With read_through it marks what an earlier page returned instead. A call that waits has waited (see holdBack).
 func (c *call) ListUnreadMessages(
 	ctx context.Context, req gen.ListUnreadMessagesRequestObject,
 ) (gen.ListUnreadMessagesResponseObject, error) {
 	list := c.read.Unread
-	if req.Params.MarkRead {
+	switch {
+	case req.Params.ReadThrough != nil:
+		through, err := parseCursor(c.caller.ID, *req.Params.ReadThrough)
+		if err != nil {
+			return nil, err
+		}
+		list = func(ctx context.Context, agent uuid.UUID, page, size int64) (*store.Unread, error) {
+			return c.do.ReadThrough(ctx, agent, through, page, size)
+		}
+	case req.Params.MarkRead:
 		list = c.do.ReadUnread
 	}
 	unread, err := list(ctx, c.caller.ID, req.Params.Page, req.Params.PageSize)
@@ -150,7 +159,7 @@ func (c *call) ListUnreadMessages(
 	}
 	page := gen.ListUnreadMessages200JSONResponse{
 		Messages: make([]gen.UnreadMessage, len(unread.Messages)), Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total,
-		Page: req.Params.Page, PageSize: req.Params.PageSize,
+		Page: req.Params.Page, PageSize: req.Params.PageSize, Cursor: new(cursorOf(c.caller.ID, unread.Through())),
 	}
 	if unread.CutShort {
 		page.CutShort = &unread.CutShort

@@ -46,6 +46,8 @@ type record struct {
 	caller      *store.Agent     // nil if the operation needs no API key
 	keyReplaced bool             // the API key was replaced by the last rotation
 	attempt     *payment.Attempt // of a paid operation
+	wait        *wait            // not nil: the call is to wait
+	waited      time.Duration    // not counted as time that the request took
 
 	responseBytes int // of a paid call
 }
@@ -74,7 +76,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := s.catch(next, c); err != nil {
 			s.writeError(err, c)
 		}
-		took := time.Since(started)
+		took := time.Since(started) - record.waited
 		name := operator.OutsideContract
 		if record.operation != nil {
 			name = record.operation.ID
@@ -165,6 +167,9 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 		if text.value != "" {
 			attributes = append(attributes, slog.String(text.key, text.value))
 		}
+	}
+	if record.waited > 0 {
+		attributes = append(attributes, slog.Float64("waited_ms", float64(record.waited.Microseconds())/1000))
 	}
 	if omitted > 0 {
 		attributes = append(attributes, slog.Int64("omitted", omitted))

@@ -189,7 +189,7 @@ func (done handled) encode(started time.Time, response any, err error) (raw []by
 }
 
 // decodeStored decodes a stored request into a request object of the strict server: the JSON of the body, or the query, whose
-// parameters are numbers and booleans.
+// parameters are numbers, booleans, and texts that are no JSON.
 func decodeStored[Request any](stored []byte) (any, error) {
 	var request Request
 	object := map[string]any{"Body": json.RawMessage(stored)}
@@ -200,7 +200,11 @@ func decodeStored[Request any](stored []byte) (any, error) {
 		}
 		parameters := map[string]json.RawMessage{}
 		for name := range query {
-			parameters[name] = json.RawMessage(query.Get(name))
+			value := []byte(query.Get(name))
+			if !json.Valid(value) {
+				value, _ = json.Marshal(query.Get(name)) // cannot fail
+			}
+			parameters[name] = value
 		}
 		object = map[string]any{"Params": parameters}
 	}

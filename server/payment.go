@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -39,10 +40,21 @@ func (s *Server) requirePayment(c echo.Context) error {
 
 // challenge returns the 402 for a request without payment.
 func (s *Server) challenge(c echo.Context, operation *operation) error {
-	return operation.challenges[s.payments.Challenge(&operation.Operation, clientOf(c, operation))]
+	client := clientOf(c, operation)
+	if strings.HasPrefix(c.Request().Header.Get("X-Client-ID"), agentCash) {
+		client = payment.ExactOnly
+	}
+	challenge := s.payments.Challenge(&operation.Operation, client)
+	if prepared := operation.challenges[challenge]; prepared != nil {
+		return prepared
+	}
+	return problemOfPayment(challenge)
 }
 
-// clientOf identifies the client for the order of the payment requirements: by its API key, else by its address.
+// agentCash begins the X-Client-ID of AgentCash. Up to 0.14 it gives up if the first entry of accepts is not for exact.
+const agentCash = "agentcash@"
+
+// clientOf identifies the client for the payment requirements: by its API key, else by its address.
 func clientOf(c echo.Context, operation *operation) string {
 	if key := c.Request().Header.Get("X-API-KEY"); operation.Account && key != "" {
 		return string(store.HashKey(key))
@@ -124,7 +136,7 @@ func (s *Server) parsePayment(c echo.Context) error {
 	}
 	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, caller, clientOf(c, operation), content)
 	if err == nil {
-		record.payer = record.attempt.Payer()
+		record.payer, record.attempt.Address = record.attempt.Payer(), record.payment.address.String()
 	}
 	return err
 }
@@ -208,6 +220,7 @@ var paymentStatus = map[payment.Code]int{
 	payment.CodeInvalid: http.StatusBadRequest,
 	payment.CodeReused:  http.StatusConflict, payment.CodeProof: http.StatusConflict, payment.CodeInProgress: http.StatusConflict,
 	payment.CodeUnknown: http.StatusServiceUnavailable, payment.CodeBusy: http.StatusServiceUnavailable,
+	payment.CodeLimited: http.StatusTooManyRequests,
 }
 
 // problemOfPayment turns an error of the payment engine into the response for the caller.

@@ -65,7 +65,11 @@ func TestRefund(t *testing.T) {
 	second.Ledger, second.Facilitator = w.Ledger, w.Facilitator
 	for _, server := range []*world{w, second} {
 		payer.w = server
-		payer.refund("/agent/me", 5000, 0).Want(t, "again at once", http.StatusServiceUnavailable, "unavailable")
+		payer.refund("/agent/me", 5000, 0).Want(t, "again at once", http.StatusTooManyRequests, "rate_limited")
+	}
+	w.Exec(`UPDATE payment_channels SET refunded_at = now() - interval '57 seconds'`)
+	if after := payer.refund("/agent/me", 5000, 0).Header.Get("Retry-After"); after != "3" {
+		t.Errorf("57 seconds after a refund Retry-After is %s, want 3", after)
 	}
 	w.Exec(`UPDATE payment_channels SET refunded_at = now() - interval '1 minute'`)
 	payer.refund("/agent/me", 5000, 9_999).Want(t, "less than a cent", http.StatusPaymentRequired, "payment_refused")
@@ -172,8 +176,8 @@ func TestCheapRefunds(t *testing.T) {
 			t.Fatalf("refund %d: %d, want 204", n+1, status)
 		}
 	}
-	if status := refund(bound+1, 5000); status != http.StatusServiceUnavailable {
-		t.Errorf("a further refund of a payment channel that was charged 0.005 USD: %d, want 503", status)
+	if status := refund(bound+1, 5000); status != http.StatusTooManyRequests {
+		t.Errorf("a further refund of a payment channel that was charged 0.005 USD: %d, want 429", status)
 	}
 	if status := refund(bound+2, 10_000); status != http.StatusNoContent {
 		t.Errorf("a refund of a payment channel that was charged 0.01 USD: %d, want 204", status)

@@ -294,12 +294,18 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(bob, "/message/react", `{"message_id":"GM","emoji":"👍"}`)
 	post(bob, "/message/react/remove", `{"message_id":"GM"}`)
 	add(bob, http.MethodGet, "/agent/unread?mark_read=false", "")
+	add(bob, http.MethodGet, "/agent/unread?wait=60&mark_read=false", "")
 	add(bob, http.MethodGet, "/agent/unread", "")
 	post(alice, "/agent/block", `{"agent_id":"BOB"}`)
 	post(alice, "/agent/unblock", `{"agent_id":"BOB"}`)
 	post(alice, "/search/agents", `{"query":"plans_bob"}`)
 	post(alice, "/search/groups", `{"query":"renamed"}`)
 	post(alice, "/search/channels", `{"query":"storm warnings"}`)
+	calls = append(calls, planCall{"parley_settled_seconds", func() {
+		if ages, err := w.store.LastSettled(t.Context(), []string{"getOwnAgent", "searchAgents", "rotateKey"}); err != nil || len(ages) != 2 {
+			t.Errorf("the last settlements are %v (%v), want two", ages, err)
+		}
+	}})
 	return calls
 }
 

@@ -271,13 +271,15 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 		p = problemOf(err)
 	}
 	tokens := payer.tokens()
+	refused, ok := errors.AsType[*payment.Error](err)
+	limited := p.status == http.StatusTooManyRequests && !ok // a refund that is too soon counts as any refused payment
 	switch {
 	case p == errDisplaced || p == errCrowded: // by requests of its own address, most likely
 		s.rates.addresses.charge(payer.address, 1)
 		return err
 	case p.unread && !hungUp, p.unknown && p.charged:
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
-	case p.status == http.StatusTooManyRequests && !payer.admitted:
+	case limited && !payer.admitted:
 		return err
 	case record.paid, p.charged && !p.redeeming:
 		s.rates.addresses.give(payer.address)
@@ -293,7 +295,7 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 		s.rates.recent.charge(payer.address, tokens)
 	}
 	switch {
-	case p.status == http.StatusTooManyRequests:
+	case limited:
 		return err
 	case !payer.checked:
 		exceeded := s.rates.addresses.check(payer.address)
@@ -303,7 +305,6 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 		return cmp.Or(exceeded, err)
 	}
 	// Somebody else may have sent a payment that is already in the ledger, or a claimed voucher, which is public.
-	refused, ok := errors.AsType[*payment.Error](err)
 	sentBefore := ok && refused.Correction || p.code == gen.ErrorCodePaymentReused || p.code == gen.ErrorCodePaymentInProgress ||
 		p.code == gen.ErrorCodeProofRequired
 	if !sentBefore {

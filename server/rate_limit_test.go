@@ -94,11 +94,11 @@ func TestUnpaidCallsAreLimited(t *testing.T) {
 	}
 }
 
-// TestPayersAreNotLimited: 64 clients on one address, each of which asks for the price and then pays, at full speed. The
+// TestPayersAreNotLimited: 24 clients on one address, each of which asks for the price and then pays, at full speed. The
 // tokens would not last for a fraction of that, and none come back by themselves.
 func TestPayersAreNotLimited(t *testing.T) {
 	t.Parallel()
-	const clients, calls = 64, 6
+	const clients, calls = 24, 4
 	w := newWorld(t, withLimits(server.Limits{Address: few(2 * clients), Account: few(2), Wallet: few(1)}))
 	agents := make([]*agent, clients)
 	for i := range agents {

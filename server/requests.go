@@ -191,6 +191,13 @@ func (r *request) release() {
 	r.all.memory.drop(&r.bytes)
 }
 
+// wait gives the request more time: it waits, and is released. The limits of net/http count from its beginning.
+func (r *request) wait(limit time.Duration) {
+	r.release()
+	until := time.Now().Add(limit + responseTimeout)
+	_, _ = r.response.SetReadDeadline(until), r.response.SetWriteDeadline(until)
+}
+
 // displace makes the reading of the body, or the writing of the response, fail. The caller holds the lock, so the response still exists.
 func (r *request) displace() {
 	r.all.displaced.Inc()

@@ -80,6 +80,7 @@ type Server struct {
 	connections  *connections
 	retention    *retention.Worker
 	draining     atomic.Bool  // /readyz returns 503
+	room         *waitingRoom // of calls with wait
 	waiting      atomic.Bool  // for Config.Await
 	running      atomic.Int64 // requests
 }
@@ -139,10 +140,12 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		return nil, err
 	}
 	s.waiting.Store(config.Await != nil)
+	s.room = newWaitingRoom(waitingShare(config.Limits), database.HaveUnread)
+	database.Listen(s.room.hear)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
 	s.metrics.registry.MustRegister(slices.Concat(s.payments.Collectors(), s.connections.collectors(), database.Collectors(),
-		s.retention.Collectors(), config.TLS.collectors())...)
+		s.retention.Collectors(), config.TLS.collectors(), s.room.collectors())...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -168,6 +171,7 @@ func (s *Server) routes() *echo.Echo {
 		before(s.validate),         // 400: mistakes are free
 		before(s.requirePayment),   // 402 if there is no payment
 		before(s.awaitDatabase),    // 503 before the first connection to the database
+		s.holdBack,                 // a call that waits, after a first pass of what follows
 		limitTime,                  // the deadline of everything that follows, but not of a settlement
 		s.refund,                   // of a payment channel, on GET operations; needs no API key
 		s.authenticate,
@@ -237,7 +241,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer,
 			MaxReceiveBufferPerConnection: connectionBuffer},
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		WriteTimeout: payment.Lease + 15*time.Second, // a response waits for the settlement
+		WriteTimeout: responseTimeout,
 		ConnContext:  withConnection, ConnState: s.connections.observe,
 		ErrorLog: log.New(connectionLog{s.log, newLineLimit()}, "", 0),
 	}
@@ -248,6 +252,7 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
+	s.room.close()
 	began := time.Now()
 	s.log.LogAttrs(ctx, slog.LevelInfo, "stopping", slog.String("reason", context.Cause(ctx).Error()),
 		slog.Int64("requests_running", s.running.Load()), slog.Float64("drain_s", s.config.DrainTime.Seconds()))
@@ -285,15 +290,24 @@ func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// allowCORS lets browsers send and read the payment headers. The official fetch client sends
-// Access-Control-Expose-Headers as a request header.
-var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
+// allowCORS lets browsers send and read the payment headers, and responds to preflight requests.
+func allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error { // not the library's middleware around next: its frame would stay on the stacks of calls that wait
+		if err := setCORS(c); err != nil || c.Response().Committed {
+			return err
+		}
+		return next(c)
+	}
+}
+
+// setCORS sets the headers for browsers. The official fetch client sends Access-Control-Expose-Headers as a request header.
+var setCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods: []string{http.MethodGet, http.MethodPost, http.MethodOptions},
 	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
 	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id",
 		"Retry-After", "RateLimit-Policy", "RateLimit", "WWW-Authenticate"},
 	MaxAge: 600,
-})
+})(func(echo.Context) error { return nil })
 
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
 func (s *Server) resolveOperation(c echo.Context) error {

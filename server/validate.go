@@ -288,5 +288,9 @@ func canonical(c echo.Context) ([]byte, error) {
 	if body, ok := c.Request().Body.(interface{ ValidatedValue() any }); ok {
 		return json.Marshal(body.ValidatedValue())
 	}
-	return []byte(c.Request().URL.Query().Encode()), nil
+	query := c.Request().URL.Query()
+	if query.Get("wait") == "0" { // its default: servers that do not know the parameter yet store the same request without it
+		query.Del("wait")
+	}
+	return []byte(query.Encode()), nil
 }

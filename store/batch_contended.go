@@ -89,6 +89,9 @@ func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessag
 	statement, values := sendStatement(q.Now(), batch)
 	placed, err := query[placedMessage](ctx, q, statement, values)
 	var locked []batchItem[paidMessage]
+	if err == nil {
+		q.announceSent(batch, placed)
+	}
 	for i, item := range batch {
 		switch {
 		case err != nil:
@@ -103,6 +106,17 @@ func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessag
 		}
 	}
 	q.sendAgain(locked) //nolint:contextcheck // the next batch is other work
+}
+
+// announceSent announces the messages of a batch that were sent.
+func (q *sendQueues) announceSent(batch []batchItem[paidMessage], placed []placedMessage) {
+	news := make([]uuid.UUID, 0, len(batch))
+	for i, item := range batch {
+		if placed[i].Sent {
+			news = append(news, item.value.concerns(item.value.conversation))
+		}
+	}
+	q.announce(news...)
 }
 
 // sendAgain sends items of a batch that found their conversations locked: with the next batch, or in the queue of the conversation.
@@ -208,6 +222,9 @@ func (q *sendQueues) sendLocked(ctx context.Context, connection *pgxpool.Conn, i
 	batch.Queue(`COMMIT`)
 	err := connection.SendBatch(ctx, batch).Close()
 	for i, kind := range kinds {
+		if err == nil {
+			q.announceSent(kind, placed[i])
+		}
 		finish(kind, func(n int, message paidMessage) error {
 			switch {
 			case err != nil:

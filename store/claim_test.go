@@ -45,7 +45,7 @@ func TestClaimOfAnOpenPayment(t *testing.T) {
 	})
 	for name, err := range map[string]error{
 		"failed": g.PaymentFailed(ctx, &stale, "late"), "abandoned": g.AbandonSettlement(ctx, payment),
-		"resolved": g.ResolveFailed(ctx, payment.ID, "late"),
+		"resolved": g.ResolveFailed(ctx, store.Operator{Actor: "olga", Reason: "looked up"}, payment.ID, "late"),
 	} {
 		if !errors.Is(err, store.ErrStalePayment) {
 			t.Errorf("a payment that somebody else has taken up is %s: %v", name, err)

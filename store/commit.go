@@ -26,6 +26,8 @@ type Actions interface {
 	MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error
 	// ReadUnread returns unread messages and marks them as read: see [Tx.ReadUnread].
 	ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error)
+	// ReadThrough confirms a page and returns what follows: see [Tx.ReadThrough].
+	ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error)
 	// SendMessage sends a message: see [Tx.SendMessage].
 	SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error)
 }
@@ -93,6 +95,10 @@ func (dryActions) ReadUnread(context.Context, uuid.UUID, int64, int64) (*Unread,
 	return &Unread{}, nil
 }
 
+func (dryActions) ReadThrough(context.Context, uuid.UUID, Through, int64, int64) (*Unread, error) {
+	return &Unread{}, nil
+}
+
 func (d dryActions) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
 	return &notSentYet, d.checkMessage(ctx, message)
 }
@@ -133,6 +139,14 @@ func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, s
 		err = errNotBatched
 	}
 	return unread, err
+}
+
+// ReadThrough needs no transaction if the page to confirm was empty, as most are.
+func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error) {
+	if !through.Empty() {
+		return nil, errNotBatched
+	}
+	return a.Unread(ctx, agent, page, size)
 }
 
 // Commit runs work and closes its payment in one transaction, and returns the response. It shares a group commit with other calls, or

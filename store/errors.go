@@ -47,6 +47,8 @@ var (
 		"the query matches nearly every message; send a word, or an expression that requires one")
 	ErrPatternTooLarge = invalid("invalid_request", "/query",
 		"the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
+	ErrNotACursor = invalid("invalid_request", "?read_through",
+		"this is no cursor of a page of this account, or it is damaged; send the cursor of a response unchanged, or begin with mark_read=false")
 	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
 	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id",
 		"the admin must name a successor before leaving; set successor_agent_id to another current member")
@@ -147,7 +149,7 @@ func rolledBack(err error) bool {
 }
 
 // errNotSent means that nothing was sent to the database: there was no connection in time, or the queue was too long.
-var errNotSent = errors.New("no connection to the database in time")
+var errNotSent = errors.New("no connection to the database in time; all are in use, or it does not respond")
 
 // notSent marks an error that occurred before anything was sent.
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }

@@ -103,6 +103,26 @@ func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) (sums []P
 	return sums, err
 }
 
+// LastSettled returns how long ago the facilitator settled a payment of scheme exact for each of the operations, and nothing for
+// operations for which it never did. Vouchers do not reach it. Deposits do not count: not all catalogues take them.
+func (s *Store) LastSettled(ctx context.Context, operations []string) (_ map[string]time.Duration, err error) {
+	defer wrapInto(&err, "look for the last settlements")
+	// The condition has the exact text of the condition of a partial index, so that the planner can use the index.
+	rows, err := query[struct {
+		Operation string
+		Age       time.Duration
+	}](ctx, s, `
+		SELECT o.operation, now() - last.created_at AS age FROM unnest(CAST(@operations AS text[])) AS o (operation) CROSS JOIN LATERAL (
+			SELECT p.created_at FROM payments p
+			WHERE p.operation = o.operation AND p.scheme = 'exact' AND p.state IN ('delivered', 'undeliverable')
+			ORDER BY p.created_at DESC LIMIT 1) AS last`, named{"operations": operations})
+	ages := map[string]time.Duration{}
+	for _, row := range rows {
+		ages[row.Operation] = row.Age
+	}
+	return ages, err
+}
+
 // PaymentTerms are the network, asset and payee of payments.
 type PaymentTerms struct {
 	Network, Asset, PayTo string
@@ -118,16 +138,25 @@ func (s *Store) PaymentTerms(ctx context.Context) (terms []PaymentTerms, err err
 // ResolveSettled records that a payment with unknown outcome was settled in this transaction (0x and 64 hex digits),
 // which the operator has checked on the chain. The payment can be claimed at once. An open payment with a transaction
 // is not settled again. It returns ErrStalePayment if the outcome is not unknown or a server works on the payment.
-func (s *Store) ResolveSettled(ctx context.Context, id uuid.UUID, transaction string) error {
-	changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
-	return s.changePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
+func (s *Store) ResolveSettled(ctx context.Context, by Operator, id uuid.UUID, transaction string) error {
+	return s.resolve(ctx, by, id, "settled in "+transaction, func(tx *Tx) error {
+		changes := map[string]any{"transaction": transaction, "lease_until": gorm.Expr("now()")}
+		return tx.changePayment(ctx, id, changes, "state = 'unknown' AND owner IS NULL")
+	})
 }
 
 // ResolveFailed closes a payment with unknown outcome. The operator has checked on the chain that it was not settled
 // and never can be. It returns ErrStalePayment if the outcome is not unknown, if the payment is known to be settled, or
 // if a server works on it.
-func (s *Store) ResolveFailed(ctx context.Context, id uuid.UUID, reason string) error {
-	return s.closePayment(ctx, id, asFailed(reason), "state = 'unknown' AND owner IS NULL AND transaction = ''")
+func (s *Store) ResolveFailed(ctx context.Context, by Operator, id uuid.UUID, reason string) error {
+	return s.resolve(ctx, by, id, "not settled", func(tx *Tx) error {
+		return tx.closePayment(ctx, id, asFailed(reason), "state = 'unknown' AND owner IS NULL AND transaction = ''")
+	})
+}
+
+func (s *Store) resolve(ctx context.Context, by Operator, id uuid.UUID, outcome string, change func(tx *Tx) error) error {
+	entry := AuditEntry{Action: "payments.resolve", TargetKind: TargetPayment, TargetID: id, Details: map[string]any{"outcome": outcome}}
+	return s.audited(ctx, by, entry, func(tx *Tx, _ *AuditEntry) error { return change(tx) })
 }
 
 // Refunds returns all refunds of payments with these terms.

@@ -191,8 +191,12 @@ func TestResolve(t *testing.T) {
 	s, connection := openBeside(t)
 	fillLedger(t, connection, 10, agent(t, s, "alice"))
 	const transaction = "0xabc"
-	settled := func(id uuid.UUID) error { return s.ResolveSettled(t.Context(), id, transaction) }
-	failed := func(id uuid.UUID) error { return s.ResolveFailed(t.Context(), id, "not on the chain") }
+	settled := func(id uuid.UUID) error {
+		return s.ResolveSettled(t.Context(), store.Operator{Actor: "olga", Reason: "looked up"}, id, transaction)
+	}
+	failed := func(id uuid.UUID) error {
+		return s.ResolveFailed(t.Context(), store.Operator{Actor: "olga", Reason: "looked up"}, id, "not on the chain")
+	}
 	var unknown []store.PaymentRecord
 	for _, before := range records(t, s, store.PaymentFilter{}) {
 		if before.State == store.PaymentUnknown {

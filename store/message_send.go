@@ -33,6 +33,7 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 	case !placed[0].Sent:
 		return nil, errors.New("send message: the statement rejects what lockForSending allows")
 	}
+	tx.news = append(tx.news, message.concerns(to))
 	return &Sent{ConversationID: to, Number: last + 1}, nil
 }
 

@@ -68,6 +68,7 @@ func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation,
 	if err != nil {
 		return fmt.Errorf("write notices: %w", err)
 	}
+	tx.news = append(tx.news, agents...)
 	// The oldest notices of agents that have too many go.
 	_, err = exec(ctx, tx, `
 		WITH surplus AS MATERIALIZED (
@@ -106,4 +107,17 @@ func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, e
 	}
 	_, err = gorm.G[Notice](tx.db).Where("agent_id = ? AND number IN ?", agent, numbers).Delete(ctx)
 	return notices, wrap("delete read notices", err)
+}
+
+// forgetNotices deletes notices of the agent that it has read. It does not wait for those that are being replaced.
+func (tx *Tx) forgetNotices(ctx context.Context, agent uuid.UUID, numbers []int64) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	_, err := exec(ctx, tx, `
+		WITH read AS MATERIALIZED (
+			SELECT number FROM notices WHERE agent_id = @agent AND number = ANY (CAST(@numbers AS bigint[])) FOR UPDATE SKIP LOCKED
+		)
+		DELETE FROM notices n USING read WHERE n.agent_id = @agent AND n.number = read.number`, named{"agent": agent, "numbers": numbers})
+	return wrap("delete read notices", err)
 }

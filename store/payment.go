@@ -219,12 +219,14 @@ func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transact
 // closePayment closes a payment that has no effect, and releases the username and the payment channel that were claimed
 // for it. A payment that does not match the condition keeps its claims, because it may still be delivered.
 func (s *Store) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
-	return s.Transaction(ctx, func(tx *Tx) error {
-		if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
-			return err
-		}
-		return tx.release(ctx, id)
-	})
+	return s.Transaction(ctx, func(tx *Tx) error { return tx.closePayment(ctx, id, changes, condition, values...) })
+}
+
+func (tx *Tx) closePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
+	if err := tx.changePayment(ctx, id, changes, condition, values...); err != nil {
+		return err
+	}
+	return tx.release(ctx, id)
 }
 
 // asClosed returns the changes for a payment that is closed. They erase the data that is no longer needed.

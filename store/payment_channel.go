@@ -73,6 +73,13 @@ func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *Paymen
 		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
 }
 
+// PaymentChannelsOf returns those of these payment channels of a payer that are in the ledger.
+func (s *Store) PaymentChannelsOf(ctx context.Context, payer string, ids []string) (_ []PaymentChannel, err error) {
+	defer wrapInto(&err, "look payment channels up")
+	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
+		FROM payment_channels WHERE id = ANY(@ids) AND payer = @payer`, named{"ids": ids, "payer": payer})
+}
+
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
 // with [Store.Payment], by its nonce.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {

@@ -33,12 +33,18 @@ func (s *Store) BePresent(ctx context.Context, ready func()) {
 // heartbeat is how often watch checks the connection, and how long a check may take.
 const heartbeat = 5 * time.Second
 
-// watch returns when the connection is broken or ctx ends. It waits for notifications, which nobody sends, so that it
-// notices at once when PostgreSQL closes the connection. Reading the clock also finds a connection that died without being closed.
+// watch returns when the connection is broken or ctx ends. It passes on what other servers announce, and notices at once when PostgreSQL
+// closes the connection. Reading the clock also finds a connection that died without being closed.
 func (s *Store) watch(ctx context.Context, connection *pgx.Conn) {
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, heartbeat)
-		_, _ = connection.WaitForNotification(waiting)
+		for {
+			notification, err := connection.WaitForNotification(waiting)
+			if err != nil {
+				break
+			}
+			s.hear(notification.Payload)
+		}
 		cancel()
 		asking, cancel := context.WithTimeout(ctx, heartbeat)
 		err := s.clock.read(asking, connection)
@@ -65,6 +71,9 @@ func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	}
 	if err == nil && !free {
 		err = errPresenceTaken
+	}
+	if err == nil {
+		_, err = connection.Exec(ctx, "LISTEN "+newsChannel)
 	}
 	if err != nil {
 		_ = connection.Close(context.WithoutCancel(ctx))

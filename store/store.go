@@ -49,6 +49,7 @@ type database struct {
 	crowded      atomic.Int64        // how often a transaction found no place in time
 	lookUps      *semaphore.Weighted // concurrent queries to the index of messages: a hostile one takes a processor for bounds.lookUp
 	tracer       *tracing.Tracer     // nil without tracing
+	news         news
 }
 
 // maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale, because a pair keeps its

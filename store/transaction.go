@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
 )
@@ -15,7 +16,8 @@ import (
 // Tx is one transaction.
 type Tx struct {
 	Reader
-	changed bool // an agent: the cache is emptied when the transaction ends
+	changed bool        // an agent: the cache is emptied when the transaction ends
+	news    []uuid.UUID // announced when the transaction is committed
 }
 
 // errDryRun rolls back a dry run.
@@ -75,6 +77,9 @@ func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error
 	span.End(err != nil && !refused && !errors.Is(err, errDryRun))
 	if err != nil && !begun {
 		return notSent(err)
+	}
+	if err == nil {
+		s.announce(tx.news...)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -106,10 +105,8 @@ func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size
 // message before the returned ones would be skipped (a later page). Two calls for one agent run one after the other and never return the
 // same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`,
-		named{"agent": agent})
-	if err != nil {
-		return nil, fmt.Errorf("wait for turn: %w", err)
+	if err := tx.takeTurn(ctx, agent); err != nil {
+		return nil, err
 	}
 	unread, err := tx.unreadMessages(ctx, agent, page, size)
 	if err != nil {
@@ -123,24 +120,46 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 	if len(unread.Messages) == 0 {
 		return unread, nil
 	}
-	returned := map[uuid.UUID]ReadRange{}
-	for _, message := range unread.Messages { // oldest first
-		of, found := returned[message.ConversationID]
-		if !found {
-			of = ReadRange{Conversation: message.ConversationID, Oldest: message.Number}
-		}
-		of.Newest = message.Number
-		returned[message.ConversationID] = of
-	}
-	locked, err := tx.lockMemberships(ctx, agent, slices.Collect(maps.Keys(returned)))
+	returned := unread.Ranges()
+	locked, err := tx.lockMemberships(ctx, agent, conversationsOf(returned))
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(returned, func(conversation uuid.UUID, _ ReadRange) bool { return !slices.Contains(locked, conversation) })
 	// Messages that cannot be marked now are not returned now: they stay unread, or the agent has left the conversation.
 	unread.Messages = slices.DeleteFunc(unread.Messages,
 		func(message UnreadMessage) bool { return !slices.Contains(locked, message.ConversationID) })
-	return unread, tx.mark(ctx, agent, slices.Collect(maps.Values(returned))...)
+	return unread, tx.mark(ctx, agent, unread.Ranges()...)
+}
+
+// takeTurn waits until no other transaction reads unread messages of the agent and marks them.
+func (tx *Tx) takeTurn(ctx context.Context, agent uuid.UUID) error {
+	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`,
+		named{"agent": agent})
+	return wrap("wait for turn", err)
+}
+
+// Ranges are the messages of the page, by conversation.
+func (u *Unread) Ranges() []ReadRange {
+	var ranges []ReadRange
+	places := map[uuid.UUID]int{}
+	for _, message := range u.Messages { // oldest first
+		place, found := places[message.ConversationID]
+		if !found {
+			place = len(ranges)
+			places[message.ConversationID] = place
+			ranges = append(ranges, ReadRange{Conversation: message.ConversationID, Oldest: message.Number})
+		}
+		ranges[place].Newest = message.Number
+	}
+	return ranges
+}
+
+func conversationsOf(ranges []ReadRange) []uuid.UUID {
+	conversations := make([]uuid.UUID, len(ranges))
+	for i, of := range ranges {
+		conversations[i] = of.Conversation
+	}
+	return conversations
 }
 
 // lockMemberships locks the agent's memberships in these conversations, and returns the conversations in which it could. Another

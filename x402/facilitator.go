@@ -67,7 +67,7 @@ type UnknownOutcome struct {
 }
 
 // Error returns the cause.
-func (e *UnknownOutcome) Error() string { return "settlement outcome unknown: " + e.Err.Error() }
+func (e *UnknownOutcome) Error() string { return "no outcome from the facilitator: " + e.Err.Error() }
 
 // Unwrap returns Err, so that errors.Is finds [context.DeadlineExceeded].
 func (e *UnknownOutcome) Unwrap() error { return e.Err }

@@ -63,6 +63,9 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 // fetchInbox fetches unread messages, and keeps who wrote.
 func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 	arguments := map[string]any{"page_size": pageSize}
+	if wait := c.number("wait"); wait > 0 {
+		arguments["wait"] = wait
+	}
 	if c.flag("keep") {
 		arguments["mark_read"] = false
 	}

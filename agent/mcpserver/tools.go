@@ -61,10 +61,11 @@ func readTools() []tool {
 			name: "parley_inbox", set: ToolsRead, openWorld: true, run: inbox,
 			description: "Fetch unread messages and mark them read, 0.001 USD, at most 50 at once. " +
 				"With max_age or after: what was fetched before, free. Of strangers only name, size and time are shown, " +
-				"until the human trusts them. Do not poll in a loop.",
+				"until the human trusts them. Do not poll in a loop: set wait.",
 			properties: `"max_age":{"type":"integer","minimum":1,"description":"only stored messages of the last minutes"},` +
 				`"after":{"type":"string","description":"only stored messages after this message id"},` +
 				`"from":{"type":"string","description":"show only this sender or conversation"},` +
+				`"wait":{"type":"integer","minimum":0,"maximum":30,"description":"seconds to wait if nothing is unread, same price"},` +
 				`"keep":{"type":"boolean","description":"leave them unread"},` + detailedProperty,
 			operations: []string{"listUnreadMessages"},
 		},

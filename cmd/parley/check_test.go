@@ -135,7 +135,11 @@ func TestCheckDatabase(t *testing.T) {
 		"ENCODING 'LATIN1' LOCALE 'C'": "failed encoding: LATIN1",
 		"ENCODING 'UTF8' LOCALE 'C'":   "failed encoding: UTF8, but LC_CTYPE is not for UTF-8",
 	} {
-		wantFinding(t, settings, want, "--database-url", emptyDatabase(t, options))
+		url := emptyDatabase(t, options)
+		wantFinding(t, settings, want, "--database-url", url)
+		if err := invoke(t, "migrate", "--database-url", url).err; err == nil || !strings.Contains(err.Error(), "CREATE DATABASE parley TEMPLATE") {
+			t.Errorf("migrate with %s: %v, want how to create the database", options, err)
+		}
 	}
 }
 
@@ -157,6 +161,10 @@ func TestCheckChain(t *testing.T) {
 	wantFinding(t, settings, "failed facilitator: it does not settle exact on eip155:8453", "--network", x402.NetworkBase)
 	wantFinding(t, settings, "failed endpoint: it does not respond", "--rpc-url", "http://127.0.0.1:1")
 	wantFinding(t, settings, "failed endpoint: it serves chain 84532, and --network is eip155:8453", "--network", x402.NetworkBase)
+	err := invoke(t, append(append([]string{"serve"}, settings...), "--network", x402.NetworkBase)...).err
+	if err == nil || !strings.Contains(err.Error(), "serves chain 84532, but --network (PARLEY_NETWORK) is eip155:8453") {
+		t.Errorf("serve on another chain: %v", err)
+	}
 	wantFinding(t, settings, "failed token: "+devnet.Accounts()[0].Address+" is not a contract", "--network",
 		x402.NetworkBaseSepolia+"/"+devnet.Accounts()[0].Address+"/USDC/2")
 	wantFinding(t, settings, "failed payee: it is the contract of the token", "--payee", "0x036CbD53842c5426634e7929541eC2318f3dCF7e")
@@ -259,6 +267,7 @@ func TestCheckPays(t *testing.T) {
 	poor := strings.Repeat("01", 32)
 	wantFinding(t, settings, "failed payment: the wallet 0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1 has 0.000000 USD",
 		"--pay-key-file="+writeFile(t, poor))
+	wantFinding(t, settings, "failed response key: another key encrypted the newest", "--response-key="+strings.Repeat("3", 64))
 	wantFinding(t, settings, "failed ledger: the payment is not in this database", "--database-url="+storetest.URL(t), wallet)
 	wantFinding(t, settings, "failed blockchain: transaction 0x", "--rpc-url="+blind(t, network), wallet)
 }

@@ -153,7 +153,8 @@ func TestPaymentsClaim(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(strings.Join(b.lines("summary", "--gas", "--rpc-url", b.rpcURL), "")), " ")
 	for _, want := range []string{
-		"vouchers of payment channels 5 0.025000", "claims 2 0.025000", "payouts 2 0.025000", "cost of all transactions 4 0.009600",
+		"exact 0 0.000000 0.0 % 0 0.000000 0.0 %", "batch-settlement 5 0.025000 100.0 % 4 0.009600 38.4 %",
+		"total 5 0.025000 100.0 % 4 0.009600 38.4 %", "claims 2 0.025000", "payouts 2 0.025000",
 		"4 transactions not reported",
 	} {
 		if !strings.Contains(text, want) {

@@ -277,8 +277,12 @@ func TestPaymentsSummary(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the summary (-want +got):\n%s", diff)
 	}
-	if cost := strings.Join(strings.Fields(lines[len(lines)-1]), " "); cost != "cost of all transactions 3 0.007200 48.0 % of 0.015000 USD" {
-		t.Errorf("three transactions of 0.0024 USD cost %q", cost)
+	text := strings.Join(strings.Fields(strings.Join(lines, "")), " ")
+	for _, want := range []string{"exact 3 0.015000 100.0 % 3 0.007200 48.0 %", "batch-settlement 0 0.000000 0.0 % 0 0.000000 0.0 %",
+		"total 3 0.015000 100.0 % 3 0.007200 48.0 %"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("three transactions of 0.0024 USD; the summary lacks %q:\n%s", want, text)
+		}
 	}
 	if lines := b.lines("summary", "--operation=send"); len(lines) != 4 {
 		t.Errorf("the summary of an operation, want no settlement:\n%s", strings.Join(lines, ""))
@@ -314,17 +318,18 @@ func TestPaymentsResolve(t *testing.T) {
 		"two outcomes":         {[]string{settled.id, "--not-settled", "--settled=" + hash(1)}, "can't be used together"},
 		"half a hash":          {[]string{settled.id, "--settled=0xabc"}, "64 hex digits"},
 		"nothing":              {[]string{uuid.NewString(), "--not-settled"}, "no payment"},
+		"no id":                {[]string{"nope", "--not-settled"}, `"nope" is not the id of a payment`},
 		"one at work":          {[]string{busy.id, "--not-settled"}, "a server is working on it"},
 		"one still in time":    {[]string{young.id, "--not-settled"}, "can still be settled until"},
 		"a delivered one":      {[]string{delivered.id, "--not-settled"}, "is delivered; only"},
 		"a delivered one, too": {[]string{delivered.id, "--settled=" + hash(1)}, "is delivered; only"},
 	} {
-		if out, err := b.run(append([]string{"resolve"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.says) {
+		if out, err := b.run(append([]string{"resolve", "--reason=looked up"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("resolve %s: %v, want an error with %q\n%s", name, err, test.says, out)
 		}
 	}
-	b.lines("resolve", settled.id, "--settled=0x"+strings.ToUpper(hash(0xab)[2:]))
-	b.lines("resolve", failed.id, "--not-settled")
+	b.lines("resolve", "--reason=looked up", settled.id, "--settled=0x"+strings.ToUpper(hash(0xab)[2:]))
+	b.lines("resolve", "--reason=looked up", failed.id, "--not-settled")
 	if out := b.lines("show", "--json", settled.id)[0]; !strings.Contains(out, `"state":"unknown"`) ||
 		!strings.Contains(out, `"transaction":"`+hash(0xab)+`"`) {
 		t.Errorf("resolved as settled: %s", out)
@@ -333,10 +338,15 @@ func TestPaymentsResolve(t *testing.T) {
 		!strings.Contains(out, `"failure_reason":"not_settled"`) {
 		t.Errorf("resolved as not settled: %s", out)
 	}
+	var audited int
+	if err := b.connection.QueryRow(t.Context(), `SELECT count(*) FROM audit WHERE action = 'payments.resolve' AND reason = 'looked up'
+		AND target_id = ANY ($1)`, []string{settled.id, failed.id}).Scan(&audited); err != nil || audited != 2 {
+		t.Errorf("the audit has %d of 2 resolutions (%v)", audited, err)
+	}
 	if _, err := b.connection.Exec(t.Context(), "UPDATE payments SET valid_before = now() WHERE id = $1", settled.id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.run("resolve", settled.id, "--not-settled"); err == nil ||
+	if _, err := b.run("resolve", settled.id, "--not-settled", "--reason=x"); err == nil ||
 		!strings.Contains(err.Error(), "known to be settled in "+hash(0xab)) {
 		t.Errorf("resolve a settled one as not settled: %v", err)
 	}
@@ -345,7 +355,7 @@ func TestPaymentsResolve(t *testing.T) {
 func TestPaymentsNeedADatabase(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"},
-		{"resolve", uuid.NewString(), "--not-settled"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)},
+		{"resolve", uuid.NewString(), "--not-settled", "--reason=x"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)},
 		{"refund", uuid.NewString(), "--transaction=" + hash(1), "--reason=x", "--rpc-url=http://127.0.0.1:1"}} {
 		if err := invoke(t, append([]string{"payments"}, args...)...).err; err == nil || !strings.Contains(err.Error(), "--database-url") {
 			t.Errorf("payments %v without a database says %v", args, err)

@@ -77,10 +77,13 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 	const month = 30 * 24 * 60 // minutes
 	for _, operation := range operations {
 		if operation.Path == "/agent/unread" {
-			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. Poll often while a "+
-				"conversation runs, and double the pause after each empty response. Several processes may use one API key: one of them gets each "+
+			wait := *operation.Described.Parameters.GetByInAndName(openapi3.ParameterInQuery, "wait").Schema.Value.Max // seconds
+			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. With wait=%.0f a "+
+				"call without pauses costs %s USD in a month in which nothing comes, and a message is returned at once. While nobody is expected, "+
+				"double the pause after each empty response. Several processes may use one API key: without read_through one of them gets each "+
 				"unread message.\n", operation.Path,
-				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60))
+				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60),
+				wait, x402.FormatUSD(operation.Price*month*60/uint64(wait)))
 		}
 	}
 }

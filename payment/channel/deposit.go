@@ -84,7 +84,7 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 		d.claimedElsewhere(ctx, channel)
 	}
 	if bad, ok := errors.AsType[*x402.Invalid](d.of.Fits(sumsOf(channel), d.a.Operation.Price)); ok {
-		return nil, d.corrective(channel, bad)
+		return nil, d.corrective(ctx, channel, bad)
 	}
 	return channel, nil
 }
@@ -152,6 +152,7 @@ func (d *deposit) Deliver(
 	switch {
 	case err == nil && refusal == nil:
 		d.wasCharged(row)
+		d.retire(ctx, charge.Channel)
 		return &payment.Receipt{Response: response, Settled: d.settled(row, charge.Channel, d.a.Operation.Price)}, nil
 	case err != nil && !errors.Is(err, store.ErrVoucherMismatch):
 		return nil, err
@@ -169,17 +170,17 @@ func (d *deposit) Deliver(
 	if refusal != nil {
 		return nil, rejectedDeposit(refusal, kept)
 	}
-	return nil, d.depositOnly(channel, kept)
+	return nil, d.depositOnly(ctx, channel, kept)
 }
 
 // depositOnly returns the 402 for a deposit that arrived with a voucher that does not fit the channel any more.
-func (d *deposit) depositOnly(channel *store.PaymentChannel, settled *x402.SettleResponse) *payment.Error {
+func (d *deposit) depositOnly(ctx context.Context, channel *store.PaymentChannel, settled *x402.SettleResponse) *payment.Error {
 	bad := &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch,
 		Message: "the deposit is in the payment channel, but its voucher does not fit the channel and nothing was charged; sign a new voucher"}
 	if invalid, ok := errors.AsType[*x402.Invalid](d.of.Fits(sumsOf(channel), d.a.Operation.Price)); ok {
 		bad = invalid
 	}
-	kept := d.corrective(channel, bad)
+	kept := d.corrective(ctx, channel, bad)
 	kept.Settled = settled
 	return kept
 }

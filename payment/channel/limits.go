@@ -89,11 +89,15 @@ func (v *voucher) next() bool {
 // preferExact offers the client exact first from now on. A client without an account is known by its address, which it
 // may share with others: they are offered payment channels again soon.
 func (v *voucher) preferExact() {
-	lifetime := lostFor
+	v.lost.Add(v.a.Client, struct{}{}, v.remembered())
+}
+
+// remembered is how long what is known of the client's payment channel counts.
+func (v *voucher) remembered() time.Duration {
 	if v.a.Caller == nil {
-		lifetime = exactFor
+		return exactFor
 	}
-	v.lost.Add(v.a.Client, struct{}{}, lifetime)
+	return lostFor
 }
 
 // adoptions limits how often the chain is asked for channels that the ledger does not know.
@@ -123,13 +127,20 @@ func newClientRates(perSecond rate.Limit, burst int, full time.Duration) clientR
 	return clientRates{perSecond, burst, full, payment.NewRecent[string, *rate.Limiter](maxLost)}
 }
 
-func (r clientRates) allow(client string) bool {
+func (r clientRates) allow(client string) bool { return r.wait(client) == 0 }
+
+// wait takes a token, or returns how long it takes until there is one.
+func (r clientRates) wait(client string) time.Duration {
 	bucket, ok := r.buckets.Get(client)
 	if !ok {
 		bucket = rate.NewLimiter(r.perSecond, r.burst)
 		r.buckets.Add(client, bucket, r.full)
 	}
-	return bucket.Allow()
+	token := bucket.Reserve()
+	if token.Delay() > 0 {
+		defer token.Cancel()
+	}
+	return token.Delay()
 }
 
 // adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
@@ -148,7 +159,7 @@ func (v *voucher) adopt(ctx context.Context) error {
 	channel := v.newChannel(found)
 	if bad, ok := errors.AsType[*x402.Invalid](v.of.Fits(sumsOf(channel), v.a.Operation.Price)); ok {
 		v.adoptions.tried.Remove(id) // a client that follows the 402 comes back with a voucher that fits
-		return v.corrective(channel, bad)
+		return v.corrective(ctx, channel, bad)
 	}
 	if channel.Claimed > 0 {
 		v.claimedElsewhere(ctx, channel)

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -41,12 +42,13 @@ var (
 		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of " +
 			"an account that used " +
 			"the payment channel, or ask for everything"}
-	errRefundTooSoon = &payment.Error{Code: payment.CodeBusy, RetryAfter: int(refundPause.Seconds()),
-		Message: "this payment channel was refunded within the last minute; nothing was refunded now; try again in a minute"}
-	errCheapRefunds = &payment.Error{Code: payment.CodeBusy, RetryAfter: int(time.Hour.Seconds()) / cheapRefunds,
-		Message: "many payment channels that were hardly used were refunded for this client within the last hour; nothing was refunded now; " +
-			"try again after Retry-After, or withdraw from the payment channel on the blockchain"}
 )
+
+// tooSoon returns the 429 for a refund that is to be asked for again after some time.
+func tooSoon(why string, after time.Duration) error {
+	return &payment.Error{Code: payment.CodeLimited, RetryAfter: int(math.Ceil(after.Seconds())),
+		Message: why + "; nothing was refunded now; try again after Retry-After"}
+}
 
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
 // and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see
@@ -81,10 +83,12 @@ func (c *Scheme) Refund(
 	}
 	left := channel.Balance - channel.Charged
 	if left <= 0 {
-		return nil, v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
+		return nil, v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
 			Message: "everything in the payment channel is charged; nothing is left to refund"})
 	}
-	if part := int64(v.of.Refund); part > 0 && part < left { //nolint:gosec // at most x402.MaxChannelAmount
+	part := int64(v.of.Refund) //nolint:gosec // at most x402.MaxChannelAmount
+	full := part == 0 || part >= left
+	if !full {
 		if part < refundLeast {
 			return nil, c.engine.Refused(operation, x402.ReasonBatchRefundAmountInvalid,
 				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
@@ -95,10 +99,13 @@ func (c *Scheme) Refund(
 		left = part
 	}
 	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
-		return nil, errRefundTooSoon
+		return nil, tooSoon("this payment channel was refunded within the last minute", refundPause-channel.Now.Sub(*at))
 	}
-	if channel.Charged-channel.Claimed < refundWorth && !c.cheapRefunds.allow(client) {
-		return nil, errCheapRefunds
+	if channel.Charged-channel.Claimed < refundWorth {
+		if after := c.cheapRefunds.wait(client); after > 0 {
+			return nil, tooSoon("many payment channels that were hardly used were refunded for this client within the last hour, and withdrawing "+
+				"on the blockchain needs no refund", after)
+		}
 	}
 	if err := c.engine.Facilitator.Available(); err != nil { // no voucher is charged while a refund is open
 		return nil, err
@@ -109,6 +116,9 @@ func (c *Scheme) Refund(
 	settled, err := c.beginRefund(ctx, channel, left)
 	if bad, ok := errors.AsType[*payment.RefusedSettlement](err); ok {
 		return nil, c.engine.Refused(operation, bad.Reason, "the facilitator rejected the refund ("+bad.Reason+")")
+	}
+	if err == nil && full {
+		c.renewRefunded(ctx, channel, client)
 	}
 	return settled, err
 }

@@ -65,6 +65,8 @@ type Scheme struct {
 	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
 	lost         payment.Recent[string, struct{}] // clients that lost the state of their payment channel: see Standing
 	unclaimed    unclaimed
+	generations  payment.Recent[string, uint64] // of the payment channels that clients are offered, by slot: see generation.go
+	retired      chan *store.PaymentChannel     // to be refunded: see retire
 	adoptions    adoptions
 	cheapRefunds clientRates
 	payouts      sync.Map // of payees, in lower case, to whom something may be due that is claimed
@@ -96,6 +98,7 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 		},
 		checker: checker, keys: keys, started: time.Now(),
 		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost),
+		generations: payment.NewRecent[string, uint64](maxLost), retired: make(chan *store.PaymentChannel, refreshBatch),
 		adoptions:    newAdoptions(),
 		failing:      rate.Sometimes{Interval: time.Minute},
 		cheapRefunds: newClientRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds, time.Hour),
@@ -111,8 +114,8 @@ func (c *Scheme) scope() store.ChannelScope {
 }
 
 // Requirements implements [payment.Scheme].
-func (c *Scheme) Requirements(price uint64) x402.PaymentRequirements {
-	return c.requirements(price, c.engine.PayTo, c.terms)
+func (c *Scheme) Requirements(operation *payment.Operation) x402.PaymentRequirements {
+	return c.requirements(operation.Price, c.engine.PayTo, c.termsFor(operation, 0))
 }
 
 // requirementsOf returns payment requirements with the terms of a payment channel, which may be former ones of ours.
@@ -132,7 +135,7 @@ func (c *Scheme) Standing(price uint64, client string) payment.Standing {
 	switch {
 	case !c.offered():
 		return payment.Withheld
-	case lost, c.unclaimed.reached(c.MaxUnclaimedTotal, price):
+	case lost, client == payment.ExactOnly, c.unclaimed.reached(c.MaxUnclaimedTotal, price):
 		return payment.Fallback
 	}
 	return payment.Preferred

@@ -45,13 +45,13 @@ func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) err
 		if err := v.sync(ctx, channel); errors.Is(err, store.ErrStalePayment) {
 			return err
 		}
-		return v.corrective(channel, bad)
+		return v.corrective(ctx, channel, bad)
 	case isBad:
-		return v.corrective(channel, bad)
+		return v.corrective(ctx, channel, bad)
 	case fits != nil:
 		return fits
 	case channel.WithdrawRequestedAt != 0 && !recheck:
-		return v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
+		return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
 	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(v.mirrorLifetime(), time.Since(v.started)):
 		// A state from before this server started may come from a restored database, which lacks claims.
@@ -76,18 +76,47 @@ func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error
 }
 
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
-// voucher. A voucher that may have been claimed is public, so it does not open the newest one, with which a stranger could
-// ask for a refund. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
-func (v *voucher) corrective(channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
+// voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
+func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
 	v.preferExact()
-	refused := v.engine.Refused(v.a.Operation, bad.Reason, bad.Message)
+	v.renew(ctx, channel)
+	message := bad.Message
+	if v.beginsAgain(channel) {
+		message = v.lostState(channel)
+	}
+	refused := v.engine.Refused(v.a.Operation, bad.Reason, message)
 	var newest *x402.VoucherState
-	if channel.Signature != "" && !v.mayBePublic(channel) {
+	if v.mayShowNewest(ctx, channel) {
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
 	refused.Correction = true
-	refused.Required.Accepts = x402.Corrective(v.a.Operation.Requirements(), stateOf(channel), newest)
+	refused.Required.Accepts = x402.Corrective(v.offers(v.a.Operation.Requirements()), stateOf(channel), newest)
 	return refused
+}
+
+// lostState is the message for a client that begins again.
+func (v *voucher) lostState(channel *store.PaymentChannel) string {
+	price := int64(v.a.Operation.Price) //nolint:gosec // a price
+	return fmt.Sprintf("your client lost this channel's state: the channel was charged %d and this request costs %d; nothing was charged "+
+		"now. Sign a voucher for exactly %d, or send the request again without a payment: the next 402 offers exact first, and a new "+
+		"payment channel",
+		channel.Charged, price, channel.Charged+price)
+}
+
+// mayShowNewest reports whether the caller may see the newest voucher, with which a stranger could ask for a refund. A voucher that may
+// have been claimed is public and opens nothing, unless the newest one is claimed too. A deposit that was never on the chain was signed for
+// this call.
+func (v *voucher) mayShowNewest(ctx context.Context, channel *store.PaymentChannel) bool {
+	switch {
+	case channel.Signature == "":
+		return false
+	case !v.mayBePublic(channel), channel.SignedMax <= channel.Claimed:
+		return true
+	case v.of.Type != x402.BatchDeposit, !v.of.Conclusive, v.a.Expired != nil:
+		return false
+	}
+	unused, err := v.engine.Unused(ctx, v.a, &deposit{v})
+	return err == nil && unused
 }
 
 // mayBePublic reports whether the voucher may stand on the chain. Which vouchers a claim under way has, and whether it came through, is not
@@ -109,7 +138,7 @@ func (v *voucher) Correct(ctx context.Context) error {
 	if channel == nil {
 		return v.misfit(ctx, channel)
 	}
-	return v.corrective(channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
+	return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
 		"this voucher was charged for another request; the channel was charged %d and this request costs %d: "+
 			"sign a voucher for exactly %d; nothing was charged now",
 		channel.Charged, v.a.Operation.Price, channel.Charged+int64(v.a.Operation.Price))}) //nolint:gosec // a price

@@ -25,7 +25,7 @@ type voucher struct {
 }
 
 func (v *voucher) Match(offers []x402.PaymentRequirements) (x402.PaymentRequirements, bool) {
-	return x402.MatchBatch(offers, v.payload)
+	return x402.MatchBatch(v.offers(offers), v.payload)
 }
 
 func (v *voucher) Terms() x402.PaymentRequirements {
@@ -164,6 +164,17 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	return nil, store.ErrStalePayment // it has changed since
 }
 
+// Fits returns why the voucher cannot be charged, as Charge would.
+func (v *voucher) Fits(ctx context.Context) error {
+	if err := v.barred(); err != nil {
+		return err
+	}
+	if v.chargedLately(v.of.ChannelID) && v.next() {
+		return nil
+	}
+	return v.fits(ctx)
+}
+
 // fits returns why the voucher does not fit its payment channel, as misfit.
 func (v *voucher) fits(ctx context.Context) error {
 	channel, err := v.channel(ctx)
@@ -209,6 +220,7 @@ func (v *voucher) wasCharged(row *store.Payment) {
 	v.engine.Paid(v.a)
 	v.charged.Add(v.of.ChannelID, v.of.Max, payment.PaidFor)
 	v.inStep()
+	v.stays()
 	v.unclaimed.charged(row.Amount)
 }
 
@@ -230,7 +242,7 @@ func (v *voucher) repeated(ctx context.Context, row *store.Payment, same, last b
 	switch {
 	case channel == nil: // found by the payment identifier, paid in another way
 		return payment.SettledAs(row, row.Transaction), nil
-	case last && channel.Charged != *row.CumulativeAmount:
+	case last && (channel.Charged != *row.CumulativeAmount || v.beginsAgain(channel) && v.misses(channel)):
 		return nil, store.ErrVoucherMismatch
 	case !same: // paid by an earlier payment: this one is not charged
 		free := *row

@@ -36,6 +36,7 @@ func (c *Scheme) Work(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { payment.Every(ctx, resumeEvery, c.resumeRefunds) })
+	running.Go(func() { c.refundRetired(ctx) })
 	c.checkKeys(ctx)
 	var supportDue, idleDue time.Time
 	payment.Every(ctx, claimEvery, func(ctx context.Context) {
@@ -121,7 +122,7 @@ func (c *Scheme) refundIdle(ctx context.Context) {
 	}
 }
 
-// refundOne refunds the rest of an idle payment channel, as the chain has it.
+// refundOne refunds the rest of an idle or retired payment channel, as the chain has it.
 func (c *Scheme) refundOne(ctx context.Context, idle *store.PaymentChannel) error {
 	found, err := c.stateOnChain(ctx, idle)
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *Scheme) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 	case err != nil:
 		return fmt.Errorf("payment channel %s: %s", channel.ID, payment.Cause(err))
 	}
-	c.engine.Log.InfoContext(ctx, "idle payment channel refunded", "payment_channel_id", channel.ID, "amount", left)
+	c.engine.Log.InfoContext(ctx, "unused payment channel refunded", "payment_channel_id", channel.ID, "amount", left)
 	return nil
 }
 

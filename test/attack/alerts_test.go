@@ -94,6 +94,12 @@ var alertCases = map[string]alertCase{
 			w.ends(nothing)
 		}},
 	"ParleyPaymentsUndeliverable": {run: undeliverable},
+	"ParleyListingsLapse": {run: func(w *alertWorld) {
+		w.Exec("UPDATE payments SET created_at = created_at - interval '26 days'")
+		w.fires(nothing)
+		w.s.agent("carol") // pays all operations that were paid before, with exact
+		w.ends(nothing)
+	}},
 	"ParleyClockDifference": {run: func(w *alertWorld) {
 		w.s.shift = wrongBy
 		w.s.restart("")

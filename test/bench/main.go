@@ -49,7 +49,7 @@ func run(ctx context.Context, arguments []string) error {
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
 	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before and growth")
 	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
-		"the parts that match this regular expression: operations, growth, servers, tracing, retention")
+		"the parts that match this regular expression: operations, growth, servers, tracing, retention, waiting")
 	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
 		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")

@@ -20,7 +20,7 @@ func (b *bench) measure(ctx context.Context) error {
 		measure func(*dataset, context.Context) error
 	}{
 		{"operations", (*dataset).measureOperations}, {"growth", (*dataset).growth}, {"servers", (*dataset).servers},
-		{"tracing", (*dataset).tracing}, {"retention", (*dataset).retention},
+		{"tracing", (*dataset).tracing}, {"retention", (*dataset).retention}, {"waiting", (*dataset).waiting},
 	}
 	if b.before != "" {
 		parts = parts[:1]

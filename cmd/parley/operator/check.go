@@ -77,7 +77,9 @@ func (c *check) Run(ctx context.Context, to console.Console, given *settings.Set
 	config, err := c.config()
 	found := settingsFindings(given, given.Report(err))
 	// Each group needs few settings. So a wrong setting does not keep the others from being checked.
-	groups := []func(context.Context) findings{c.checkDatabase, func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
+	groups := []func(context.Context) findings{
+		func(ctx context.Context) findings { return c.checkDatabase(ctx, config) },
+		func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
 		func(ctx context.Context) findings { return c.checkChain(ctx, config) },
 		func(context.Context) findings { return c.checkKeys(config) },
 		func(ctx context.Context) findings { return c.checkAddresses(ctx, config) },

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -17,7 +19,7 @@ const (
 )
 
 // checkDatabase checks the database as the role of --database-url sees it.
-func (c *check) checkDatabase(ctx context.Context) (found findings) {
+func (c *check) checkDatabase(ctx context.Context, config server.Config) (found findings) {
 	if c.DatabaseURL.Value == "" || store.CheckURL(c.DatabaseURL.Value) != nil {
 		return nil // told as a wrong setting
 	}
@@ -45,6 +47,7 @@ func (c *check) checkDatabase(ctx context.Context) (found findings) {
 	default:
 		found.ok("schema", fmt.Sprintf("fits version %d", store.SchemaVersion()))
 		found.rights(is)
+		found.responses(ctx, database, config.ResponseKeys)
 	}
 	if err := database.ReadClock(ctx); err != nil {
 		found.fail("clock", "the database does not tell its time: "+err.Error(), "look for the cause in the log of PostgreSQL")
@@ -53,6 +56,8 @@ func (c *check) checkDatabase(ctx context.Context) (found findings) {
 	}
 	return found
 }
+
+const extensions = "extensions"
 
 // inspected returns the findings about PostgreSQL and the database.
 func inspected(is store.Inspection) (found findings) {
@@ -71,10 +76,10 @@ func inspected(is store.Inspection) (found findings) {
 		found.ok("encoding", "UTF8, LC_CTYPE for UTF-8")
 	}
 	if len(is.MissingExtensions) == 0 {
-		found.ok("extensions", "pg_trgm and btree_gin")
+		found.ok(extensions, "pg_trgm and btree_gin")
 	} else {
 		missing := strings.Join(is.MissingExtensions, " and ")
-		found.fail("extensions", missing+" missing",
+		found.fail(extensions, missing+" missing",
 			"install PostgreSQL's contrib package and run parley migrate, or as a superuser: CREATE EXTENSION "+is.MissingExtensions[0])
 	}
 	return found
@@ -90,6 +95,15 @@ func (f *findings) rights(is store.Inspection) {
 		f.warn("role", is.Role+" is a superuser", "use a role that can only read and write rows: docs/roles.sql")
 	default:
 		f.ok("role", is.Role+" may read and write rows")
+	}
+}
+
+// responses adds a finding if none of the keys opens what servers of this database stored.
+func (f *findings) responses(ctx context.Context, database *store.Store, keys []payment.ResponseKey) {
+	newest, err := database.NewestResponse(ctx)
+	if err == nil && newest != nil && len(keys) > 0 && !payment.Sealed(newest, keys) {
+		f.fail("response key", "another key encrypted the newest stored response",
+			"use the --response-key of the other servers of this database, or the key that was saved with its backup")
 	}
 }
 

@@ -37,8 +37,8 @@ var Help = map[string]string{
 		"channels.",
 	"channel-withdraw-delay": "How long a payer's withdrawal from its payment channel takes, from 15m to 720h (${default}). What is not " +
 		"claimed by then is lost.",
-	"channel-min-deposit": "The deposit that is suggested to payers (${default} USD). The least is a tenth of it: each deposit costs the " +
-		"operator a transaction.",
+	"channel-min-deposit": "The deposit that is suggested to payers (${default} USD); before registration with the price of an account. " +
+		"The least is a tenth of it: each deposit costs the operator a transaction.",
 	"channel-claim-age": "Claim the vouchers of a payment channel on the blockchain when the oldest one has this age, at most the " +
 		"withdraw delay (${default}). A withdrawal is noticed and claimed earlier.",
 	"channel-claim-sum": "Claim them earlier when they reach this sum (${default} USD). Vouchers of a payment channel with ten times as " +
@@ -62,6 +62,10 @@ var Help = map[string]string{
 	"format": "table, csv with a header and all columns, or json, one object per line (${default}).",
 	"pay-key-file": "Then pay one call, 0.01 USD, through the public URL from the wallet with the private key in this file, and look for " +
 		"the money in the ledger and on the blockchain.",
+	"pay": "Pay one call with scheme exact, from your wallet with this private key (file:PATH), for each operation that lapses or was never " +
+		"settled. Only calls that change nothing for others are made. The audit names the wallet, and payments summary lists its payments apart.",
+	"pay-api-key": "The API key of an account of yours that makes these calls (file:PATH). Without it only calls that need no account are " +
+		"paid.",
 	"reason":                  "Why, for the audit. Do not name usernames or content: the audit stays when an account is erased.",
 	"payments channels state": "open, depositing or refunding; separate several with commas.",
 	"state": "settling, unknown, delivered, failed, undeliverable, deposited, or open for those without a final outcome (settling, " +

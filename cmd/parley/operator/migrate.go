@@ -25,12 +25,29 @@ func (m *migrate) Run(ctx context.Context, to console.Console) error {
 	if m.DryRun || m.Status {
 		return m.list(ctx, database, to)
 	}
+	if err := m.check(ctx, database); err != nil {
+		return err
+	}
 	count, err := database.Migrate(ctx, func(text string) { fmt.Fprintln(to.Out, text) })
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(to.Out, "the schema is up to date; migrations run: %d\n", count)
 	return err
+}
+
+// check refuses a database that no server could use. Missing extensions are created by the migrations.
+func (m *migrate) check(ctx context.Context, database *store.Store) error {
+	is, err := database.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range inspected(is) {
+		if one.State == failed && one.What != extensions {
+			return fmt.Errorf("%s: %s; %s", one.What, one.Found, one.Remedy)
+		}
+	}
+	return nil
 }
 
 // list prints the migrations: all, or the pending ones.

@@ -74,15 +74,15 @@ func (l ledger) with(ctx context.Context, use func(*store.Store) error) error {
 	return use(database)
 }
 
-// withPayment opens the database and loads a payment for a function.
-func (l ledger) withPayment(ctx context.Context, id uuid.UUID, use func(*store.Store, *store.PaymentRecord) error) error {
-	return l.with(ctx, func(database *store.Store) error {
-		record, err := findPayment(ctx, database, id)
-		if err != nil {
-			return err
-		}
-		return use(database, record)
-	})
+// paymentID is the id of a payment as an argument.
+type paymentID struct{ uuid.UUID }
+
+// UnmarshalText accepts a UUID.
+func (p *paymentID) UnmarshalText(text []byte) (err error) {
+	if p.UUID, err = uuid.ParseBytes(text); err != nil {
+		return fmt.Errorf("%q is not the id of a payment; parley payments list shows the ids", text)
+	}
+	return nil
 }
 
 func findPayment(ctx context.Context, database *store.Store, id uuid.UUID) (*store.PaymentRecord, error) {

@@ -78,12 +78,16 @@ func (p *paymentsExport) Run(ctx context.Context, to console.Console) error {
 
 type paymentsShow struct {
 	Ledger ledger    `embed:""`
-	ID     uuid.UUID `arg:"" help:"The payment's id."`
+	ID     paymentID `arg:"" help:"The payment's id."`
 	JSON   bool      `name:"json" help:"Write one line of JSON."`
 }
 
 func (p *paymentsShow) Run(ctx context.Context, to console.Console) error {
-	return p.Ledger.withPayment(ctx, p.ID, func(_ *store.Store, record *store.PaymentRecord) error {
+	return p.Ledger.with(ctx, func(database *store.Store) error {
+		record, err := findPayment(ctx, database, p.ID.UUID)
+		if err != nil {
+			return err
+		}
 		return show(to.Out, p.JSON, columns, *record)
 	})
 }

@@ -7,8 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/store"
@@ -18,7 +16,7 @@ import (
 // paymentsRefund records a transfer that the operator has made with the payee's wallet. Parley itself has no key of that wallet.
 type paymentsRefund struct {
 	changes
-	ID          uuid.UUID       `arg:"" help:"The payment's id."`
+	ID          paymentID       `arg:"" help:"The payment's id."`
 	Transaction string          `required:"" placeholder:"0x…"`
 	RPCURL      settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL"`
 }
@@ -31,7 +29,7 @@ func (p *paymentsRefund) Run(ctx context.Context, to console.Console) error {
 		return errors.New("cannot check the transaction without --rpc-url (PARLEY_RPC_URL), an http(s) JSON-RPC endpoint of the chain")
 	}
 	return p.with(ctx, func(database *store.Store, by store.Operator) error {
-		record, err := findPayment(ctx, database, p.ID)
+		record, err := findPayment(ctx, database, p.ID.UUID)
 		if err != nil {
 			return err
 		}
@@ -43,7 +41,7 @@ func (p *paymentsRefund) Run(ctx context.Context, to console.Console) error {
 		if err := database.RecordRefund(ctx, by, refund); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(to.Out, "payment %s: %s of %s USD are recorded as refunded\n", p.ID, usd(amount), usd(record.Amount))
+		_, err = fmt.Fprintf(to.Out, "payment %s: %s of %s USD are recorded as refunded\n", p.ID.UUID, usd(amount), usd(record.Amount))
 		return err
 	})
 }

@@ -15,6 +15,7 @@ import (
 // settlement is what brought the revenue of a period to the payee, and what that cost. Deposits and refunds are not revenue.
 type settlement struct {
 	Exact      sum   `json:"exact"` // settled payments of scheme exact
+	Own        sum   `json:"own"`   // the part of it that the operator's wallets paid (parley listings --pay)
 	Vouchers   sum   `json:"vouchers"`
 	Deposits   sum   `json:"deposits"`
 	Claims     sum   `json:"claims"`
@@ -24,9 +25,50 @@ type settlement struct {
 	Total      sum   `json:"transactions"`
 	CostPermil int64 `json:"cost_permil"` // of the revenue
 
+	Schemes []schemeSum `json:"schemes"` // exact, batch-settlement, and both
+
 	// Gas is what the endpoint reports for claims, payouts and refunds; of Unread transactions it reports nothing.
-	Gas    *gas `json:"gas,omitempty"`
-	earned int64
+	Gas *gas `json:"gas,omitempty"`
+}
+
+// schemeSum is what a scheme earned and what its settlement cost. Share is the part of the revenue of all schemes.
+type schemeSum struct {
+	Scheme       string `json:"scheme"`
+	Revenue      sum    `json:"revenue"`
+	SharePermil  int64  `json:"share_permil"`
+	Transactions sum    `json:"transactions"`
+	CostPermil   int64  `json:"cost_permil"`
+}
+
+// permil is a part in thousandths, rounded; 0 of nothing.
+func permil(part, whole int64) int64 {
+	if whole <= 0 {
+		return 0
+	}
+	return (1000*part + whole/2) / whole
+}
+
+// addSchemes splits revenue and transactions by scheme. Refunds of payment channels cost a transaction, too.
+func (s *settlement) addSchemes(cost int64) {
+	inChannels := s.Deposits.Calls + s.Claims.Calls + s.Payouts.Calls + s.Refunds.Calls
+	all := store.PaymentSum{Calls: s.Exact.Calls + s.Vouchers.Calls, Amount: s.Exact.Amount + s.Vouchers.Amount}
+	for _, one := range []struct {
+		name         string
+		revenue      store.PaymentSum
+		transactions int64
+	}{
+		{x402.SchemeExact, store.PaymentSum{Calls: s.Exact.Calls, Amount: s.Exact.Amount}, s.Exact.Calls},
+		{x402.SchemeBatch, store.PaymentSum{Calls: s.Vouchers.Calls, Amount: s.Vouchers.Amount}, inChannels},
+		{"total", all, s.Exact.Calls + inChannels},
+	} {
+		line := schemeSum{Scheme: one.name, SharePermil: permil(one.revenue.Amount, all.Amount),
+			CostPermil: permil(one.transactions*cost, one.revenue.Amount)}
+		line.Revenue.add(one.revenue)
+		line.Transactions.add(store.PaymentSum{Calls: one.transactions, Amount: one.transactions * cost})
+		s.Schemes = append(s.Schemes, line)
+	}
+	total := s.Schemes[len(s.Schemes)-1]
+	s.Total, s.CostPermil = total.Transactions, total.CostPermil
 }
 
 type gas struct {
@@ -51,18 +93,14 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 	}
 	s := &settlement{}
 	s.Exact.add(found.Exact)
+	s.Own.add(found.Own)
 	s.Vouchers.add(found.Vouchers)
 	s.Deposits.add(found.Deposits)
 	s.Claims.add(found.Claims)
 	s.Payouts.add(found.Payouts)
 	s.Refunds.add(found.Refunds)
 	s.Unclaimed.add(found.Unclaimed)
-	s.earned = s.Exact.Amount + s.Vouchers.Amount
-	transactions := s.Exact.Calls + s.Deposits.Calls + s.Claims.Calls + s.Payouts.Calls + s.Refunds.Calls
-	s.Total.add(store.PaymentSum{Calls: transactions, Amount: transactions * int64(cost)}) //nolint:gosec // checked
-	if s.earned > 0 {
-		s.CostPermil = (1000*s.Total.Amount + s.earned/2) / s.earned
-	}
+	s.addSchemes(int64(cost)) //nolint:gosec // checked
 	if !p.Gas {
 		return s, nil
 	}
@@ -96,19 +134,26 @@ func (s *settlement) print(to io.Writer) error {
 	if s == nil {
 		return nil
 	}
+	percent := func(permil int64) string { return fmt.Sprintf("%d.%d %%", permil/10, permil%10) }
 	out := table(to)
+	fmt.Fprintln(out, "\nSCHEME\tCALLS\tREVENUE USD\tSHARE\tTRANSACTIONS\tCOST USD\tOF REVENUE")
+	for _, one := range s.Schemes {
+		fmt.Fprintf(out, "%s\t%d\t%s\t%s\t%d\t%s\t%s\n", one.Scheme, one.Revenue.Calls, one.Revenue.AmountUSD, percent(one.SharePermil),
+			one.Transactions.Calls, one.Transactions.AmountUSD, percent(one.CostPermil))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	out = table(to)
 	fmt.Fprintln(out, "\nSETTLEMENT\tCOUNT\tUSD")
 	for _, line := range []struct {
 		name string
 		of   sum
-	}{{"payments of scheme exact", s.Exact}, {"vouchers of payment channels", s.Vouchers},
-		{"payment channels that are not claimed now", s.Unclaimed},
+	}{{"payments of your own wallets, in exact", s.Own}, {"payment channels that are not claimed now", s.Unclaimed},
 		{"deposits (not revenue)", s.Deposits}, {"claims", s.Claims}, {"payouts", s.Payouts}, {"refunds (not revenue)", s.Refunds},
 	} {
 		fmt.Fprintf(out, "%s\t%d\t%s\n", line.name, line.of.Calls, line.of.AmountUSD)
 	}
-	fmt.Fprintf(out, "cost of all transactions\t%d\t%s\t%d.%d %% of %s USD\n", s.Total.Calls, s.Total.AmountUSD, s.CostPermil/10,
-		s.CostPermil%10, usd(s.earned))
 	if s.Gas != nil {
 		fmt.Fprintf(out, "gas of claims, payouts and refunds\t%d\t%d wei\t%d transactions not reported\n", s.Gas.Used, s.Gas.Wei, s.Gas.Unread)
 	}

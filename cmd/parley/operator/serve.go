@@ -171,6 +171,9 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	} else if err != nil {
 		return err
 	}
+	if err := s.checkChain(ctx, config.Network); err != nil {
+		return err
+	}
 	listener, admin, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -185,6 +188,17 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	defer stopRedirects()
 	ready := func() { fmt.Fprintln(to.Out, "ready", config.BaseURL) }
 	return ServeOn(ctx, listener, admin, config, client, s.RPCURL.Value, database, log, supervised(ctx, log, ready))
+}
+
+// checkChain returns an error if the endpoint serves another blockchain. An endpoint that does not respond is no reason not to start.
+func (s *Serve) checkChain(ctx context.Context, network x402.Network) error {
+	limited, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	id, err := (&x402.Chain{URL: s.RPCURL.Value}).ChainID(limited)
+	if err == nil && id != network.ChainID {
+		return fmt.Errorf("--rpc-url (PARLEY_RPC_URL) serves chain %d, but --network (PARLEY_NETWORK) is %s; correct one of them", id, network.ID)
+	}
+	return nil
 }
 
 // listen opens the listeners. The operator's listener may be nil.

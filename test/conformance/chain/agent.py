@@ -1,6 +1,6 @@
 """Official Python clients (x402, httpx) that another program drives: one JSON object per line in, one out, in the same order.
 
-start   makes a client for a wallet, with the schemes batch-settlement and exact; the state of its payment channel is in memory, or in a folder
+start   makes a client for a wallet, with the schemes batch-settlement and exact, or one of them; the state of its payment channel is in memory, or in a folder
 call    sends a request, which the client pays
 refund  asks for a refund
 """
@@ -45,7 +45,7 @@ class Watched(httpx.AsyncHTTPTransport):
 
 
 class Client:
-    def __init__(self, key: str, rpc: str | None = None, folder: str | None = None, exactOnly: bool = False) -> None:
+    def __init__(self, key: str, rpc: str | None = None, folder: str | None = None, exactOnly: bool = False, channelsOnly: bool = False) -> None:
         account = Account.from_key(key)
         signer = EthAccountSignerWithRPC(account, rpc) if rpc else EthAccountSigner(account)
         storage = FileClientChannelStorage(FileChannelStorageOptions(directory=folder)) if folder else None
@@ -53,7 +53,8 @@ class Client:
         self.scheme = BatchSettlementEvmScheme(signer, BatchSettlementEvmSchemeOptions(storage=storage))
         if not exactOnly:
             payer.register(NETWORK, self.scheme)
-        register_exact_evm_client(payer, signer, networks=NETWORK)
+        if not channelsOnly:
+            register_exact_evm_client(payer, signer, networks=NETWORK)
         self.watched = Watched()
         self.http = httpx.AsyncClient(transport=x402_httpx_transport(payer, self.watched), timeout=60)
 

@@ -30,7 +30,7 @@ export async function checkJourneys(world) {
     await Promise.all(Object.keys(kinds).map(register));
     for (const agent of Object.values(agents)) {
       const { balance, deposits } = await onChain(world, agent.wallet);
-      assert.deepEqual([balance, deposits], [3_000_000n, [3_000_000n]], agent.kind);
+      assert.deepEqual([balance, deposits], [4_000_000n, [4_000_000n]], agent.kind);
     }
   });
 
@@ -66,7 +66,7 @@ export async function checkJourneys(world) {
     assert.equal(await chain.balance(payee), world.books.exact + 2n * each);
     for (const agent of Object.values(agents)) {
       const { balance, claimed, deposits, transfers } = await onChain(world, agent.wallet);
-      assert.deepEqual([balance, claimed, deposits], [3_000_000n, each, [3_000_000n]], agent.kind);
+      assert.deepEqual([balance, claimed, deposits], [4_000_000n, each, [4_000_000n]], agent.kind);
       assert.equal(transfers.length, 1, `${agent.kind}: transfers from its wallet`);
     }
   });

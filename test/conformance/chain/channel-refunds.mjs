@@ -1,6 +1,6 @@
 // Top-ups and refunds.
 import { strict as assert } from "node:assert";
-import { friendOf, newAccount, sendPath } from "./channel-agents.mjs";
+import { friendOf, newAccount, sendPath, timesSent } from "./channel-agents.mjs";
 import { onChain } from "./channel-journeys.mjs";
 import { kinds } from "./clients.mjs";
 
@@ -17,10 +17,10 @@ export async function checkRefunds(world) {
       const agent = await newAccount(world, kind, `topping_${name}`);
       const payments = [];
       for (let i = 0; i < 10; i++) payments.push(...(await agent.send(friend(kind), `${name} tops up ${i}`)).payments);
-      // Four messages per deposit of 0.02 USD; 0.01 USD was left after the registration.
-      assert.deepEqual(payments, [..."vvdvvvdvvv"].map((letter) => (letter === "d" ? "deposit" : "voucher")));
+      // Four messages per deposit of 0.02 USD; the first one was 1.00 USD more, for the registration.
+      assert.deepEqual(payments, [..."vvvvdvvvdv"].map((letter) => (letter === "d" ? "deposit" : "voucher")));
       const { balance, deposits, transfers } = await onChain(world, agent.wallet);
-      assert.deepEqual([deposits.length, transfers.length, balance], [4, 4, registration + 50_000n]);
+      assert.deepEqual([deposits.length, transfers.length, balance], [3, 3, registration + 60_000n]);
     });
 
     await check(`${kind}: scheme.refund pays back a part, then everything that is not charged; the channel goes on`, async () => {
@@ -48,12 +48,35 @@ export async function checkRefunds(world) {
       assert.deepEqual((await agent.send(friend(kind), `${name} goes on with the new deposit`)).payments, ["voucher"]);
     });
 
-    await check(`${kind}, without RPC: after a refund of everything the next call succeeds within two tries`, async () => {
+    await check(`${kind}, memory and no RPC: after ten refunds of everything the next call opens a new payment channel at once`, async () => {
+      await world.calm("--channel-min-deposit", "0.02");
       const agent = await newAccount(world, kind, `closed_${name}`);
       await agent.send(friend(kind), `${name} pays without RPC`);
-      await agent.client.refund(`${server.url}/agent/me`);
-      await agent.persist(sendPath, { recipient_agent_id: friend(kind).id, content: `${name} goes on without RPC` });
-      assert.equal((await onChain(world, agent.wallet)).balance, registration + price(sendPath));
+      for (let i = 0; i < 10; i++) {
+        await agent.client.refund(`${server.url}/agent/me`);
+        assert.deepEqual((await agent.send(friend(kind), `${name} goes on without RPC ${i}`)).payments, ["deposit"]);
+        assert.deepEqual((await agent.send(friend(kind), `${name} goes on in step ${i}`)).payments, ["voucher"]);
+      }
+    });
+
+    await check(`${kind}, memory and no RPC, batch-settlement only: after a refund, a lost state and both, ten times, no call fails twice`, async () => {
+      await world.calm("--channel-min-deposit", "0.02");
+      const agent = await newAccount(world, kind, `only_${name}`, { channelsOnly: true });
+      const send = async (content, tries) => {
+        assert.equal(await agent.persist(sendPath, { recipient_agent_id: friend(kind).id, content }), tries, content);
+        assert.deepEqual((await agent.send(friend(kind), `${content}, in step`)).payments, ["voucher"]);
+        assert.equal(await timesSent(world, content), 1);
+      };
+      await send(`${name} pays from channels alone`, 1);
+      for (let i = 0; i < 10; i++) {
+        await agent.client.refund(`${server.url}/agent/me`);
+        await send(`${name}, refund ${i}`, 1);
+        await agent.restart();
+        await send(`${name}, lost ${i}`, 2);
+        await agent.client.refund(`${server.url}/agent/me`);
+        await agent.restart();
+        await send(`${name}, both ${i}`, 1);
+      }
     });
   }
   await world.calm();

@@ -1,10 +1,10 @@
 // The official clients with payment channels, TypeScript and Python, behind one interface:
 //
-//   start({ rpc, folder, exactOnly, insist })   a new client, as after a restart of its program: what the old one had in memory is lost
+//   start({ rpc, folder, exactOnly, channelsOnly, insist })   a new client, as after a restart of its program: what the old one had in memory is lost
 //   call({ method, url, headers, body })   { status, reply, receipt, payments } or { error, payments }
 //   refund(url, amount)   the receipt
 //
-// The schemes batch-settlement and exact are registered, or only exact. With `rpc` a client reads the chain. With `folder` it keeps the
+// The schemes batch-settlement and exact are registered, or only one of them. With `rpc` a client reads the chain. With `folder` it keeps the
 // state of its payment channels in files. With `insist` (TypeScript only) it repeats a payment whose outcome is unknown. `payments` are the
 // kinds of payments that a call sent.
 //
@@ -32,14 +32,14 @@ class TypeScriptClient {
     this.wallet = wallet;
   }
 
-  async start({ rpc, folder, exactOnly, insist }) {
+  async start({ rpc, folder, exactOnly, channelsOnly, insist }) {
     const signer = rpc
       ? toClientEvmSigner(this.wallet.account, createPublicClient({ chain: baseSepolia, transport: http(rpc) }))
       : this.wallet.account;
     const client = new x402Client();
     this.scheme = new BatchSettlementEvmScheme(signer, folder && { storage: new FileClientChannelStorage({ directory: folder }) });
     if (!exactOnly) client.register(network, this.scheme);
-    registerExactEvmScheme(client, { signer, networks: [network] });
+    if (!channelsOnly) registerExactEvmScheme(client, { signer, networks: [network] });
     const watched = (request) => {
       const header = request.headers.get("PAYMENT-SIGNATURE");
       if (header) {
@@ -97,6 +97,8 @@ function startPython() {
 }
 
 class PythonClient {
+  refunds = 0;
+
   constructor(wallet) {
     this.wallet = wallet;
     python ??= startPython();
@@ -110,8 +112,9 @@ class PythonClient {
     return python(this.wallet.address, "call", request);
   }
 
+  // The client keeps one payment channel for each URL that it asked for a refund; the fragment makes it another URL.
   refund(url, amount) {
-    return python(this.wallet.address, "refund", { url, amount });
+    return python(this.wallet.address, "refund", { url: `${url}#${this.refunds++}`, amount });
   }
 }
 

@@ -104,25 +104,30 @@ func register(ctx context.Context, channels *client.FileChannels, username strin
 	return payer, agent, err
 }
 
-// readUnread finds the message among the unread ones, once.
+var errFound = errors.New("a page of messages came")
+
+// readUnread finds the message among the unread ones, and confirms it.
 func readUnread(ctx context.Context, bob *client.ClientWithResponses, sent *client.SentPrivateMessage) error {
-	size, mark := int64(10), true
-	unread, err := successOf(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{PageSize: &size, MarkRead: &mark}))
-	if err != nil {
+	var page client.UnreadPage
+	err := bob.Follow(ctx, "", func(_ context.Context, came *client.UnreadPage) error {
+		page = *came
+		return errFound
+	})
+	if !errors.Is(err, errFound) {
 		return err
 	}
-	if unread.TotalUnread != 1 || !slices.ContainsFunc(unread.Messages, func(m client.UnreadMessage) bool {
+	if page.TotalUnread != 1 || !slices.ContainsFunc(page.Messages, func(m client.UnreadMessage) bool {
 		return m.MessageID == sent.MessageID && m.SenderUsername == "alice" && m.Content == content &&
 			m.SourceType == client.SourceTypePrivateChat && m.SourceID == sent.ChatID
 	}) {
-		return fmt.Errorf("unread is %+v, want alice's message", unread)
+		return fmt.Errorf("unread is %+v, want alice's message", page)
 	}
-	unread, err = successOf(bob.ListUnreadMessagesWithResponse(ctx, nil))
+	unread, err := successOf(bob.ListUnreadMessagesWithResponse(ctx, &client.ListUnreadMessagesParams{ReadThrough: page.Cursor}))
 	if err != nil {
 		return err
 	}
 	if unread.TotalUnread != 0 || len(unread.Messages) != 0 {
-		return fmt.Errorf("unread is %+v after reading, want nothing", unread)
+		return fmt.Errorf("unread is %+v after the message was confirmed, want nothing", unread)
 	}
 	return nil
 }

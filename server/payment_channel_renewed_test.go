@@ -1,0 +1,210 @@
+package server_test
+
+import (
+	"crypto/ecdsa"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// forgetful is a client of payment channels alone that cannot read the chain, as an official one: it follows no corrective 402. It knows
+// what its payment channels were charged and have, by id, and loses that after a refund of everything.
+type forgetful struct {
+	*agent
+	key             *ecdsa.PrivateKey
+	charged, having map[string]uint64
+}
+
+func (w *world) forgetful(of *agent) *forgetful {
+	return &forgetful{of, of.Wallet, map[string]uint64{}, map[string]uint64{}}
+}
+
+func (f *forgetful) lose() { f.charged, f.having = map[string]uint64{}, map[string]uint64{} }
+
+// signer is for the payment channel that GET /agent/me offers with these headers.
+func (f *forgetful) signer(headers ...string) *x402.ChannelSigner {
+	f.w.T.Helper()
+	a := f.w.call(http.MethodGet, "/agent/me", "", headers...)
+	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil {
+		f.w.T.Fatal(err)
+	}
+	signer, err := x402.NewChannelSigner(x402.NewKeySigner(f.key), zeroSalt, offerOf(f.w.T, required))
+	if err != nil {
+		f.w.T.Fatal(err)
+	}
+	return signer
+}
+
+func (f *forgetful) me() testkit.Reply {
+	f.w.T.Helper()
+	signer := f.signer("X-API-KEY", f.Key)
+	price, err := strconv.ParseUint(f.w.priceOf(http.MethodGet, "/agent/me").Accepts[0].Amount, 10, 64)
+	if err != nil {
+		f.w.T.Fatal(err)
+	}
+	max, deposit := f.charged[signer.ID]+price, uint64(0)
+	if max > f.having[signer.ID] {
+		deposit = suggestedDeposit
+	}
+	signed, err := signer.Sign(f.w.T.Context(), max, deposit, time.Now())
+	if err != nil {
+		f.w.T.Fatal(err)
+	}
+	a := f.w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", f.Key, x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
+	if a.Status == http.StatusOK {
+		f.charged[signer.ID] = max
+		f.having[signer.ID] += deposit
+	}
+	return a
+}
+
+// refund asks for everything without a key, which official clients do not send.
+func (f *forgetful) refund() testkit.Reply {
+	f.w.T.Helper()
+	signer := f.signer()
+	if _, ok := f.having[signer.ID]; !ok {
+		f.w.T.Fatal("a payment channel is offered that the client does not know")
+	}
+	signed, err := signer.SignRefund(f.w.T.Context(), f.charged[signer.ID], 0)
+	if err != nil {
+		f.w.T.Fatal(err)
+	}
+	f.lose()
+	return f.w.call(http.MethodGet, "/agent/me", "", x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
+}
+
+// TestForgetfulClient: a client without RPC is never refused for good. After a refund of everything its next call succeeds at once, after
+// a lost state the second one, however often, and after a restart of the server as well. What is left in a payment channel whose state
+// was lost comes back after a deposit into the next one.
+func TestForgetfulClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice := w.forgetful(w.agent("alice"))
+	lost := func(what string) {
+		t.Helper()
+		alice.lose()
+		a := alice.me()
+		if reason, _, _ := correctionOf(t, a); reason == "" || !strings.Contains(a.Message, "your client lost this channel's state") {
+			t.Fatalf("%s: %v", what, a)
+		}
+		alice.me().Require(t, what+", the second call", http.StatusOK)
+	}
+	alice.me().Require(t, "the first call", http.StatusOK)
+	for n := range 6 { // ten refunds of what was hardly used are made in an hour
+		alice.refund().Require(t, fmt.Sprint("refund ", n), http.StatusNoContent)
+		alice.me().Require(t, fmt.Sprint("after refund ", n), http.StatusOK)
+		alice.me().Require(t, fmt.Sprint("another call after refund ", n), http.StatusOK)
+	}
+	for n := range 3 {
+		lost(fmt.Sprint("state lost ", n))
+		alice.refund().Require(t, fmt.Sprint("refund after state lost ", n), http.StatusNoContent)
+		alice.lose()
+		alice.me().Require(t, fmt.Sprint("after both ", n), http.StatusOK)
+		alice.me().Require(t, fmt.Sprint("another call after both ", n), http.StatusOK)
+	}
+	bob := w.agent("bob")
+	for who, signer := range map[string]*x402.ChannelSigner{
+		"another agent": w.forgetful(bob).signer("X-API-KEY", bob.Key),
+		"a newcomer":    w.channelPayer(bob.Wallet).signer("/register/request_account"),
+	} {
+		if delay := signer.Config.WithdrawDelay; delay != 24*3600 {
+			t.Errorf("%s at the same address is offered a payment channel with a delay of %d s", who, delay)
+		}
+	}
+	if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE balance > charged`) == 1 }) {
+		t.Error("what is left in the payment channels whose state was lost is not refunded")
+	}
+	w.Exec(`UPDATE payment_channels SET balance = charged WHERE withdraw_delay = (SELECT max(withdraw_delay) FROM payment_channels)`)
+	alice.me().Require(t, "a voucher on money that was refunded", http.StatusPaymentRequired)
+	alice.me().Require(t, "the call after it", http.StatusOK)
+	second := newWorldOn(t, w.DatabaseURL, withChannels)
+	second.Ledger, second.Facilitator = w.Ledger, w.Facilitator
+	alice.w = second
+	alice.me().Require(t, "the first call after a restart of the server", http.StatusPaymentRequired)
+	alice.me().Require(t, "the second call after a restart of the server", http.StatusOK)
+	w.checkChannels()
+}
+
+// TestSuggestedDeposit: the deposit that is suggested to newcomers pays for the account too.
+func TestSuggestedDeposit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	registration := uint64(0)
+	for _, path := range []string{"/register/request_account", "/register/create_account"} {
+		price, err := strconv.ParseUint(w.price(path).Accepts[0].Amount, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		registration += price
+	}
+	for path, want := range map[string]uint64{
+		"/register/request_account": suggestedDeposit + registration, "/register/create_account": suggestedDeposit + registration,
+		sendPath: suggestedDeposit,
+	} {
+		if terms, err := x402.TermsOf(offerOf(t, w.price(path))); err != nil || terms.MinDeposit != want {
+			t.Errorf("%s suggests a deposit of %d, want %d (%v)", path, terms.MinDeposit, want, err)
+		}
+	}
+}
+
+// TestWhoSeesTheNewestVoucher: the newest voucher is shown with a deposit that was signed for this call, and to everybody once it is
+// claimed. What stands on the chain opens nothing: neither a claimed voucher nor a deposit that was used, together or alone.
+func TestWhoSeesTheNewestVoucher(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, mallory := w.agent("alice"), w.agent("bob"), w.agent("mallory")
+	payer := alice.claimed(bob)
+	newestTo := func(who *agent, header string) string {
+		t.Helper()
+		_, _, newest := correctionOf(t, who.sendWith(header, bob, "correct me"))
+		if newest == nil {
+			return ""
+		}
+		return newest.SignedMaxClaimable
+	}
+	claimed := payer.sign(sendPath, 5000, 0)
+	if newest := newestTo(mallory, claimed); newest != "5000" {
+		t.Errorf("the newest voucher is claimed, and a stranger sees %q", newest)
+	}
+	var used x402.ERC3009Deposit
+	second := payer.sign(sendPath, 10_000, 50_000, func(p *x402.BatchPayment) { used = p.Payload.Deposit.Authorization.ERC3009 })
+	alice.sendWith(second, bob, "two").Require(t, "a top-up", http.StatusOK)
+	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "three").Require(t, "the next voucher", http.StatusOK)
+	replayed := payer.sign(sendPath, 5000, 50_000, func(p *x402.BatchPayment) { p.Payload.Deposit.Authorization.ERC3009 = used })
+	foreign := payer.sign(sendPath, 5000, 50_000, func(p *x402.BatchPayment) {
+		own, err := w.channelPayer(mallory.Wallet).signer(sendPath).Sign(t.Context(), 5000, 50_000, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Payload.Deposit = own.Payload.Deposit
+	})
+	for what, header := range map[string]string{"the claimed voucher": claimed, "with the deposit of the chain": replayed} {
+		if newest := newestTo(mallory, header); newest != "" {
+			t.Errorf("a stranger, %s: sees the voucher for %s", what, newest)
+		}
+	}
+	if reason := reasonOf(t, mallory.sendWith(foreign, bob, "a deposit of another wallet")); reason != x402.ReasonBatchDepositSignature {
+		t.Errorf("with the deposit of another wallet: %s", reason)
+	}
+	if newest := newestTo(alice, payer.sign(sendPath, 5000, 50_000)); newest != "15000" {
+		t.Errorf("with a deposit signed now: sees %q, want the voucher for 15000", newest)
+	}
+	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/rpc" {
+			testkit.HangUp(rw)
+		}
+		return r.URL.Path == "/rpc"
+	})
+	if newest := newestTo(mallory, replayed); newest != "" {
+		t.Errorf("without the chain a stranger sees the voucher for %s", newest)
+	}
+	mend()
+	w.checkChannels()
+}

@@ -1,0 +1,272 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestReadThrough: a poll confirms the page before it and returns what follows, and marks nothing that it returns.
+func TestReadThrough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	alice.send(bob, "one")
+	chat := carol.createGroup("planners", bob)
+	carol.sendGroup(chat, "two")
+	alice.send(bob, "three")
+	poll := func(query string) testkit.Reply {
+		t.Helper()
+		return bob.polls(query, bob.signsPoll())
+	}
+	first := isPage(t, "the first page", poll("?mark_read=false&page_size=2"), 2, 1)
+	if again := isPage(t, "the same page", poll("?mark_read=false&page_size=2"), 2, 1); again != first {
+		t.Errorf("the cursor of the same page is %s, then %s", first, again)
+	}
+	for _, mark := range []string{"", "&mark_read=true", "&mark_read=false"} { // the second time it changes nothing
+		second := poll("?read_through=" + first + mark)
+		isPage(t, "the second page", second, 1, 0)
+		if !strings.Contains(string(second.Body), `"three"`) {
+			t.Errorf("the second page is %v", second)
+		}
+	}
+	last := isPage(t, "the second page", poll("?read_through="+first), 1, 0)
+	payment := bob.signsPoll()
+	empty := bob.polls("?read_through="+last, payment)
+	isPage(t, "the last page", empty, 0, 0)
+	alice.send(bob, "four")
+	if again := bob.polls("?read_through="+last, payment); string(again.Body) != string(empty.Body) {
+		t.Errorf("the same payment returns %v, want %v", again, empty)
+	}
+	isPage(t, "an old cursor", poll("?read_through="+first), 1, 0)
+	isPage(t, "the cursor of an empty page", poll("?read_through="+empty.Field(t, "cursor")), 1, 0)
+	replies := bob.waits("?wait=30&read_through="+isPage(t, "four", poll("?mark_read=false"), 1, 0), bob.signsPoll(), 1)
+	carol.groupMust("delete", chat)
+	isPage(t, "a call that waits for what follows", <-replies, 0, 1)
+	isPage(t, "the default marks as read", poll(""), 0, 1)
+	isPage(t, "everything is read", poll("?wait=1"), 0, 0)
+}
+
+// TestDamagedCursors: a cursor that is damaged, made up, or of another account is a free 400, also before a wait.
+func TestDamagedCursors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.send(bob, "one")
+	bob.send(alice, "two")
+	good := isPage(t, "bob", bob.polls("?mark_read=false", bob.signsPoll()), 1, 0)
+	of := isPage(t, "alice", alice.polls("?mark_read=false", alice.signsPoll()), 1, 0)
+	payments := w.Count("SELECT count(*) FROM payments")
+	last := "A"
+	if strings.HasSuffix(good, last) {
+		last = "Q"
+	}
+	for _, cursor := range []string{of, good[:len(good)-1] + last, good + "AA", good[:len(good)-4], "c1", "c2" + good[2:], "c00", "c1AAAA",
+		"c1_____________________w", "x", "1", strings.Repeat("c", 12_289), "c1%20"} {
+		for _, query := range []string{"?read_through=", "?wait=60&read_through="} {
+			reply := bob.polls(query+cursor, bob.signsPoll())
+			reply.WantRefused(t, fmt.Sprintf("the cursor %.40s", cursor), http.StatusBadRequest, "invalid_request")
+			if len(reply.Details) == 0 || !strings.Contains(reply.Details[0].Field, "read_through") {
+				t.Errorf("the cursor %.40s: the details are %+v", cursor, reply.Details)
+			}
+		}
+	}
+	if now := w.Count("SELECT count(*) FROM payments"); now != payments {
+		t.Errorf("damaged cursors have made %d payments", now-payments)
+	}
+	isPage(t, "bob afterwards", bob.polls("", bob.signsPoll()), 1, 0)
+}
+
+// TestConsumersDie: two consumers of one key poll with wait and read_through at two servers, and hang up at random, also while they wait. A
+// new one begins with what is unconfirmed. Each message is seen, and not again after it was confirmed. A poll that returned was paid once.
+func TestConsumersDie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	other := w.otherServer()
+	w.listen()
+	messages := testkit.Times(160)
+	in := &consumed{seen: map[string]bool{}, confirmed: map[string]bool{}}
+	done, finish := context.WithCancel(t.Context())
+	var consumers sync.WaitGroup
+	for _, at := range []*agent{bob, bob.at(other)} {
+		consumers.Go(func() {
+			for done.Err() == nil {
+				in.live(t, done, at, rand.IntN(5))
+			}
+		})
+	}
+	for n := range messages {
+		alice.send(bob, fmt.Sprintf("message %d", n))
+	}
+	complete := testkit.Eventually(time.Minute, func() bool { return in.count() == messages })
+	finish()
+	consumers.Wait()
+	if !complete {
+		t.Errorf("the consumers have seen %d of %d messages", in.count(), messages)
+	}
+	if paid := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'"); int64(in.polls) > int64(paid) {
+		t.Errorf("%d polls returned, and %d were paid", in.polls, paid)
+	}
+	closed := func() bool { return w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") == 0 }
+	if !testkit.Eventually(20*time.Second, closed) {
+		t.Error("a payment is not delivered")
+	}
+}
+
+// consumed is what the consumers have seen and confirmed.
+type consumed struct {
+	mu              sync.Mutex
+	seen, confirmed map[string]bool
+	polls           int
+}
+
+func (c *consumed) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.seen)
+}
+
+// live is a consumer that dies after so many polls: its last page stays unconfirmed, or it hangs up while it waits.
+func (c *consumed) live(t *testing.T, ctx context.Context, a *agent, polls int) {
+	cursor, last := "", []string(nil)
+	for n := range polls + 1 {
+		c.mu.Lock()
+		before := map[string]bool{}
+		for id := range c.confirmed {
+			before[id] = true
+		}
+		c.mu.Unlock()
+		query := "?mark_read=false&page_size=5"
+		if cursor != "" {
+			query = "?wait=5&page_size=5&read_through=" + cursor
+		}
+		calling, hangUp := context.WithCancel(ctx)
+		if n == polls && polls%2 == 0 {
+			hangUp()
+		}
+		response, err := a.ListUnreadMessagesWithResponse(calling, nil, func(_ context.Context, r *http.Request) error {
+			r.URL.RawQuery = query[1:]
+			return nil
+		})
+		hangUp()
+		if err != nil || response.JSON200 == nil { // hung up, or another consumer waits
+			continue
+		}
+		c.mu.Lock()
+		for _, id := range last {
+			c.confirmed[id] = true
+		}
+		last, cursor = ids(response.JSON200.Messages), *response.JSON200.Cursor
+		for _, id := range last {
+			if c.seen[id] = true; before[id] {
+				t.Errorf("message %s was confirmed and is returned again", id)
+			}
+		}
+		c.polls++
+		c.mu.Unlock()
+	}
+}
+
+func ids(messages []client.UnreadMessage) []string {
+	all := make([]string, len(messages))
+	for i, message := range messages {
+		all[i] = message.MessageID
+	}
+	return all
+}
+
+// TestClientFollows: the Go client gets messages as they come, and again what was not confirmed.
+func TestClientFollows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	came := make(chan string)
+	died := errors.New("died")
+	follow := func(until string) chan error {
+		ended := make(chan error, 1)
+		go func() {
+			ended <- bob.Follow(t.Context(), "", func(_ context.Context, page *client.UnreadPage) error {
+				for _, message := range page.Messages {
+					came <- message.Content
+					if message.Content == until {
+						return died
+					}
+				}
+				return nil
+			})
+		}()
+		return ended
+	}
+	hears := func(want string) {
+		t.Helper()
+		if got := <-came; got != want {
+			t.Errorf("bob hears %q, want %q", got, want)
+		}
+	}
+	ended := follow("two")
+	w.holds(1)
+	alice.send(bob, "one")
+	hears("one")
+	w.holds(1)
+	alice.send(bob, "two")
+	hears("two")
+	if err := <-ended; !errors.Is(err, died) {
+		t.Errorf("it ends with %v", err)
+	}
+	ended = follow("three")
+	hears("two")
+	alice.send(bob, "three")
+	hears("three")
+	<-ended
+	isPage(t, "what is unconfirmed", bob.polls("", bob.signsPoll()), 1, 0)
+}
+
+// TestFollowLeavesThePaymentChannel: while one call waits, others of the wallet are paid from the same payment channel. The call that waited
+// is charged once.
+func TestFollowLeavesThePaymentChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	bob := w.agent("bob")
+	alice := &agent{testkit.NewAgent(t, w.url, w.Wallet(1000*testkit.Dollar), testkit.Sparing, w.http.Transport, &client.MemoryChannels{}), w}
+	w.Secret(alice.Register(t, "alice"), alice.Key)
+	alice.SetID(t)
+	ctx, stop := context.WithCancel(t.Context())
+	came, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- alice.Follow(ctx, "", func(_ context.Context, page *client.UnreadPage) error {
+			came <- page.Messages[0].Content
+			return nil
+		})
+	}()
+	w.holds(1)
+	for n := range 3 {
+		sending, cancel := context.WithTimeout(ctx, 20*time.Second)
+		sent, err := alice.SendPrivateMessageWithResponse(sending, client.SendPrivateMessageRequest{RecipientAgentID: bob.ID, Content: fmt.Sprint(n)})
+		cancel()
+		testkit.Require200(t, "a message while a call waits", sent, err)
+	}
+	w.holds(1)
+	bob.send(alice, "news")
+	if got := <-came; got != "news" {
+		t.Errorf("got %q", got)
+	}
+	w.holds(1)
+	stop()
+	<-ended
+	polls := w.Count(`SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'`)
+	exact := w.Count(`SELECT count(*) FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.scheme = 'exact' AND a.username = 'alice'`)
+	if polls != 1 || exact != 0 {
+		t.Errorf("%d polls were paid, and %d calls with transfers; want 1 and 0", polls, exact)
+	}
+	w.checkChannels()
+}

@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// inboxes are agents for whom something is unread, as the database would tell.
+type inboxes struct {
+	mu     sync.Mutex
+	unread map[uuid.UUID]bool
+	fails  error
+	asked  int // statements
+	agents int // that they asked for, in all
+}
+
+func (i *inboxes) check(_ context.Context, waiting []store.Waiting) ([]bool, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.asked++
+	i.agents += len(waiting)
+	have := make([]bool, len(waiting))
+	for n, one := range waiting {
+		have[n] = i.unread[one.Agent]
+	}
+	return have, i.fails
+}
+
+func (i *inboxes) put(agent uuid.UUID, fails error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.unread[agent], i.fails = true, fails
+}
+
+// inRoom runs a test of a waiting room, whose calls have all ended when it returns.
+func inRoom(t *testing.T, most int, test func(t *testing.T, r *waitingRoom, i *inboxes)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		i := &inboxes{unread: map[uuid.UUID]bool{}}
+		r := newWaitingRoom(most, i.check)
+		test(t, r, i)
+		r.close()
+		time.Sleep(checkRetry) // its longest pause after the last call
+		synctest.Wait()
+		if len(r.byKey)+len(r.bySource)+r.checked.Len() > 0 {
+			t.Errorf("the room keeps %d keys, %d sources and %d calls", len(r.byKey), len(r.bySource), r.checked.Len())
+		}
+	})
+}
+
+// newWait is a call of an agent with a payment of its own.
+func newWait(sources ...uuid.UUID) *wait {
+	w := &wait{Payment: uuid.NewString(), Sources: sources}
+	w.Agent, w.Nonce = uuid.New(), w.Payment
+	return w
+}
+
+// stays returns how long a call stayed, and how it ended.
+func (r *waitingRoom) stays(w *wait, limit time.Duration) (time.Duration, error) {
+	began := time.Now()
+	err := r.stay(context.Background(), w, limit)
+	return time.Since(began), err
+}
+
+func TestWaitingRoom(t *testing.T) {
+	t.Run("the time is over", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, i *inboxes) {
+			if took, err := r.stays(newWait(), 20*time.Second); err != nil || took != 20*time.Second {
+				t.Errorf("a call stays %s (%v), want 20 s", took, err)
+			}
+			if i.asked > 15 {
+				t.Errorf("the database was asked %d times in 20 s", i.asked)
+			}
+		})
+	})
+	t.Run("unread before", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, i *inboxes) {
+			w := newWait()
+			i.put(w.Agent, nil)
+			if took, err := r.stays(w, time.Minute); err != nil || took > 0 {
+				t.Errorf("a call stays %s (%v), want it to go on at once", took, err)
+			}
+		})
+	})
+	for name, announced := range map[string]func(w *wait) uuid.UUID{
+		"in its own name": func(w *wait) uuid.UUID { return w.Agent }, "in the name of its channel": func(w *wait) uuid.UUID { return w.Sources[1] },
+	} {
+		t.Run("announced "+name, func(t *testing.T) {
+			inRoom(t, 10, func(t *testing.T, r *waitingRoom, i *inboxes) {
+				w := newWait(uuid.New(), uuid.New())
+				go func() {
+					time.Sleep(10*time.Second + time.Millisecond)
+					i.put(w.Agent, nil)
+					r.hear([]uuid.UUID{uuid.New(), announced(w)})
+				}()
+				if took, err := r.stays(w, time.Minute); err != nil || took > 10*time.Second+20*time.Millisecond || took < 10*time.Second {
+					t.Errorf("a call stays %s (%v), want 10 s", took, err)
+				}
+			})
+		})
+	}
+	t.Run("announced, but read by another", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+			w := newWait()
+			go func() { time.Sleep(time.Second); r.hear([]uuid.UUID{w.Agent}) }()
+			if took, err := r.stays(w, 5*time.Second); err != nil || took != 5*time.Second {
+				t.Errorf("a call stays %s (%v), want 5 s", took, err)
+			}
+		})
+	})
+	t.Run("the announcement is lost", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, i *inboxes) {
+			w := newWait()
+			go func() { time.Sleep(10 * time.Second); i.put(w.Agent, nil) }()
+			if took, err := r.stays(w, time.Minute); err != nil || took > 12*time.Second {
+				t.Errorf("a call stays %s (%v), want two seconds more than 10", took, err)
+			}
+		})
+	})
+	t.Run("the database is unavailable for a time", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, i *inboxes) {
+			w := newWait()
+			i.put(w.Agent, errors.New("away"))
+			go func() { time.Sleep(10 * time.Second); i.put(w.Agent, nil) }()
+			if took, err := r.stays(w, time.Minute); err != nil || took < 10*time.Second || took > 11*time.Second {
+				t.Errorf("a call stays %s (%v), want 10 s", took, err)
+			}
+			if i.asked > 25 {
+				t.Errorf("the database was asked %d times while it was away", i.asked)
+			}
+		})
+	})
+	t.Run("the caller hangs up", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			if err := r.stay(ctx, newWait(), time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the call ends with %v", err)
+			}
+		})
+	})
+	t.Run("the server stops", func(t *testing.T) {
+		inRoom(t, 10, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+			go func() { time.Sleep(3 * time.Second); r.close() }()
+			for _, want := range []time.Duration{3 * time.Second, 0} {
+				if took, err := r.stays(newWait(), time.Minute); err != nil || took != want {
+					t.Errorf("a call stays %s (%v), want %s", took, err, want)
+				}
+			}
+		})
+	})
+}
+
+// TestOneWaitEach: the newest call of an account, and of a payment channel, waits; the older one ends. A full room refuses others.
+func TestOneWaitEach(t *testing.T) {
+	inRoom(t, 2, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+		enter := func(w *wait) chan error {
+			ended := make(chan error, 1)
+			go func() { ended <- r.stay(t.Context(), w, time.Minute) }()
+			synctest.Wait()
+			return ended
+		}
+		first, other := newWait(), newWait()
+		firstEnds, otherEnds := enter(first), enter(other)
+		if err := r.stay(t.Context(), newWait(), time.Minute); !errors.Is(err, errRoomFull) {
+			t.Errorf("a third call ends with %v, want the room full", err)
+		}
+		copied := *first
+		copyEnds := enter(&copied)
+		if err := <-firstEnds; !errors.Is(err, errWaitRepeated) {
+			t.Errorf("the first copy of a call ends with %v", err)
+		}
+		next := newWait()
+		next.Agent = first.Agent
+		nextEnds := enter(next)
+		if err := <-copyEnds; !errors.Is(err, errWaitReplaced) {
+			t.Errorf("the older call of an account ends with %v", err)
+		}
+		sharing := newWait()
+		sharing.Payment = other.Payment
+		sharingEnds := enter(sharing)
+		if err := <-otherEnds; !errors.Is(err, errWaitReplaced) {
+			t.Errorf("the older call of a payment channel ends with %v", err)
+		}
+		both := newWait()
+		both.Agent, both.Payment = next.Agent, sharing.Payment
+		bothEnds := enter(both)
+		if first, second := <-nextEnds, <-sharingEnds; !errors.Is(first, errWaitReplaced) || !errors.Is(second, errWaitReplaced) {
+			t.Errorf("a call that replaces two ends them with %v and %v", first, second)
+		}
+		r.close()
+		if err := <-bothEnds; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestManyWait: one statement looks for many, each of ten thousand is looked for every two seconds, and what all hear of does not make all
+// of them go on at once.
+func TestManyWait(t *testing.T) {
+	const many = 10_000
+	inRoom(t, many, func(t *testing.T, r *waitingRoom, i *inboxes) {
+		channel := uuid.New()
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		left := map[time.Duration]int{}
+		began := time.Now()
+		for range many {
+			w := newWait(channel)
+			all.Go(func() {
+				if err := r.stay(t.Context(), w, 2*time.Minute); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				left[time.Since(began).Truncate(time.Second)]++
+			})
+		}
+		time.Sleep(time.Minute)
+		if each, statements := i.agents/many, i.asked/60; each < 30 || each > 60 || statements > 40 {
+			t.Errorf("in a minute each call was looked for %d times, with %d statements a second", each, statements)
+		}
+		i.mu.Lock()
+		for w := r.checked.Front(); w != nil; w = w.Next() {
+			i.unread[w.Value.(*wait).Agent] = true
+		}
+		i.mu.Unlock()
+		r.hear([]uuid.UUID{channel})
+		all.Wait()
+		for second, n := range left {
+			if n > leaveRate+leaveBurst {
+				t.Errorf("%d calls went on in second %s", n, second)
+			}
+		}
+		if took := time.Since(began); took > time.Minute+2*many*time.Second/leaveRate {
+			t.Errorf("the last call went on after %s", took)
+		}
+	})
+}

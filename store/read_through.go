@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// Through is what a page of unread messages and notices returned to an agent, which confirms it later. It names every range and every
+// notice: what is committed after the page was read can be older by its time, or have a lower number, and must not be confirmed with it.
+type Through struct {
+	Ranges  []ReadRange // at most one for each conversation
+	Notices []int64     // their numbers
+}
+
+// Empty reports whether there is nothing to confirm.
+func (t Through) Empty() bool { return len(t.Ranges) == 0 && len(t.Notices) == 0 }
+
+// Through is what the page returned.
+func (u *Unread) Through() Through {
+	through := Through{Ranges: u.Ranges()}
+	for _, notice := range u.Notices {
+		through.Notices = append(through.Notices, notice.Number)
+	}
+	return through
+}
+
+// ReadThrough marks what an earlier page returned as read, and returns what Unread returns after that. What is read already, was deleted,
+// or is of a conversation that the agent has left, is ignored: the same confirmation changes nothing when it comes again. Calls for one
+// agent run one after the other, and cannot deadlock: see ReadUnread. What another transaction locks for too long stays unread.
+func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error) {
+	if err := tx.takeTurn(ctx, agent); err != nil {
+		return nil, err
+	}
+	behind, err := query[uuid.UUID](ctx, tx, `
+		SELECT m.conversation_id FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, newest)
+		JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.newest`,
+		markValues(agent, through.Ranges...))
+	if err != nil {
+		return nil, wrap("look for what is to be confirmed", err)
+	}
+	if len(behind) > 0 {
+		if behind, err = tx.lockMemberships(ctx, agent, behind); err != nil {
+			return nil, err
+		}
+	}
+	ranges := slices.DeleteFunc(slices.Clone(through.Ranges), func(of ReadRange) bool { return !slices.Contains(behind, of.Conversation) })
+	if err := tx.mark(ctx, agent, ranges...); err != nil {
+		return nil, err
+	}
+	if err := tx.forgetNotices(ctx, agent, through.Notices); err != nil {
+		return nil, err
+	}
+	return tx.Unread(ctx, agent, page, size)
+}
