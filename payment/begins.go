@@ -17,7 +17,7 @@ const settleMargin = 2 * time.Second
 // that Pay returns for a payer who cannot pay. Pay checks everything again.
 func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if a.NothingNew() != nil || a.Expired != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // Pay says so
 	}
 	mover, moves := a.payment.(Mover)
 	if !moves { // a voucher that fits was not charged
