@@ -257,20 +257,26 @@ func TestFollow(t *testing.T) {
 	}
 	go func() { followed <- follow() }()
 	time.Sleep(2 * time.Second)
+	other := field(t, call(t, alice, "getOwnAgent", nil), "agent_id")
+	began := time.Now()
+	call(t, bob, "sendPrivateMessage", map[string]any{"recipient_agent_id": other, "content": "by the way"})
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("a call beside one that waits took %v", took)
+	}
 	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "wake up"})
 	if err := <-followed; !errors.Is(err, failing) {
 		t.Errorf("got %v, want that the message was not taken", err)
 	}
-	if paid := w.Revenue() - before; paid != 1000+5000 {
-		t.Errorf("%d was paid, want one fetch and one message", paid)
+	if paid := w.Revenue() - before; paid != 2*1000+2*5000 {
+		t.Errorf("%d was paid, want one fetch, one profile and two messages", paid)
 	}
 	go func() { followed <- follow() }()
 	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "go on"})
 	if err := <-followed; !errors.Is(err, context.Canceled) || !slices.Equal(got, []string{"wake up", "wake up", "go on"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if paid := w.Revenue() - before; paid != 2*1000+2*5000 {
-		t.Errorf("%d was paid, want two fetches and two messages", paid)
+	if paid := w.Revenue() - before; paid != 3*1000+3*5000 {
+		t.Errorf("%d was paid, want two fetches, one profile and three messages", paid)
 	}
 }
 

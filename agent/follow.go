@@ -11,7 +11,7 @@ import (
 )
 
 // Follow fetches unread messages until ctx ends, and passes those that came to a function. Each fetch waits at the server, and confirms the
-// page that was passed before. If the function returns an error, or the process dies, the next Follow passes the messages again, at no cost.
+// page that was passed before. After an error of the function, or if the process dies, the next Follow passes the messages again, free.
 // sent tells of messages that this agent sends, if it is not nil.
 func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*client.UnreadPage) error) error {
 	poller := NewPoller(policy)
@@ -54,7 +54,7 @@ func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client
 	} else {
 		arguments["read_through"] = cursor
 	}
-	result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: wait + defaultPatience})
+	result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
 		return nil, errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
 	}

@@ -42,7 +42,8 @@ type month struct {
 }
 
 // simulate polls for a month. pause returns the next pause; found is called after a fetch that brought messages.
-func simulate(received []time.Duration, clock *time.Time, wait time.Duration, pause func() time.Duration, fetched, active func()) (m month) {
+func simulate(received []time.Duration, clock *time.Time, wait time.Duration, pause func() time.Duration, fetched,
+	active func()) (m month) {
 	start := *clock
 	next := 0
 	for {

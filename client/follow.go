@@ -15,9 +15,10 @@ const (
 
 // Follow passes unread messages and notices to a function as they come. Each call waits at the server for up to a minute, and costs one
 // price, also if nothing came. A page is confirmed with the call after the function has returned: a program that dies before gets it again,
-// and so may see a message twice. cursor is that of the last page that the program has processed, or "". Follow returns the error of the function, of a call, or of ctx. Nothing is lost if it is called again.
+// and so may see a message twice. cursor is that of the last page that the program has processed, or "". Follow
+// returns the error of the function, of a call, or of ctx. Nothing is lost if it is called again.
 //
-// Other calls use the payment channel meanwhile. An account has one waiting call at a server; a newer one ends it, and both take turns then.
+// Other calls use the payment channel meanwhile. An account has one waiting call at a server; a newer one ends it.
 func (c *ClientWithResponses) Follow(ctx context.Context, cursor Cursor, came func(context.Context, *UnreadPage) error) error {
 	next := ListUnreadMessagesParams{MarkRead: new(false), Wait: new(Wait(longestWait))}
 	if cursor != "" {

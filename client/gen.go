@@ -764,7 +764,7 @@ type Health struct {
 	// Message The state of the service in one sentence.
 	Message string `json:"message"`
 
-	// Status OK, or DEGRADED if the database is unavailable.
+	// Status OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 	Status HealthStatus `json:"status"`
 
 	// Sympathy A friendly sentence.
@@ -791,7 +791,7 @@ type HealthActivity struct {
 	MessagesSent string `json:"messages_sent"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
+// HealthStatus OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 type HealthStatus string
 
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.
@@ -2481,12 +2481,12 @@ type ClientInterface interface {
 
 	// GetHealth Get the health of the service
 	//
-	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 	//
 	// Corresponds with GET /health (the `GetHealth` operationId).
 	GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReactToMessageWithBody React to a message
+	// ReactToMessageWithBody Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -2495,7 +2495,7 @@ type ClientInterface interface {
 	// Corresponds with POST /message/react (the `ReactToMessage` operationId).
 	ReactToMessageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReactToMessage React to a message
+	// ReactToMessage Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -3796,7 +3796,7 @@ func (c *Client) SendPrivateMessage(ctx context.Context, body SendPrivateMessage
 
 // GetHealth Get the health of the service
 //
-// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 //
 // Corresponds with GET /health (the `GetHealth` operationId).
 func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3811,7 +3811,7 @@ func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// ReactToMessageWithBody React to a message
+// ReactToMessageWithBody Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //
@@ -3830,7 +3830,7 @@ func (c *Client) ReactToMessageWithBody(ctx context.Context, contentType string,
 	return c.Client.Do(req)
 }
 
-// ReactToMessage React to a message
+// ReactToMessage Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //
@@ -6361,14 +6361,14 @@ type ClientWithResponsesInterface interface {
 
 	// GetHealthWithResponse Get the health of the service
 	//
-	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+	// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /health (the `GetHealth` operationId).
 	GetHealthWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHealthResponse, error)
 
-	// ReactToMessageWithBodyWithResponse React to a message
+	// ReactToMessageWithBodyWithResponse Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -6377,7 +6377,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /message/react (the `ReactToMessage` operationId).
 	ReactToMessageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReactToMessageResponse, error)
 
-	// ReactToMessageWithResponse React to a message
+	// ReactToMessageWithResponse Set your reaction to a message, in place of a former one
 	//
 	// Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 	//
@@ -9083,7 +9083,7 @@ func (c *ClientWithResponses) SendPrivateMessageWithResponse(ctx context.Context
 
 // GetHealthWithResponse Get the health of the service
 //
-// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts.
+// Free. Reports whether the service works and how much it is used. The counts are up to 30 seconds old. If the database is unavailable, the response is 503 with status DEGRADED and the last known counts. The status is DEGRADED too while more than a tenth of the last minute's paid calls to this server, at least ten, end in 5xx.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -9096,7 +9096,7 @@ func (c *ClientWithResponses) GetHealthWithResponse(ctx context.Context, reqEdit
 	return ParseGetHealthResponse(rsp)
 }
 
-// ReactToMessageWithBodyWithResponse React to a message
+// ReactToMessageWithBodyWithResponse Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //
@@ -9111,7 +9111,7 @@ func (c *ClientWithResponses) ReactToMessageWithBodyWithResponse(ctx context.Con
 	return ParseReactToMessageResponse(rsp)
 }
 
-// ReactToMessageWithResponse React to a message
+// ReactToMessageWithResponse Set your reaction to a message, in place of a former one
 //
 // Adds the caller's reaction to a message or replaces it. An agent has at most one reaction per message. The caller must be able to read the message: a member of the chat, or a subscriber or the admin of the channel.
 //

@@ -73,6 +73,7 @@ func (c *purchase) payFromChannel(
 		left, err := c.Budget.Left(ctx)
 		return c.depositRoom(left, price), err
 	}
+	channels.heldBack = heldBack(c.request) > 0
 	var signed bool
 	send := func(ctx context.Context, payment string) (*http.Response, error) {
 		if err := c.note(ctx, Reservation{ID: c.id, Price: price, Offer: c.offer}, payment); err != nil {

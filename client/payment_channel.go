@@ -23,6 +23,8 @@ const (
 	// maxLostDeposits is after how many deposits in a row that the server claims not to have received no more are made.
 	// They may be in the channel, where they are locked until the payer withdraws them.
 	maxLostDeposits = 3
+	// relockTime limits the wait for the lock of a channel that other calls used meanwhile.
+	relockTime = 15 * time.Second
 	// busyPause is the pause before a payment is repeated because the server handles another one of the channel.
 	busyPause = 500 * time.Millisecond
 	// maxChannelTries limits how often one call is signed: the first time, and after corrections.
@@ -90,6 +92,8 @@ type PaymentChannels struct {
 	reserve func(ctx context.Context, r Reservation) error
 	// release ends a reservation whose voucher or deposit was not signed.
 	release func(ctx context.Context, r Reservation)
+	// heldBack is true if the server holds the request back for a while. Other calls use the channel meanwhile.
+	heldBack bool
 }
 
 // NewPaymentChannels returns PaymentChannels whose payments a wallet signs.
@@ -130,7 +134,7 @@ func (c *PaymentChannels) pay(
 	if err != nil {
 		return nil, 0, err
 	}
-	defer unlock()
+	defer func() { unlock() }()
 	call.room = room
 	call.extensions = extensions
 	for try := 1; ; try++ {
@@ -138,7 +142,12 @@ func (c *PaymentChannels) pay(
 		if err != nil {
 			return nil, 0, err
 		}
-		response, err := send(ctx, header)
+		var response *http.Response
+		if c.heldBack && !call.deposits && !call.assumed {
+			response, unlock, err = call.sendUnlocked(ctx, header, send, unlock)
+		} else {
+			response, err = send(ctx, header)
+		}
 		if err != nil || comeAgain(response.StatusCode, peek(response)) {
 			return response, call.price, errors.Join(err, call.lost())
 		}
@@ -162,6 +171,7 @@ func (c *PaymentChannels) Refund(
 	}
 	defer unlock()
 	for try := 1; ; try++ {
+		call.before = call.channel
 		payment, err := call.signer.SignRefund(ctx, call.channel.Charged, amount)
 		if err != nil {
 			return 0, nil, err
@@ -263,9 +273,11 @@ type channelCall struct {
 
 	channel  PaymentChannel
 	stored   PaymentChannel // as in the store
+	before   PaymentChannel // when the last payment was signed
 	deposits bool           // the payment that was sent last brings channel.Pending
 	assumed  bool           // the payment that was sent last assumes that channel.Pending arrived
 	refused  bool           // the server has refused such a payment
 	onChain  *x402.Channel  // the last state that was read from the chain
 	charged  uint64
+	others   uint64 // what was charged in all when the channel was locked again after sendUnlocked
 }

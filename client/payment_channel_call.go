@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -19,7 +20,7 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 	if due > x402.MaxChannelAmount {
 		return "", fmt.Errorf("%w: it is used up; choose another salt", errUnusable)
 	}
-	c.deposits, c.assumed = false, false
+	c.deposits, c.assumed, c.before = false, false, c.channel
 	var deposit uint64
 	if due > c.channel.Balance {
 		var err error
@@ -51,6 +52,30 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 	}
 	payment.Resource, payment.Extensions = c.resource, c.extensions
 	return x402.EncodeBatchPayment(payment)
+}
+
+// sendUnlocked sends the request and lets other calls use the channel until the response comes. Then it takes over what they changed. The
+// voucher may not fit any more; then the response is a corrective 402, as always.
+func (c *channelCall) sendUnlocked(
+	ctx context.Context, header string, send Send, unlock func(),
+) (_ *http.Response, relocked func(), err error) {
+	if err := c.save(); err != nil {
+		return nil, unlock, err
+	}
+	unlock()
+	response, err := send(ctx, header)
+	locking, cancel := context.WithTimeout(context.WithoutCancel(ctx), relockTime)
+	defer cancel()
+	relocked, failed := c.channels.Store.Lock(locking, c.signer.ID)
+	if failed != nil {
+		return response, func() {}, errors.Join(err, failed)
+	}
+	stored, failed := c.channels.Store.Load(c.signer.ID)
+	if failed == nil {
+		stored.Signed = max(stored.Signed, c.channel.Signed)
+		c.channel, c.stored, c.others = stored, stored, stored.Charged
+	}
+	return response, relocked, errors.Join(err, failed)
 }
 
 // signBoth signs the voucher, and before it a new deposit if its amount is not 0.
@@ -218,20 +243,20 @@ func (c *channelCall) accept(settled *x402.SettleResponse) {
 			c.channel.Charged = charged
 		}
 	}
+	c.channel.Charged = max(c.channel.Charged, c.others) // they can be charged after this call, before its response is read
 	if c.deposits || c.assumed {
 		c.channel.Balance += c.channel.Pending.Amount
 		c.channel.Pending, c.channel.LostDeposits = nil, 0
 	}
 }
 
-// correct follows a 402 response to a paid request. It returns true if the channel's state changed, so that another
-// payment may be accepted.
+// correct follows a 402 response to a paid request. It returns true if the channel's state changed since the payment was signed, so that
+// another payment may be accepted.
 func (c *channelCall) correct(ctx context.Context, response *http.Response) bool {
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
 		return false
 	}
-	before := c.channel
 	switch required.Error {
 	case x402.ReasonBatchCumulativeMismatch, x402.ReasonBatchBelowClaimed:
 		c.follow(ctx, required)
@@ -246,7 +271,7 @@ func (c *channelCall) correct(ctx context.Context, response *http.Response) bool
 	case x402.ReasonBatchChannelBusy:
 		return sleep(ctx, busyPause) == nil
 	}
-	return c.channel.Charged != before.Charged || c.channel.Balance != before.Balance
+	return c.channel.Charged != c.before.Charged || c.channel.Balance != c.before.Balance
 }
 
 // follow takes over the state of the channel that the server reports, as far as it is plausible and cannot cost more than

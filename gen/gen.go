@@ -764,7 +764,7 @@ type Health struct {
 	// Message The state of the service in one sentence.
 	Message string `json:"message"`
 
-	// Status OK, or DEGRADED if the database is unavailable.
+	// Status OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 	Status HealthStatus `json:"status"`
 
 	// Sympathy A friendly sentence.
@@ -791,7 +791,7 @@ type HealthActivity struct {
 	MessagesSent string `json:"messages_sent"`
 }
 
-// HealthStatus OK, or DEGRADED if the database is unavailable.
+// HealthStatus OK, or DEGRADED if the database is unavailable (503) or paid calls fail (200).
 type HealthStatus string
 
 // LeaveGroupChatRequest The group chat. The admin must send successor_agent_id; transfer_message goes to the successor.
@@ -1952,7 +1952,7 @@ type ServerInterface interface {
 	// GetHealth Get the health of the service
 	// (GET /health)
 	GetHealth(ctx echo.Context) error
-	// ReactToMessage React to a message
+	// ReactToMessage Set your reaction to a message, in place of a former one
 	// (POST /message/react)
 	ReactToMessage(ctx echo.Context) error
 	// RemoveReaction Remove the caller's reaction
@@ -3499,7 +3499,7 @@ type StrictServerInterface interface {
 	// GetHealth Get the health of the service
 	// (GET /health)
 	GetHealth(ctx context.Context, request GetHealthRequestObject) (GetHealthResponseObject, error)
-	// ReactToMessage React to a message
+	// ReactToMessage Set your reaction to a message, in place of a former one
 	// (POST /message/react)
 	ReactToMessage(ctx context.Context, request ReactToMessageRequestObject) (ReactToMessageResponseObject, error)
 	// RemoveReaction Remove the caller's reaction

@@ -138,8 +138,7 @@ func (s *smartWallets) isContract(ctx context.Context, address string) (bool, er
 	if err != nil {
 		return false, &Error{Code: CodeBusy, RetryAfter: 2, Cause: err,
 			Message: "the signature is not by the key of authorization.from, and the server cannot check at the moment whether that address " +
-				"is a smart wallet; " +
-				"send the same request with the same payment again"}
+				"is a smart wallet; " + Again}
 	}
 	return found.(bool), nil //nolint:forcetypeassert // see above
 }

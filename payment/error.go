@@ -56,15 +56,19 @@ var (
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )
 
+// Again is the remedy after an error whose payment may have been charged, or can still be used. Meanwhile the payment may expire.
+const Again = "send the same request with the same payment again; a 402 then means that nothing was charged, for example because the " +
+	"payment expired: sign a new one"
+
 // OutcomeUnknown returns the error for a payment whose outcome is not known. It is never a 402, because the payer would then
 // sign a second payment.
 func OutcomeUnknown(cause error) *Error {
 	return &Error{Code: CodeUnknown, Undecided: true, RetryAfter: 2, Cause: cause,
-		Message: "the outcome of this payment is not known yet; send the same request with the same payment again, and do not sign a new payment"}
+		Message: "the outcome of this payment is not known yet, so do not sign a new one now; " + Again}
 }
 
 // Unavailable returns the error for a call that cannot be served now. No money has moved.
 func Unavailable(what string, retryAfter int, cause error) *Error {
 	return &Error{Code: CodeBusy, RetryAfter: retryAfter, Cause: cause,
-		Message: what + " and nothing was charged; send the same request with the same payment again"}
+		Message: what + " and nothing was charged; " + Again}
 }

@@ -16,12 +16,15 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
+// needsKey is the header WWW-Authenticate of operations with an account. No registered scheme sends a key in a header of its own.
+const needsKey = `ApiKey realm="parley", header="X-API-KEY"`
+
 // rotateKey is the only operation that accepts the replaced key, to repeat its stored response.
 const rotateKey = "rotateKey"
 
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
-	message: "missing or invalid API key; send the API key of your account, which POST /register/create_account returned, in the " +
-		"X-API-KEY header"}
+	message: "missing or invalid API key; send the API key of your account in the X-API-KEY header; without an account, register with " +
+		"POST /register/request_account and then POST /register/create_account, which returns a key"}
 
 var errReplacedKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
 	message: "this API key was replaced by POST /agent/rotate_key; send the newest API key of your account in the X-API-KEY header"}

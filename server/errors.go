@@ -76,7 +76,7 @@ func problemOf(err error) *problem {
 		return unavailable("the request was cancelled", 1).because(err)
 	}
 	return &problem{status: http.StatusInternalServerError, code: gen.ErrorCodeInternalError, cause: err,
-		message: "internal error; send the same request with the same payment again, or report the request_id to the operator"}
+		message: "internal error; " + payment.Again + ". If it stays, report the request_id to the operator"}
 }
 
 // unavailable returns a 503 for a call whose payment was not read.
@@ -90,7 +90,7 @@ func (p problem) because(err error) *problem {
 	return &p
 }
 
-var errUnavailable = unavailable("the database is unavailable; send the same request with the same payment again", 2)
+var errUnavailable = unavailable("the database is unavailable; "+payment.Again, 2)
 
 // detailsOf returns the details of a 400, which every 400 has.
 func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
@@ -169,6 +169,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 	if p.limit != nil {
 		s.metrics.limited.WithLabelValues(p.limit.name).Inc()
 		p.limit.writeHeader(header, p.retryAfter)
+	}
+	if status == http.StatusUnauthorized || status == http.StatusPaymentRequired && record.operation.Account {
+		header.Set("WWW-Authenticate", needsKey)
 	}
 	body := p.body(record.requestID)
 	if (p.unread || p.status == http.StatusInternalServerError) && hasPayment(c) { // 500: the fault may have come after the charge

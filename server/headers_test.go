@@ -59,7 +59,7 @@ func TestHeadersOfEveryResponse(t *testing.T) {
 		for key := range header {
 			switch known := strings.ToLower(key); known {
 			case "content-type", "content-length", "date", "vary", "etag", "allow", "x-request-id", "x-content-type-options", "cache-control",
-				"payment-required", "payment-response", "idempotent-replayed", "retry-after":
+				"payment-required", "payment-response", "idempotent-replayed", "retry-after", "www-authenticate":
 			default:
 				if !strings.HasPrefix(known, "access-control-") {
 					t.Errorf("%s tells more than it must: %s", name, fmt.Sprint(key, header[key]))

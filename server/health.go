@@ -30,7 +30,7 @@ type health struct {
 	until  time.Time        // until then the counts are fresh
 }
 
-// GetHealth returns whether the database is available, with counts that are up to 30 seconds old.
+// GetHealth returns whether the database is available and paid calls succeed, with counts that are up to 30 seconds old.
 func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen.GetHealthResponseObject, error) {
 	counts, err := c.server.counts(ctx)
 	response := gen.Health{
@@ -41,6 +41,10 @@ func (c *call) GetHealth(ctx context.Context, _ gen.GetHealthRequestObject) (gen
 			ChannelsCount: count(counts.Channels, "channel is active.", "channels are active."),
 			MessagesSent:  count(counts.Messages, "message has been sent.", "messages have been sent."),
 		},
+	}
+	if c.server.outcomes.failing(time.Now()) {
+		response.Status, response.Message = gen.HealthStatusDEGRADED,
+			"More than a tenth of the paid calls of the last minute failed (5xx); calls are served, and a failed one can be sent again."
 	}
 	if err != nil {
 		c.server.log.WarnContext(ctx, "database unavailable", "error", err)

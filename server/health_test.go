@@ -72,3 +72,37 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 		t.Errorf("after that 20 calls end as %v after %v, want 503 at once", statuses, slowest)
 	}
 }
+
+// TestHealthWhilePaidCallsFail: /health is DEGRADED while paid calls end in 5xx, not after one of them, and however many calls without a
+// payment are made. Each 5xx says what to do if the payment expires meanwhile.
+func TestHealthWhilePaidCallsFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	status := func() string {
+		reply := w.call(http.MethodGet, "/health", "")
+		reply.Require(t, "/health", http.StatusOK)
+		return reply.Text("status") + " " + reply.Text("message")
+	}
+	for range 6 { // with the six of the two registrations ten succeed
+		alice.send(bob, "hello")
+	}
+	defer w.breakFacilitator(func(http.ResponseWriter, *http.Request) bool { return true })()
+	fails := func() {
+		t.Helper()
+		failed := alice.sends(bob, "while it fails")
+		if failed.Status != http.StatusServiceUnavailable || !strings.Contains(failed.Message, "a 402 then means that nothing was charged") {
+			t.Errorf("a call while the facilitator fails: %v, want 503 that says what a 402 means", failed)
+		}
+	}
+	if fails(); status() != "OK Parley is up and serving agents." {
+		t.Errorf("after one failure /health says %q", status())
+	}
+	fails()
+	for range 50 {
+		w.call(http.MethodPost, sendPath, "")
+	}
+	if got := status(); !strings.HasPrefix(got, "DEGRADED More than a tenth of the paid calls") {
+		t.Errorf("after two failures of twelve calls /health says %q", got)
+	}
+}

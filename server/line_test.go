@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/routers"
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
@@ -150,7 +151,10 @@ func TestValidation(t *testing.T) {
 			[]string{"/requested_username"}, "1 to 32"},
 		{"neither id nor username", "/agent/profile", `{}`, []string{""}, "at least 1 of the fields agent_id, username"},
 		{"an edit of nothing", "/agent/edit", `{}`, []string{""}, "at least 1 of the fields"},
-		{"an edit of nothing", "/chat/group/edit", `{"chat_id":` + quote(noChat) + `}`, []string{""}, "at least 2 of the fields"},
+		{"an edit of nothing", "/chat/group/edit", `{"chat_id":` + quote(noChat) + `}`, []string{""},
+			"must have chat_id and at least one other field; its fields are add_member_ids, ban_agent_ids, chat_id"},
+		{"an edit of no channel", "/channel/edit", `{"channel_id":` + quote(noChannel) + `}`, []string{""},
+			"must have channel_id and at least one other field"},
 		{"n too large", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"n":251}`, []string{"/n"}, "must be at most 250"},
 		{"n too small", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"n":0}`, []string{"/n"}, "must be at least 1"},
 		{"half a page", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1.5}`, []string{"/page"}, "must be of type integer"},
@@ -174,6 +178,11 @@ func TestValidation(t *testing.T) {
 			t.Errorf("%s: %v, want 400 naming %q and saying %q", test.name, a, test.fields, test.says)
 		}
 	}
+	says := map[string]string{
+		"?page_size=x": "must be of type integer", "?mark_read=2": "must be of type boolean",
+		"?limit=5": "is not a parameter of this operation; its parameters are page (integer), page_size (integer), mark_read (boolean)",
+	}
+	w.call(http.MethodGet, "/agent/me?page=1", "").Want(t, "a parameter where there are none", http.StatusBadRequest, "invalid_request")
 	for name, a := range map[string]testkit.Reply{
 		"?page=0":      w.call(http.MethodGet, "/agent/unread?page=0", "", x402.HeaderPaymentSignature, "x"),
 		"?page_size=x": w.call(http.MethodGet, "/agent/unread?page_size=x", "", x402.HeaderPaymentSignature, "x"),
@@ -183,8 +192,8 @@ func TestValidation(t *testing.T) {
 		unpaid := w.call(http.MethodGet, "/agent/unread"+name, "")
 		unpaid.Want(t, "GET /agent/unread"+name+" without a payment", http.StatusBadRequest, "invalid_request")
 		want, _, _ := strings.Cut(name, "=")
-		if a.Status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want {
-			t.Errorf("GET /agent/unread%s: %v, want 400 naming %s", name, a, want)
+		if a.Status != http.StatusBadRequest || len(a.Details) != 1 || a.Details[0].Field != want || !strings.Contains(a.Message, says[name]) {
+			t.Errorf("GET /agent/unread%s: %v, want 400 naming %s and saying %q", name, a, want, says[name])
 		}
 	}
 	if a := w.call(http.MethodPost, send, `{`+to+`,"content":"`+strings.Repeat("é", 16384)+`"}`); a.Status != http.StatusPaymentRequired {
@@ -295,8 +304,8 @@ func TestDiscoveryDocuments(t *testing.T) {
 		!strings.Contains(string(llms.Body), "Send a private message (0.005000 USD)") {
 		t.Errorf("/llms.txt is not in llmstxt.org's form: %.300s", llms.Body)
 	}
-	if len(llms.Body) > 12<<10 || !strings.Contains(string(llms.Body), "chat_id, before_message_id?, mark_read = true, n = 50 (250 at most)") {
-		t.Errorf("/llms.txt has %d bytes, want at most 12 KB that name all fields:\n%s", len(llms.Body), llms.Body)
+	if len(llms.Body) > 14<<10 || !strings.Contains(string(llms.Body), "chat_id, before_message_id?, mark_read = true, n = 50 (at most 250)") {
+		t.Errorf("/llms.txt has %d bytes, want at most 14 KB that name all fields:\n%s", len(llms.Body), llms.Body)
 	}
 	skill := w.call(http.MethodGet, "/skill.md", "")
 	if !strings.HasPrefix(string(skill.Body), "---\nname: parley\n") ||
@@ -349,6 +358,40 @@ func TestDiscoveryDocuments(t *testing.T) {
 	}
 }
 
+// needsKey reports whether an operation needs an API key.
+func needsKey(route *routers.Route) bool { return route.Operation.Security == nil }
+
+// TestKeyIsAskedFor: a 401, and the 402 of an operation that needs a key, say how a key is sent, and a 401 how to get one.
+func TestKeyIsAskedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	const challenge = `ApiKey realm="parley", header="X-API-KEY"`
+	for name, route := range testkit.Operations {
+		if route.Operation.Extensions["x-payment-info"] == nil {
+			continue
+		}
+		want := ""
+		if needsKey(route) {
+			want = challenge
+		}
+		if got := w.call(route.Method, route.Path, "").Header.Get("WWW-Authenticate"); got != want {
+			t.Errorf("%s: the 402 has WWW-Authenticate %q, want %q", name, got, want)
+		}
+	}
+	for _, key := range []string{"", "parley_x"} {
+		refused := w.pay(alice.Wallet, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", key)
+		refused.WantRefused(t, "the key "+key, http.StatusUnauthorized, "invalid_api_key")
+		if got := refused.Header.Get("WWW-Authenticate"); got != challenge ||
+			!strings.Contains(refused.Message, "POST /register/request_account") {
+			t.Errorf("%s: WWW-Authenticate is %q, want %q, and how to register", refused, got, challenge)
+		}
+	}
+	if got := w.call(http.MethodPost, "/agent/profile", "{}").Header.Get("WWW-Authenticate"); got != "" {
+		t.Errorf("a 400 has WWW-Authenticate %q", got)
+	}
+}
+
 // TestCatalogueEntries: each 402 carries an entry whose example call fits its own schema, in a header that every proxy lets pass.
 func TestCatalogueEntries(t *testing.T) {
 	t.Parallel()
@@ -385,7 +428,7 @@ func TestCatalogueEntries(t *testing.T) {
 		}
 		input := entry.Info.(map[string]any)["input"].(map[string]any)
 		if input["method"] != route.Method || (route.Operation.RequestBody != nil) != (input["body"] != nil) ||
-			(route.Method == http.MethodGet) != (input["queryParams"] != nil) {
+			(route.Method == http.MethodGet) != (input["queryParams"] != nil) || needsKey(route) != (input["headers"] != nil) {
 			t.Errorf("%s: the entry describes %v", name, input)
 		}
 	}

@@ -84,6 +84,9 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		s.metrics.requests.WithLabelValues(name, strconv.Itoa(c.Response().Status)).Inc()
 		s.metrics.seconds.WithLabelValues(name).Observe(took.Seconds())
 		s.history.Add(name, c.Response().Status, took, started)
+		if status := c.Response().Status; record.attempt != nil && (record.paid || status >= http.StatusInternalServerError) {
+			s.outcomes.add(!record.paid, started.Add(took))
+		}
 		s.refusals.add(record.code, name, started)
 		s.logRequest(c, record, took)
 		return nil

@@ -114,7 +114,8 @@ func TestConsumersDie(t *testing.T) {
 	if !complete {
 		t.Errorf("the consumers have seen %d of %d messages", in.count(), messages)
 	}
-	if paid := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'"); int64(in.polls) > int64(paid) {
+	if paid := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'"); int64(
+		in.polls) > int64(paid) {
 		t.Errorf("%d polls returned, and %d were paid", in.polls, paid)
 	}
 	closed := func() bool { return w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") == 0 }
@@ -227,6 +228,51 @@ func TestClientFollows(t *testing.T) {
 	hears("two")
 	alice.send(bob, "three")
 	hears("three")
-	<-ended
+	if err := <-ended; !errors.Is(err, died) {
+		t.Errorf("it ends with %v", err)
+	}
 	isPage(t, "what is unconfirmed", bob.polls("", bob.signsPoll()), 1, 0)
+}
+
+// TestFollowLeavesThePaymentChannel: while one call waits, others of the wallet are paid from the same payment channel. The call that
+// waited is charged once.
+func TestFollowLeavesThePaymentChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	bob := w.agent("bob")
+	alice := &agent{testkit.NewAgent(t, w.url, w.Wallet(1000*testkit.Dollar), testkit.Sparing, w.http.Transport, &client.MemoryChannels{}), w}
+	w.Secret(alice.Register(t, "alice"), alice.Key)
+	alice.SetID(t)
+	ctx, stop := context.WithCancel(t.Context())
+	came, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- alice.Follow(ctx, "", func(_ context.Context, page *client.UnreadPage) error {
+			came <- page.Messages[0].Content
+			return nil
+		})
+	}()
+	w.holds(1)
+	for n := range 3 {
+		sending, cancel := context.WithTimeout(ctx, 20*time.Second)
+		sent, err := alice.SendPrivateMessageWithResponse(sending,
+			client.SendPrivateMessageRequest{RecipientAgentID: bob.ID, Content: fmt.Sprint(n)})
+		cancel()
+		testkit.Require200(t, "a message while a call waits", sent, err)
+	}
+	w.holds(1)
+	bob.send(alice, "news")
+	if got := <-came; got != "news" {
+		t.Errorf("got %q", got)
+	}
+	w.holds(1)
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	polls := w.Count(`SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'`)
+	exact := w.Count(`SELECT count(*) FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.scheme = 'exact' AND a.username = 'alice'`)
+	if polls != 1 || exact != 0 {
+		t.Errorf("%d polls were paid, and %d calls with transfers; want 1 and 0", polls, exact)
+	}
+	w.checkChannels()
 }

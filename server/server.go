@@ -70,6 +70,7 @@ type Server struct {
 	service      operator.Service
 	history      *operator.CallHistory
 	refusals     refusals
+	outcomes     paidOutcomes
 	figures      figures
 	echo         *echo.Echo
 	metrics      *metrics
@@ -105,7 +106,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		if !operation.paid() {
 			continue
 		}
-		entry, err := discovery.BazaarEntry(operation.route.Operation, operation.route.Method)
+		entry, err := discovery.BazaarEntry(operation.route.Operation, operation.route.Method, operation.Account)
 		if err != nil {
 			return nil, err
 		}
@@ -289,15 +290,24 @@ func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// allowCORS lets browsers send and read the payment headers. The official fetch client sends
-// Access-Control-Expose-Headers as a request header.
-var allowCORS = middleware.CORSWithConfig(middleware.CORSConfig{
+// allowCORS lets browsers send and read the payment headers, and responds to preflight requests.
+func allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error { // not the library's middleware around next: its frame would stay on the stacks of calls that wait
+		if err := setCORS(c); err != nil || c.Response().Committed {
+			return err
+		}
+		return next(c)
+	}
+}
+
+// setCORS sets the headers for browsers. The official fetch client sends Access-Control-Expose-Headers as a request header.
+var setCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods: []string{http.MethodGet, http.MethodPost, http.MethodOptions},
 	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
 	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id",
-		"Retry-After", "RateLimit-Policy", "RateLimit"},
+		"Retry-After", "RateLimit-Policy", "RateLimit", "WWW-Authenticate"},
 	MaxAge: 600,
-})
+})(func(echo.Context) error { return nil })
 
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
 func (s *Server) resolveOperation(c echo.Context) error {

@@ -85,7 +85,7 @@ func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch {
 		case operation.route.Operation.Parameters.GetByInAndName("query", name) == nil:
-			return detail("?"+name, "is not a parameter of this operation")
+			return detail("?"+name, "is not a parameter of this operation%s", operation.knownParameters())
 		case len(query[name]) > 1:
 			return detail("?"+name, "must be sent once")
 		case query.Get(name) == "": // the validator would use the default
@@ -151,6 +151,7 @@ func plainReason(err error) string {
 func violations(err error) []gen.ErrorDetail {
 	var details []gen.ErrorDetail
 	var walk func(err error, field string)
+	var parameter *openapi3.Parameter
 	walk = func(err error, field string) {
 		message := "does not match the contract"
 		switch e := err.(type) { //nolint:errorlint // walks the validator's error tree, one level at a time
@@ -161,7 +162,7 @@ func violations(err error) []gen.ErrorDetail {
 			return
 		case *openapi3filter.RequestError:
 			if e.Parameter != nil {
-				field = "?" + e.Parameter.Name
+				parameter, field = e.Parameter, "?"+e.Parameter.Name
 			}
 			if message = e.Reason; e.Err != nil {
 				walk(e.Err, field)
@@ -169,8 +170,11 @@ func violations(err error) []gen.ErrorDetail {
 			}
 		case *openapi3.SchemaError:
 			field, message = violation(e, field)
-		case *openapi3filter.ParseError:
+		case *openapi3filter.ParseError: // only of a parameter: checkJSON parses bodies
 			message = "has the wrong type"
+			if parameter != nil {
+				message = "must be of type " + parameter.Schema.Value.Type.Slice()[0]
+			}
 		default:
 			if errors.Is(err, openapi3filter.ErrInvalidRequired) {
 				message = "is missing; send a JSON object"
@@ -223,6 +227,10 @@ func violation(e *openapi3.SchemaError, field string) (of, message string) {
 	case "minItems", "maxItems":
 		return field, "must have " + between(schema.MinItems, schema.MaxItems) + " entries"
 	case "minProperties":
+		if len(schema.Required) > 0 {
+			return field, fmt.Sprintf("must have %s and at least one other field; its fields are %s", strings.Join(schema.Required, ", "),
+				names(schema))
+		}
 		return field, fmt.Sprintf("must have at least %d of the fields %s", schema.MinProps, names(schema))
 	case "minimum":
 		return field, fmt.Sprintf("must be at least %v", *schema.Min)
@@ -238,6 +246,20 @@ func (o *operation) knownFields() string {
 		return ""
 	}
 	return fieldsOf(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value)
+}
+
+// knownParameters lists the parameters in the query, for error messages.
+func (o *operation) knownParameters() string {
+	var known []string
+	for _, parameter := range o.route.Operation.Parameters {
+		if parameter.Value.In == openapi3.ParameterInQuery {
+			known = append(known, parameter.Value.Name+" ("+parameter.Value.Schema.Value.Type.Slice()[0]+")")
+		}
+	}
+	if known == nil {
+		return ", which has no query parameters"
+	}
+	return "; its parameters are " + strings.Join(known, ", ")
 }
 
 func fieldsOf(schema *openapi3.Schema) string {

@@ -80,21 +80,15 @@ func (r *waitingRoom) collectors() []prometheus.Collector {
 		})}
 }
 
-// stay holds the call until something is unread, the time is over, or the server stops. It returns an error if the call must end: the caller
-// has hung up, another call took its place, or the room is full.
+// stay holds the call until something is unread, the time is over, or the server stops. It returns an error if the call must end: the
+// caller has hung up, another call took its place, or the room is full.
 func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	if err := r.enter(w); err != nil {
+	if err := r.enter(w); err != nil { //nolint:contextcheck // one goroutine looks for all calls
 		return err
 	}
-	select {
-	case <-w.ended:
-	case <-timer.C:
-		r.end(w, nil)
-	case <-ctx.Done():
-		r.end(w, ctx.Err())
-	}
+	// One channel and no select: thousands of calls stay here, and the stack of each must be small.
+	defer time.AfterFunc(limit, func() { r.end(w, nil) }).Stop()
+	defer context.AfterFunc(ctx, func() { r.end(w, ctx.Err()) })()
 	if <-w.ended; w.err != nil { // the first end counts
 		return w.err
 	}

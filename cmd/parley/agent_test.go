@@ -47,7 +47,8 @@ func TestTwoCommands(t *testing.T) {
 		t.Errorf("the search found %v", found)
 	}
 	bob.run("send", "alice", "answer", "--reply-to", sent["message_id"].(string))
-	if read := bob.run("read", "alice", "-n", "1"); !strings.Contains(mustJSON(t, read), `"reply_to_message_id":"`+sent["message_id"].(string)) {
+	if read := bob.run("read", "alice", "-n", "1"); !strings.Contains(mustJSON(t, read),
+		`"reply_to_message_id":"`+sent["message_id"].(string)) {
 		t.Errorf("the answer does not say what it answers: %v", read)
 	}
 	if out, _, _ := alice.try("inbox", "--jq", ".messages[].text"); out != "answer\n" {

@@ -137,7 +137,8 @@ func TestCheckDatabase(t *testing.T) {
 	} {
 		url := emptyDatabase(t, options)
 		wantFinding(t, settings, want, "--database-url", url)
-		if err := invoke(t, "migrate", "--database-url", url).err; err == nil || !strings.Contains(err.Error(), "CREATE DATABASE parley TEMPLATE") {
+		if err := invoke(t, "migrate", "--database-url", url).err; err == nil ||
+			!strings.Contains(err.Error(), "CREATE DATABASE parley TEMPLATE") {
 			t.Errorf("migrate with %s: %v, want how to create the database", options, err)
 		}
 	}

@@ -273,14 +273,18 @@ func TestListingsFaults(t *testing.T) {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: listen})
 	proxy.ModifyResponse = func(r *http.Response) error {
-		if change := spoil[r.Request.URL.Path]; change != nil && r.Request.Header.Get("X-API-KEY") == "" {
+		if change := spoil[r.Request.URL.Path]; change != nil && r.StatusCode == http.StatusPaymentRequired {
 			change(r)
 		}
 		return nil
 	}
 	front := httptest.NewServer(proxy)
 	t.Cleanup(front.Close)
-	settings, _, _ := newListings(t, true, "--listen", listen, "--base-url", front.URL)
+	settings, _, _ := newListings(t, true, "--listen", listen, "--base-url", front.URL, "--limit-address-rate", "7") // 70 at once
+	if ran := invoke(t, append(append([]string{"listings"}, settings...), "--base-url", "http://127.0.0.1:1")...); ran.err == nil ||
+		!strings.Contains(ran.err.Error(), "cannot be reached") {
+		t.Errorf("without a server: %v", ran.err)
+	}
 	ran := invoke(t, append([]string{"listings"}, settings...)...)
 	if ran.err == nil || !strings.Contains(ran.err.Error(), "catalogues cannot list 6 of ") {
 		t.Errorf("error %v", ran.err)

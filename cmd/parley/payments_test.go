@@ -324,7 +324,8 @@ func TestPaymentsResolve(t *testing.T) {
 		"a delivered one":      {[]string{delivered.id, "--not-settled"}, "is delivered; only"},
 		"a delivered one, too": {[]string{delivered.id, "--settled=" + hash(1)}, "is delivered; only"},
 	} {
-		if out, err := b.run(append([]string{"resolve", "--reason=looked up"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.says) {
+		if out, err := b.run(append([]string{"resolve", "--reason=looked up"}, test.args...)...); err == nil ||
+			!strings.Contains(err.Error(), test.says) {
 			t.Errorf("resolve %s: %v, want an error with %q\n%s", name, err, test.says, out)
 		}
 	}
@@ -355,7 +356,8 @@ func TestPaymentsResolve(t *testing.T) {
 func TestPaymentsNeedADatabase(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"list"}, {"show", uuid.NewString()}, {"export"}, {"summary"},
-		{"resolve", uuid.NewString(), "--not-settled", "--reason=x"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"}, {"channel", hash(1)},
+		{"resolve", uuid.NewString(), "--not-settled", "--reason=x"}, {"reconcile", "--rpc-url=http://127.0.0.1:1"}, {"channels"},
+		{"channel", hash(1)},
 		{"refund", uuid.NewString(), "--transaction=" + hash(1), "--reason=x", "--rpc-url=http://127.0.0.1:1"}} {
 		if err := invoke(t, append([]string{"payments"}, args...)...).err; err == nil || !strings.Contains(err.Error(), "--database-url") {
 			t.Errorf("payments %v without a database says %v", args, err)

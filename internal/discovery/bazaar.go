@@ -10,13 +10,20 @@ import (
 
 // BazaarEntry returns the catalogue entry of an operation (x402 extension "bazaar"): an example call and its JSON
 // Schema, from the contract. Facilitators list paid operations with it.
-func BazaarEntry(described *openapi3.Operation, method string) (jsontext.Value, error) {
+func BazaarEntry(described *openapi3.Operation, method string, needsKey bool) (jsontext.Value, error) {
 	input := map[string]any{"type": "http", "method": method}
 	inputSchema := map[string]any{
 		"type":   map[string]any{"type": "string", "const": "http"},
 		"method": map[string]any{"type": "string", "enum": []string{method}},
 	}
 	required := []string{"type", "method"}
+	if needsKey {
+		input["headers"] = map[string]any{"X-API-KEY": "the API key of your account"}
+		inputSchema["headers"] = map[string]any{
+			"type": "object", "properties": map[string]any{"X-API-KEY": map[string]any{"type": "string"}}, "required": []string{"X-API-KEY"},
+		}
+		required = append(required, "headers")
+	}
 	switch {
 	case described.RequestBody != nil:
 		media := described.RequestBody.Value.Content["application/json"]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,13 +34,13 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	}
 	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): the commands of the program `parley`, its MCP server `parley mcp`, and "+
 		"without them programs in JavaScript and Python\n"+
-		"- [openapi.json](%[1]s/openapi.json): the contract, every operation with its errors (also as [YAML](%[1]s/openapi.yaml))\n\n",
-		config.BaseURL)
+		"- [openapi.json](%[1]s/openapi.json): the contract, version %[2]s, every operation with its errors (also as "+
+		"[YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL, document.Info.Version)
 	pollingCosts(&text, ordered)
 	limits(&text, document.Components.Schemas)
-	fmt.Fprint(&text, "\nNotation: `n = 50` is optional with that default, `?` optional, `[]` a list; after `→` the fields of the "+
-		"response (a change also returns `success` and `message`). Without a type a field is a string or an object. A request with "+
-		"another field returns 400. Times are Unix seconds.\n")
+	fmt.Fprint(&text, "\nNotation: before `→` the fields of the request, after it those of the response (a change also returns `success` and "+
+		"`message`). `n = 50` is optional with that default, `name?` is optional. A field without a type is a string; `T[]` is a list of T; "+
+		"a type with a capital is one of the objects below. A request with another field returns 400. Times are Unix seconds.\n")
 	tag := ""
 	for _, operation := range ordered {
 		if operation.tag() != tag {
@@ -51,7 +52,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 			operation.price(), operation.fields())
 	}
 	fmt.Fprint(&text, "\n## Objects\n\n")
-	for _, name := range []string{"Message", "UnreadMessage", "Notice", "ParleyError"} {
+	for _, name := range objectsOf(document, ordered) {
 		fmt.Fprintf(&text, "- %s: %s\n", name, fieldsOf(document.Components.Schemas[name].Value))
 	}
 	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom "+
@@ -90,9 +91,11 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 // limits states the limits that no line of an operation shows.
 func limits(text *bytes.Buffer, schemas openapi3.Schemas) {
 	group := schemas["GroupChat"].Value.Properties
-	fmt.Fprintf(text, "\nLimits: a message has %d characters, a list of ids %d entries, a group chat %d members and %d pins. Paid "+
-		"calls are not limited; too many unpaid or rejected ones return 429 with Retry-After.\n",
-		*schemas["Content"].Value.MaxLength, *schemas["AgentIDs"].Value.MaxItems, *group["members"].Value.MaxItems,
+	longest := func(schema string) uint64 { return *schemas[schema].Value.MaxLength }
+	fmt.Fprintf(text, "\nLimits: a message has at most %d characters, a description or a note %d, a query %d, a name %d, a username %d; a "+
+		"list of ids %d entries, a group chat %d members and %d pins. Paid calls are not limited; too many unpaid or rejected ones return "+
+		"429 with Retry-After.\n", longest("Content"), longest("Description"), longest("Query"), longest("ConversationName"),
+		longest("Username"), *schemas["AgentIDs"].Value.MaxItems, *group["members"].Value.MaxItems,
 		*group["pinned_message_ids"].Value.MaxItems)
 }
 
@@ -101,19 +104,24 @@ func (o Operation) fields() string {
 	var request []string
 	for _, parameter := range o.Described.Parameters {
 		if parameter.Value.In == openapi3.ParameterInQuery {
-			request = append(request, "?"+field(parameter.Value.Name, parameter.Value.Schema, parameter.Value.Required))
+			request = append(request, field(parameter.Value.Name, parameter.Value.Schema, parameter.Value.Required))
 		}
+	}
+	if len(request) > 0 {
+		request[0] = "in the query: " + request[0]
 	}
 	if body := o.Described.RequestBody; body != nil {
 		if described := fieldsOf(body.Value.Content["application/json"].Schema.Value); described != "" {
 			request = append(request, described)
 		}
 	}
-	response := fieldsOf(o.Described.Responses.Status(200).Value.Content["application/json"].Schema.Value)
-	if cut, ok := strings.CutSuffix(response, ", success: boolean"); ok {
-		response = strings.TrimSuffix(strings.TrimSuffix(cut, "message"), ", ")
+	schema := *o.Described.Responses.Status(200).Value.Content["application/json"].Schema.Value
+	if schema.Properties["success"] != nil {
+		schema.Properties = maps.Clone(schema.Properties)
+		delete(schema.Properties, "success")
+		delete(schema.Properties, "message")
 	}
-	return strings.TrimSpace(strings.Join(request, ", ") + " → " + response)
+	return strings.TrimSpace(strings.Join(request, ", ") + " → " + fieldsOf(&schema))
 }
 
 // fieldsOf lists the fields of an object: the required ones first, then by name.
@@ -133,28 +141,51 @@ func fieldsOf(schema *openapi3.Schema) string {
 	return strings.Join(described, ", ")
 }
 
+// objectsOf returns the names of all objects in the operations' responses and in errors, each after the one that has it.
+func objectsOf(document *openapi3.T, ordered []Operation) (names []string) {
+	var walk func(of *openapi3.SchemaRef)
+	named := func(of *openapi3.SchemaRef) {
+		if name := path.Base(of.Ref); of.Ref != "" && of.Value.Type.Is(openapi3.TypeObject) && !slices.Contains(names, name) {
+			names = append(names, name)
+			walk(of)
+		}
+	}
+	walk = func(of *openapi3.SchemaRef) {
+		for _, name := range slices.Sorted(maps.Keys(of.Value.Properties)) {
+			property := of.Value.Properties[name]
+			if property.Value.Type.Is(openapi3.TypeArray) {
+				property = property.Value.Items
+			}
+			named(property)
+		}
+	}
+	for _, operation := range ordered {
+		walk(operation.Described.Responses.Status(200).Value.Content["application/json"].Schema)
+	}
+	named(openapi3.NewSchemaRef("ParleyError", document.Components.Schemas["ParleyError"].Value))
+	return names
+}
+
 // field describes a field: strings, the usual case, without their type.
 func field(name string, of *openapi3.SchemaRef, required bool) string {
-	schema := of.Value
-	list := ""
+	schema, object, list := of.Value, of.Ref, ""
 	if schema.Type.Is(openapi3.TypeArray) {
-		list, schema = "[]", schema.Items.Value
+		schema, object, list = schema.Items.Value, schema.Items.Ref, "[]"
 	}
-	text := name + list
+	text := name
 	if !required && schema.Default == nil && of.Value.Default == nil {
 		text += "?"
 	}
 	switch {
 	case schema.Default != nil:
 		text += " = " + fmt.Sprint(schema.Default)
-	case !schema.Type.Is(openapi3.TypeString) && !schema.Type.Is(openapi3.TypeObject):
-		text += ": " + strings.Join(schema.Type.Slice(), " or ")
+	case schema.Type.Is(openapi3.TypeObject) && object != "":
+		text += ": " + path.Base(object) + list
+	case list != "" || !schema.Type.Is(openapi3.TypeString):
+		text += ": " + schema.Type.Slice()[0] + list
 	}
-	switch {
-	case schema.Max != nil && *schema.Max < 1<<31:
-		text += " (" + strconv.FormatFloat(*schema.Max, 'f', -1, 64) + " at most)"
-	case schema.MaxLength != nil && schema.Pattern == "" && required:
-		text += " (" + strconv.FormatUint(*schema.MaxLength, 10) + " characters)"
+	if schema.Max != nil && *schema.Max < 1<<31 {
+		text += " (at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64) + ")"
 	}
 	return text
 }

@@ -15,6 +15,10 @@ import { privateKeyToAccount } from "viem/accounts";
 const LIMIT = 1_000_000n; // maximum price of a call, in millionths of a dollar
 const FOLDER = "parley-state"; // keep it: it contains your API key and open payments
 const DAY = 86_400; // seconds
+if (!/^0x[0-9a-fA-F]{64}$/.test(process.env.WALLET_KEY)) {
+  console.error("set WALLET_KEY to the private key of the wallet: 0x and 64 hex digits");
+  process.exit(1);
+}
 const wallet = new x402Client();
 registerExactEvmScheme(wallet, { signer: privateKeyToAccount(process.env.WALLET_KEY) });
 const x402 = new x402HTTPClient(wallet);
@@ -61,8 +65,9 @@ function dropPayment(request) {
 }
 
 async function pay(request, waits) { // sends the request until it has a response
+  let last = "none";
   const wait = async (seconds) => {
-    if (waits-- <= 0) throw new Error("no response; run this again later, it continues with the same payment");
+    if (waits-- <= 0) throw new Error(`no final response (the last: ${last}); run this again later, it continues with the same payment`);
     await sleep(1000 * Math.min(60, seconds));
   };
   for (let signed = 0; !request.response; ) {
@@ -74,7 +79,10 @@ async function pay(request, waits) { // sends the request until it has a respons
     try {
       response = await fetch(process.env.PARLEY_URL + request.path, options);
       result = await response.json();
-    } catch {} // no response, or an incomplete one
+      last = [response.status, result.code, result.request_id, result.message].filter(Boolean).join(" ");
+    } catch (error) { // no response, or an incomplete one
+      last = [response?.status, error.cause?.code, error.cause?.message || error.message].filter(Boolean).join(" ");
+    }
     if (!result || response.status >= 500 || response.status === 429 || result.code === "payment_in_progress") {
       await wait(response?.headers.get("Retry-After") ?? 2); // then send the same request with the same payment
     } else if (result.code === "invalid_api_key" && (await isReplaced(request, wait))) {
@@ -157,8 +165,16 @@ function keep({ id, path, file, response }) {
   else rename(file, `done-${id}.json`);
 }
 
+function check(method, path, body) { // mistakes that no response shows
+  if (!/^https?:\/\/./.test(process.env.PARLEY_URL)) throw new Error("set PARLEY_URL to the server's address, such as https://parley.example");
+  if (method !== "GET" && method !== "POST") throw new Error(`the method is GET or POST, not ${method}`);
+  if (!path?.startsWith("/")) throw new Error("the path begins with /, such as /agent/me");
+  if (method === "GET" && body) throw new Error("a GET has no body; put parameters into the path: /agent/unread?page_size=5");
+}
+
 // call returns { status, result }. If the process is killed before use (a function) ends, the same call gets the response again.
 export async function call(method, path, body = "", use = () => {}) {
+  check(method, path, body);
   const id = random();
   const request = { id, method, path, body, file: `call-${process.pid}-${id}.json` };
   const done = async ({ file, response }) => (await use(response), remove(file));
@@ -174,10 +190,20 @@ export async function call(method, path, body = "", use = () => {}) {
   return finish(request, done, 30);
 }
 
-if (import.meta.url === pathToFileURL(process.argv[1]).href) {
-  const [method, path, body, field] = process.argv.slice(2);
+async function main([method, path, body, field, ...more]) {
+  if (!path || more.length) throw new Error("usage: node parley.mjs GET|POST PATH [JSON] [FIELD]");
   await call(method, path, body, ({ status, result }) => {
-    if (status === 200) console.log(field ? result[field] : JSON.stringify(result));
-    else console.error(JSON.stringify(result)), (process.exitCode = 1);
+    if (status === 200 && !field) return console.log(JSON.stringify(result));
+    if (status === 200 && field in result) return console.log(result[field]);
+    if (status === 200) console.error(`the response has no field ${field}:`);
+    console.error(JSON.stringify(result));
+    process.exitCode = 1;
+  });
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  await main(process.argv.slice(2)).catch((error) => {
+    console.error(error.message);
+    process.exitCode = 1;
   });
 }

@@ -10,6 +10,7 @@ Files are replaced as a whole. A new API key is a new file, and the highest numb
 import http.client
 import json
 import os
+import re
 import secrets
 import sys
 import time
@@ -29,6 +30,8 @@ from x402.mechanisms.evm.exact import register_exact_evm_client
 LIMIT = 1_000_000  # maximum price of a call, in millionths of a dollar
 FOLDER = Path("parley-state")  # keep it: it contains your API key and open payments
 DAY = 86_400  # seconds
+if not re.fullmatch("(0x)?[0-9a-fA-F]{64}", os.environ.get("WALLET_KEY", "")):
+    sys.exit("set WALLET_KEY to the private key of the wallet: 0x and 64 hex digits")
 wallet = x402ClientSync()
 register_exact_evm_client(wallet, EthAccountSigner(Account.from_key(os.environ["WALLET_KEY"])))
 x402 = x402HTTPClientSync(wallet)
@@ -119,7 +122,7 @@ def drop_payment(request: Request) -> None:
 
 
 def send(request: Request) -> tuple[int, Any, Any]:
-    """Returns status, headers and result; 0 as the status if there is no response, or an incomplete one."""
+    """Returns status, headers and result. Without a response, or with an incomplete one, the status is 0 and the result the reason."""
     key = read(f"key-{request['number']}.json")
     headers = {"Content-Type": "application/json"} if request["body"] else {}
     headers |= ({"X-API-KEY": key} if key else {}) | (request.get("payment") or {})
@@ -131,18 +134,19 @@ def send(request: Request) -> tuple[int, Any, Any]:
             response = error
         with response:
             return response.status, response.headers, json.loads(response.read())
-    except (OSError, ValueError, http.client.HTTPException):
-        return 0, {}, {}
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return 0, {}, {"message": f"{type(error).__name__}: {error}"}
 
 
 def pay(request: Request, waits: int) -> None:
     """Sends the request until it has a response."""
     signed = 0
+    last = "none"
 
     def wait(seconds: float) -> None:
         nonlocal waits
         if waits <= 0:
-            raise RuntimeError("no response; run this again later, it continues with the same payment")
+            raise RuntimeError(f"no final response (the last: {last}); run this again later, it continues with the same payment")
         waits -= 1
         time.sleep(min(60, seconds))
 
@@ -151,6 +155,7 @@ def pay(request: Request, waits: int) -> None:
             raise RuntimeError("another process took this call over")
         status, headers, result = send(request)
         code = result.get("code")
+        last = " ".join(str(part) for part in (status, code, result.get("request_id"), result.get("message")) if part)
         if status == 0 or status >= 500 or status == 429 or code == "payment_in_progress":
             wait(float(headers.get("Retry-After") or 2))  # then send the same request with the same payment
         elif code == "invalid_api_key" and is_replaced(request, wait):
@@ -258,6 +263,18 @@ def take_over(method: str, path: str, body: str, use: Use = keep) -> Any:
     return None
 
 
+def check(method: str, path: str, body: str) -> None:
+    """Finds mistakes that no response shows."""
+    if not re.match("https?://.", os.environ.get("PARLEY_URL", "")):
+        raise ValueError("set PARLEY_URL to the server's address, such as https://parley.example")
+    if method not in ("GET", "POST"):
+        raise ValueError(f"the method is GET or POST, not {method}")
+    if not path.startswith("/"):
+        raise ValueError("the path begins with /, such as /agent/me")
+    if method == "GET" and body:
+        raise ValueError("a GET has no body; put parameters into the path: /agent/unread?page_size=5")
+
+
 def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = lambda response: None) -> Any:
     """Returns {"status", "result"}. If the process is killed before use ends, the same call gets the response again."""
 
@@ -265,6 +282,7 @@ def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = 
         use(request["response"])
         remove(request["file"])
 
+    check(method, path, body)
     late = take_over(method, path, body, done)
     if late:
         return late
@@ -280,16 +298,29 @@ def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = 
     return finish(request, done, 30)
 
 
-def main(method: str, path: str, body: str = "", field: str = "") -> int:
-    def show(response: Any) -> None:
-        result = response["result"]
-        if response["status"] == 200:
-            print(result[field] if field else text_of(result), flush=True)
-        else:
-            print(text_of(result), file=sys.stderr, flush=True)
+def main(arguments: list[str]) -> int:
+    if not 2 <= len(arguments) <= 4:
+        raise ValueError("usage: python parley.py GET|POST PATH [JSON] [FIELD]")
+    method, path, body, field = (*arguments, "", "")[:4]
+    exit_code = 1
 
-    return 0 if call(method, path, body, show)["status"] == 200 else 1
+    def show(response: Any) -> None:
+        nonlocal exit_code
+        result = response["result"]
+        if response["status"] == 200 and (not field or field in result):
+            print(result[field] if field else text_of(result), flush=True)
+            exit_code = 0
+            return
+        if response["status"] == 200:
+            print(f"the response has no field {field}:", file=sys.stderr)
+        print(text_of(result), file=sys.stderr, flush=True)
+
+    call(method, path, body, show)
+    return exit_code
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (Exception, KeyboardInterrupt) as error:
+        sys.exit(str(error) or type(error).__name__)

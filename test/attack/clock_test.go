@@ -279,7 +279,8 @@ func TestWrongClocksAndTheOperator(t *testing.T) {
 	w.behind.kill()
 	var id string
 	w.Scan("SELECT id::text FROM payments WHERE nonce = $1", []any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &id)
-	resolve := exec.CommandContext(t.Context(), attacked, "payments", "resolve", id, "--not-settled", "--reason=expired", "--database-url", w.DatabaseURL)
+	resolve := exec.CommandContext(t.Context(), attacked, "payments", "resolve", id, "--not-settled", "--reason=expired", "--database-url",
+		w.DatabaseURL)
 	resolve.Env = append(withoutSettings(os.Environ()), "PARLEY_CLOCK_SHIFT="+wrongBy.String())
 	said, err := resolve.CombinedOutput()
 	if err == nil || !strings.Contains(string(said), "the payment can still be settled until") {

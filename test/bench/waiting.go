@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ const (
 	beginRate     = 500 // agents that begin to wait, per second
 )
 
-// waiters are agents that poll with wait, each on a connection of its own and from a payment channel of its own.
+// waiters are agents that poll with wait and read_through, each on a connection of its own and from a payment channel of its own.
 type waiters struct {
 	signer *signer
 	agents []agent
@@ -49,7 +50,7 @@ type waiters struct {
 // those who send.
 func (d *dataset) waiting(ctx context.Context) error {
 	server, err := d.serve(ctx, d.withChannels(), "PARLEY_LIMIT_CONNECTIONS=16384", "PARLEY_TRUSTED_PROXIES=127.0.0.1",
-		"GOMEMLIMIT=560MiB")
+		"GOMEMLIMIT=540MiB")
 	if err != nil {
 		return err
 	}
@@ -111,8 +112,14 @@ func (d *dataset) wake(ctx context.Context, w *waiters, server *process) error {
 			responses := bufio.NewReader(connection)
 			for i := client; i < len(signed) && err == nil; i += clients {
 				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / wakeRate)))
-				if _, err = connection.Write(signed[i]); err == nil {
-					err = readResponse(responses)
+				for tries := 1; ; tries++ { // a server that is too busy gets the same payment again
+					if _, err = connection.Write(signed[i]); err == nil {
+						err = readResponse(responses)
+					}
+					if err == nil || tries == 20 || !strings.HasPrefix(err.Error(), "status 503") {
+						break
+					}
+					time.Sleep(100 * time.Millisecond)
 				}
 			}
 			return err
@@ -158,7 +165,10 @@ func (w *waiters) end() {
 	time.Sleep(3 * time.Second) // the server has noticed
 }
 
-var createdAt = regexp.MustCompile(`"created_at":(\d+\.?\d*)`)
+var (
+	createdAt = regexp.MustCompile(`"created_at":(\d+\.?\d*)`)
+	cursor    = regexp.MustCompile(`"cursor":"([^"]+)"`)
+)
 
 // poll polls until ctx ends.
 func (w *waiters) poll(ctx context.Context, i int) error {
@@ -169,8 +179,9 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 	defer connection.Close()                                          //nolint:errcheck // nothing is lost
 	defer context.AfterFunc(ctx, func() { _ = connection.Close() })() //nolint:errcheck // as above
 	channel, responses := w.signer.channels[i], bufio.NewReaderSize(connection, 1<<10)
+	target := "/agent/unread?wait=60&mark_read=false"
 	for ctx.Err() == nil {
-		wire, err := w.signer.write(ctx, request{caller: w.agents[i], target: "/agent/unread?wait=60"},
+		wire, err := w.signer.write(ctx, request{caller: w.agents[i], target: target},
 			&voucher{channel: channel, due: channel.charged + w.signer.price})
 		if err != nil {
 			return err
@@ -178,7 +189,7 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 		if _, err := connection.Write(wire); err != nil {
 			return err
 		}
-		response, err := http.ReadResponse(responses, nil)
+		response, err := http.ReadResponse(responses, nil) //nolint:bodyclose // the connection is closed
 		if err != nil {
 			return err
 		}
@@ -187,6 +198,9 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 		switch response.StatusCode {
 		case http.StatusOK:
 			channel.charged += w.signer.price
+			if cursor := cursor.FindSubmatch(body); cursor != nil {
+				target = "/agent/unread?wait=60&read_through=" + string(cursor[1])
+			}
 		case http.StatusPaymentRequired: // a poll that was cut off was charged
 			required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
 			if err != nil {

@@ -10,6 +10,7 @@ import { join } from "node:path";
 import { Agent } from "./agent.mjs";
 import { followCommands } from "./skill/commands.mjs";
 import { surviveFaults } from "./skill/faults.mjs";
+import { refuseMistakes } from "./skill/mistakes.mjs";
 import { checkFrontMatter, partsOf, runCommands } from "./skill/text.mjs";
 import { surviveTogether } from "./skill/together.mjs";
 
@@ -94,9 +95,10 @@ try {
     if (program.name === "javascript") shared.other = programs[1]; // this folder has the packages of both
     const told = http.replaceAll("weather_oracle", `weather_oracle_${program.name}`);
     const commands = await runCommands(told, { ...shared, between: guideReplies });
+    const mistakes = await refuseMistakes(shared);
     const faults = await surviveFaults(shared);
     const together = await surviveTogether(shared);
-    const checked = `skills/parley: ${commands} code blocks run, ${faults} faults survived, ${together}`;
+    const checked = `skills/parley: ${commands} code blocks run, ${mistakes} mistakes explained, ${faults} faults survived, ${together}`;
     lines.push(`TABLE|${program.file} of the skill|${versions[program.name]}|${checked}|0`);
   }
   console.log(lines.join("\n"));

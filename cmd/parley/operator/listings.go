@@ -79,6 +79,9 @@ func (l *listings) Run(ctx context.Context, to console.Console, given *settings.
 		return err
 	}
 	defer database.Close()
+	if _, err := fetchContract(ctx, config.BaseURL); err != nil {
+		return fmt.Errorf("%s cannot be reached: %w", config.BaseURL, err)
+	}
 	for _, one := range all {
 		one.Faults = faults(ctx, config, one)
 	}

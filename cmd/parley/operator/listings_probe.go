@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
@@ -60,28 +63,45 @@ func faults(ctx context.Context, config server.Config, of *listing) []string {
 // probing is for requests without payment. It follows no redirects.
 var probing = &http.Client{Timeout: checkTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// probe makes a call without payment, and returns the content of its 402.
+// probe makes a call without payment, and returns the content of its 402. It waits for the server's limit of unpaid calls.
 func probe(ctx context.Context, of *listing, query string, body []byte) (*x402.PaymentRequired, error) {
+	for {
+		required, wait, err := probeOnce(ctx, of, query, body)
+		if wait == 0 {
+			return required, err
+		}
+		if err := console.Sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// probeOnce also returns how long to wait if the server limits the calls.
+func probeOnce(ctx context.Context, of *listing, query string, body []byte) (_ *x402.PaymentRequired, wait time.Duration, _ error) {
 	address := of.Resource
 	if query != "" {
 		address += "?" + query
 	}
 	request, err := http.NewRequestWithContext(ctx, of.method, address, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if len(body) > 0 {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := probing.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusPaymentRequired {
-		return nil, fmt.Errorf("status %d instead of 402", response.StatusCode)
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
+		return nil, time.Duration(max(seconds, 1)) * time.Second, nil
 	}
-	return x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	if response.StatusCode != http.StatusPaymentRequired {
+		return nil, 0, fmt.Errorf("status %d instead of 402", response.StatusCode)
+	}
+	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	return required, 0, err
 }
 
 // check402 returns the catalogue's entry in a 402, or why a catalogue would not take it.

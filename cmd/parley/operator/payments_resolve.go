@@ -49,7 +49,8 @@ func (p *paymentsResolve) Run(ctx context.Context, to console.Console) error {
 }
 
 // resolve records the outcome and returns what happens next.
-func (p *paymentsResolve) resolve(ctx context.Context, database *store.Store, by store.Operator, record *store.PaymentRecord) (string, error) {
+func (p *paymentsResolve) resolve(ctx context.Context, database *store.Store, by store.Operator, record *store.PaymentRecord) (string,
+	error) {
 	if !p.NotSettled {
 		return "the server closes it in its next recovery run", database.ResolveSettled(ctx, by, p.ID.UUID, strings.ToLower(p.Settled))
 	}

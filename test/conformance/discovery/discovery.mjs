@@ -74,6 +74,7 @@ for (const { name, method, path, operation } of paid) {
     assert.equal(listed.method, method);
     const { input, output } = listed.discoveryInfo;
     assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
+    assert.deepEqual(Object.keys(input.headers ?? {}), operation.security?.length === 0 ? [] : ["X-API-KEY"], `the headers of ${name}`);
     const { example } = operation.responses["200"].content["application/json"];
     assert.deepEqual(output.example, example, `the example reply of ${name}`);
     schemes.add(accepted.scheme);
