@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -234,4 +236,27 @@ func TestRefundCause(t *testing.T) {
 	if !strings.Contains(line, `"error":"`) || strings.Contains(line, `"error":""`) {
 		t.Errorf("the log does not tell the cause: %s", line)
 	}
+}
+
+// TestEarlyRefundsTakeTokens: a refund that is too early costs the server a look at the ledger, so it counts as a refused payment.
+func TestEarlyRefundsTakeTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(30),
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	const stranger = "192.0.2.66"
+	_, _, payer := w.openChannel()
+	payer.refund("/agent/me", 5000, 10_000).Require(t, "a part", http.StatusNoContent)
+	signed, err := payer.signer(sendPath).SignRefund(t.Context(), 5000, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed.Accepted = offerOf(t, w.priceOf(http.MethodGet, "/agent/me"))
+	header := payer.encode(signed)
+	for range 30 {
+		a := w.call(http.MethodGet, "/agent/me", "", "X-Forwarded-For", stranger, x402.HeaderPaymentSignature, header)
+		if a.Status != http.StatusTooManyRequests || !strings.Contains(a.Message, "refunded within the last minute") {
+			t.Fatalf("%v, want that it is too early", a)
+		}
+	}
+	w.wantLimited("too many of them", w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", stranger), "address")
 }
