@@ -104,7 +104,7 @@ func TestWait(t *testing.T) {
 	} {
 		for _, scheme := range []string{"exact", "channel"} {
 			calls := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages'")
-			payment := ""
+			var payment string
 			if scheme == "exact" {
 				payment = alice.signsPoll()
 			} else {
@@ -240,8 +240,8 @@ func TestSecondWait(t *testing.T) {
 	}
 }
 
-// TestVoucherIsUsedWhileItWaits: another call with the payment channel is not held up. The waiting call is then not charged, and returns the
-// state of the payment channel.
+// TestVoucherIsUsedWhileItWaits: another call with the payment channel is not held up. The waiting call is then not charged, and returns
+// the state of the payment channel.
 func TestVoucherIsUsedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)

@@ -99,7 +99,8 @@ func TestWaitingRoom(t *testing.T) {
 		})
 	})
 	for name, announced := range map[string]func(w *wait) uuid.UUID{
-		"in its own name": func(w *wait) uuid.UUID { return w.Agent }, "in the name of its channel": func(w *wait) uuid.UUID { return w.Sources[1] },
+		"in its own name":            func(w *wait) uuid.UUID { return w.Agent },
+		"in the name of its channel": func(w *wait) uuid.UUID { return w.Sources[1] },
 	} {
 		t.Run("announced "+name, func(t *testing.T) {
 			inRoom(t, 10, func(t *testing.T, r *waitingRoom, i *inboxes) {

@@ -90,7 +90,7 @@ func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessag
 	placed, err := query[placedMessage](ctx, q, statement, values)
 	var locked []batchItem[paidMessage]
 	if err == nil {
-		q.announceSent(batch, placed)
+		q.announceSent(batch, placed) //nolint:contextcheck // announcements of many calls go together
 	}
 	for i, item := range batch {
 		switch {
@@ -223,7 +223,7 @@ func (q *sendQueues) sendLocked(ctx context.Context, connection *pgxpool.Conn, i
 	err := connection.SendBatch(ctx, batch).Close()
 	for i, kind := range kinds {
 		if err == nil {
-			q.announceSent(kind, placed[i])
+			q.announceSent(kind, placed[i]) //nolint:contextcheck // as above
 		}
 		finish(kind, func(n int, message paidMessage) error {
 			switch {
