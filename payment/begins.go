@@ -13,18 +13,16 @@ import (
 const settleMargin = 2 * time.Second
 
 // Begins checks a payment whose call is to wait before it begins: nothing is recorded, and no money moves. It reports whether Pay would
-// begin it now. If it is false, the ledger knows the payment, or it cannot be charged, and Pay says so at once. The error is the one
-// that Pay returns for a payer who cannot pay. Pay checks everything again.
+// begin it now. If it is false, the ledger knows the payment, or it cannot be charged, and Pay says so at once. The error is the one that
+// Pay would return for a payer who cannot pay. Pay checks everything again.
 func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if a.NothingNew() != nil || a.Expired != nil {
 		return false, nil //nolint:nilerr // Pay says so
 	}
 	mover, moves := a.payment.(Mover)
-	if !moves { // a voucher that fits was not charged
-		if charger, ok := a.payment.(Charger); ok && charger.Fits(ctx) == nil {
-			return true, nil
-		}
-		return false, nil // Pay repeats the response, or says why not
+	if !moves { // a voucher that fits was not charged; for another one Pay repeats the response, or says why not
+		charger, ok := a.payment.(Charger)
+		return ok && charger.Fits(ctx) == nil, nil
 	}
 	if row, err := e.lookUp(ctx, a); err != nil || row != nil {
 		return false, err

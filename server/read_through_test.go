@@ -114,8 +114,8 @@ func TestConsumersDie(t *testing.T) {
 	if !complete {
 		t.Errorf("the consumers have seen %d of %d messages", in.count(), messages)
 	}
-	if paid := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'"); int64(
-		in.polls) > int64(paid) {
+	paid := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'")
+	if int64(in.polls) > int64(paid) {
 		t.Errorf("%d polls returned, and %d were paid", in.polls, paid)
 	}
 	closed := func() bool { return w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") == 0 }

@@ -31,6 +31,10 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 	}
 	w.Secret(reserved.TAN)
 	group := alice.createGroup("a group", bob)
+	dora := w.agent("dora")
+	alice.send(dora, "to be confirmed")
+	alice.send(dora, "to be returned")
+	cursor := isPage(t, "dora", dora.polls("?mark_read=false&page_size=1", dora.signsPoll()), 1, 0)
 	for _, test := range []struct {
 		method, path, body string
 		by                 *agent
@@ -41,6 +45,8 @@ func TestRecoveryDeliversWhatWasPaid(t *testing.T) {
 		{http.MethodGet, "/agent/unread?page_size=10", "", bob, `SELECT count(*) FROM memberships m JOIN conversations c ON c.id = conversation_id
 			WHERE kind = 'private' AND m.read_number = c.last_number AND m.unread_own = 0 AND c.last_number > 0 AND agent_id = (SELECT id FROM agents
 			WHERE username = 'bob')`},
+		{http.MethodGet, "/agent/unread?wait=60&read_through=" + cursor, "", dora, `SELECT count(*) FROM memberships
+			WHERE read_number = 1 AND agent_id = (SELECT id FROM agents WHERE username = 'dora')`},
 		{http.MethodPost, "/chat/group/edit", `{"chat_id":` + quote(group) + `,"name":"renamed"}`, alice,
 			`SELECT count(*) FROM conversations WHERE name = 'renamed'`},
 		{http.MethodPost, "/agent/rotate_key", "", bob, `SELECT count(*) FROM agents WHERE username = 'bob' AND previous_key_hash IS NOT NULL`},

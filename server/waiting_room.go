@@ -83,7 +83,7 @@ func (r *waitingRoom) collectors() []prometheus.Collector {
 // stay holds the call until something is unread, the time is over, or the server stops. It returns an error if the call must end: the
 // caller has hung up, another call took its place, or the room is full.
 func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) error {
-	if err := r.enter(w); err != nil { //nolint:contextcheck // one goroutine looks for all calls
+	if err := r.enter(w); err != nil { //nolint:contextcheck // work looks for all calls
 		return err
 	}
 	// One channel and no select: thousands of calls stay here, and the stack of each must be small.

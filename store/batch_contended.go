@@ -90,7 +90,7 @@ func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessag
 	placed, err := query[placedMessage](ctx, q, statement, values)
 	var locked []batchItem[paidMessage]
 	if err == nil {
-		q.announceSent(batch, placed) //nolint:contextcheck // it is committed, whoever gives up
+		q.announceSent(batch, placed) //nolint:contextcheck // announcements of many calls go together
 	}
 	for i, item := range batch {
 		switch {

@@ -110,8 +110,8 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	}
 	notice := func(number int, conversation uuid.UUID) {
 		t.Helper()
-		if _,
-			err := g.connection.Exec(t.Context(), `INSERT INTO notices (agent_id, number, type, conversation_id, source_name, actor_id, created_at)
+		if _, err := g.connection.Exec(t.Context(), `
+			INSERT INTO notices (agent_id, number, type, conversation_id, source_name, actor_id, created_at)
 			OVERRIDING SYSTEM VALUE VALUES ($1, $2, 'added', $3, 'all', $4, now())`, me, number, conversation, g.agents[1]); err != nil {
 			t.Fatal(err)
 		}
@@ -132,8 +132,8 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 		t.Error("nothing is unread beside the page")
 	}
 	next := g.confirm(me, page.Through(), 50)
-	if len(next.Messages) != 1 || next.Messages[0].ConversationID != g.conversations[0] || len(next.Notices) != 1 ||
-		next.Notices[0].Number != 999 {
+	if len(next.Messages) != 1 || next.Messages[0].ConversationID != g.conversations[0] ||
+		len(next.Notices) != 1 || next.Notices[0].Number != 999 {
 		t.Errorf("the next page is %+v, want the older message and the notice with the lower number", next)
 	}
 	if g.haveUnread(me, next.Through()) {

@@ -79,7 +79,7 @@ func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error
 		return notSent(err)
 	}
 	if err == nil {
-		s.announce(tx.news...) //nolint:contextcheck // it is committed, whoever gives up
+		s.announce(tx.news...) //nolint:contextcheck // announcements of many calls go together
 	}
 	return err
 }

@@ -194,6 +194,7 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 			return err
 		}
 		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
 		now := time.Now()
 		switch response.StatusCode {
 		case http.StatusOK:
