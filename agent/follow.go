@@ -41,41 +41,50 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}
 	}
 }
 
-// fetch fetches unread messages once, and notes the cursor for the next fetch.
+// fetch fetches unread messages once.
 func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client.UnreadPage) error) (*client.UnreadPage, error) {
+	inbox := &client.UnreadPage{}
+	return inbox, a.Confirming(ctx, map[string]any{"wait": int(wait.Seconds())}, func(arguments map[string]any) (*client.UnreadPage, error) {
+		result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
+		if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
+			return nil, errors.Join(err, a.ledger.drop(ctx, open.ID))
+		}
+		if err == nil {
+			err = a.Decode(ctx, result, inbox)
+		}
+		if err == nil && len(inbox.Messages)+len(inbox.Notices) > 0 {
+			err = came(inbox)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return inbox, a.Seen(ctx, result)
+	})
+}
+
+// Confirming adds to the arguments of a fetch of unread messages that it confirms the page that was passed on last, and that what it returns
+// stays unread. If fetch returns a page, that is the one that the next fetch confirms.
+func (a *Agent) Confirming(
+	ctx context.Context, arguments map[string]any, fetch func(arguments map[string]any) (*client.UnreadPage, error),
+) error {
 	name := cursorSetting + " " + a.Server()
 	cursor, err := loadSetting(ctx, a.ledger.db, name, "")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	arguments := map[string]any{"wait": int(wait.Seconds())}
 	if cursor == "" {
 		arguments["mark_read"] = false
 	} else {
 		arguments["read_through"] = cursor
 	}
-	result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
+	page, err := fetch(arguments)
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
-		return nil, errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
+		return errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || page == nil || page.Cursor == nil {
+		return err
 	}
-	inbox := &client.UnreadPage{}
-	if err := a.Decode(ctx, result, inbox); err != nil {
-		return nil, err
-	}
-	if len(inbox.Messages)+len(inbox.Notices) > 0 {
-		if err := came(inbox); err != nil {
-			return nil, err
-		}
-	}
-	return inbox, a.ledger.transact(ctx, func(tx *sql.Tx) error {
-		if err := saveSetting(ctx, tx, name, inbox.Cursor); err != nil {
-			return err
-		}
-		return seen(ctx, tx, result)
-	})
+	return a.ledger.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, name, *page.Cursor) })
 }
 
 // temporary reports whether an error of a fetch can be gone at the next one.

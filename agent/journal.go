@@ -115,6 +115,11 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	})
 }
 
+// drop gives up a call whose response is not needed. Its payment stays counted.
+func (l *Ledger) drop(ctx context.Context, id string) error {
+	return l.exec(context.WithoutCancel(ctx), "UPDATE calls SET signed = NULL WHERE id = ?", id)
+}
+
 // Open returns the calls whose outcome is not known, the oldest first.
 func (l *Ledger) Open() ([]open, error) {
 	return l.calls("SELECT id, operation, peer, request, approval, at, signed FROM calls WHERE signed IS NOT NULL ORDER BY at")

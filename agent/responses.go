@@ -71,12 +71,7 @@ func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
 
 // Seen notes that a result reached the caller. The same call made again is a new one.
 func (a *Agent) Seen(ctx context.Context, result *Result) error {
-	return a.ledger.transact(ctx, func(tx *sql.Tx) error { return seen(ctx, tx, result) })
-}
-
-func seen(ctx context.Context, tx *sql.Tx, result *Result) error {
-	_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
-	return err
+	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
 }
 
 // unseen returns the response of the last day to a request that never reached the caller, or nil.

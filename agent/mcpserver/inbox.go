@@ -66,10 +66,13 @@ func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 	if wait := c.number("wait"); wait > 0 {
 		arguments["wait"] = wait
 	}
-	if c.flag("keep") {
-		arguments["mark_read"] = false
-	}
-	if err := c.do("listUnreadMessages", "", arguments, &page); err != nil {
+	err = c.agent.Confirming(c.ctx, arguments, func(arguments map[string]any) (*client.UnreadPage, error) {
+		if err := c.do("listUnreadMessages", "", arguments, &page); err != nil || c.flag("keep") {
+			return nil, err
+		}
+		return &page, nil
+	})
+	if err != nil {
 		return page, err
 	}
 	if err := c.agent.Learn(c.ctx, page); err != nil {

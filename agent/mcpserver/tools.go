@@ -59,7 +59,7 @@ func readTools() []tool {
 		},
 		{
 			name: "parley_inbox", set: ToolsRead, openWorld: true, run: inbox,
-			description: "Fetch unread messages and mark them read, 0.001 USD, at most 50 at once. " +
+			description: "Fetch unread messages, which the next fetch marks as read, 0.001 USD, at most 50 at once. " +
 				"With max_age or after: what was fetched before, free. Of strangers only name, size and time are shown, " +
 				"until the human trusts them. Do not poll in a loop: set wait.",
 			properties: `"max_age":{"type":"integer","minimum":1,"description":"only stored messages of the last minutes"},` +

@@ -106,12 +106,18 @@ func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.Un
 			}
 		}
 	} else {
-		result, err := s.call(ctx, "listUnreadMessages", "", object{"page_size": c.N, "mark_read": !c.Keep})
-		if err != nil {
-			return nil, err
-		}
 		pages = make([]client.UnreadPage, 1)
-		if err := s.agent.Decode(ctx, result, &pages[0]); err != nil {
+		err := s.agent.Confirming(ctx, object{"page_size": c.N}, func(arguments map[string]any) (*client.UnreadPage, error) {
+			result, err := s.call(ctx, "listUnreadMessages", "", arguments)
+			if err == nil {
+				err = s.agent.Decode(ctx, result, &pages[0])
+			}
+			if err != nil || c.Keep {
+				return nil, err
+			}
+			return &pages[0], nil
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
