@@ -62,8 +62,8 @@ func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client
 	})
 }
 
-// Confirming adds to the arguments of a fetch of unread messages that it confirms the page that was passed on last, and that what it returns
-// stays unread. If fetch returns a page, that is the one that the next fetch confirms.
+// Confirming adds to the arguments of a fetch of unread messages that it confirms the page that was passed on last, and that what it
+// returns stays unread. If fetch returns a page, that is the one that the next fetch confirms.
 func (a *Agent) Confirming(
 	ctx context.Context, arguments map[string]any, fetch func(arguments map[string]any) (*client.UnreadPage, error),
 ) error {
