@@ -240,19 +240,18 @@ func TestSecondWait(t *testing.T) {
 	}
 }
 
-// TestVoucherIsUsedWhileItWaits: another call with the payment channel is not held up. The waiting call is then not charged, and returns
-// the state of the payment channel.
+// TestVoucherIsUsedWhileItWaits: another call with the payment channel is not held up. It ends the waiting call, which is not charged and
+// returns the state of the payment channel.
 func TestVoucherIsUsedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
 	alice, bob, payer := w.openChannel()
 	replies := alice.waits("?wait=60", payer.signGet(unreadPath, 6000), 1)
 	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile").Require(t, "another call", http.StatusOK)
-	w.holds(1)
-	bob.send(alice, "hello")
 	if _, state, _ := correctionOf(t, <-replies); state.ChargedCumulativeAmount != "10000" {
 		t.Errorf("the correction says %+v", state)
 	}
+	bob.send(alice, "hello")
 	isPage(t, "the next voucher", alice.polls("?wait=60", payer.signGet(unreadPath, 11_000)), 1, 0)
 	w.checkChannels()
 }

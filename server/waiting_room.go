@@ -141,6 +141,15 @@ func (w *wait) replacedBy(newer *wait) error {
 	return errWaitReplaced
 }
 
+// overtake ends the wait of a call whose voucher does not fit any more, because its payment channel was charged for another call.
+func (r *waitingRoom) overtake(payment string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.byKey[payment]; w != nil {
+		r.remove(w, nil)
+	}
+}
+
 // end ends a call, unless it has ended.
 func (r *waitingRoom) end(w *wait, err error) {
 	r.mu.Lock()
