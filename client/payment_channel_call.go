@@ -237,7 +237,7 @@ func (c *channelCall) accept(settled *x402.SettleResponse) {
 	if extra.ChargedAmount == "0" {
 		c.charged = 0
 	}
-	c.channel.Charged += c.charged
+	c.channel.Charged = c.before.Charged + c.charged // a voucher is charged only if nothing was charged since it was signed
 	if extra.ChannelState != nil && strings.EqualFold(extra.ChannelState.ChannelID, c.signer.ID) {
 		if charged, ok := extra.ChannelState.Charged(); ok && charged <= c.channel.Signed {
 			c.channel.Charged = charged

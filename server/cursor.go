@@ -62,7 +62,7 @@ func parseCursor(agent uuid.UUID, cursor gen.Cursor) (through store.Through, err
 		return through, store.ErrNotACursor
 	}
 	seen := map[uuid.UUID]bool{}
-	for range r.count() {
+	for range r.count(store.MaxPage) {
 		of := store.ReadRange{Conversation: r.id(), Oldest: r.number()}
 		of.Newest = of.Oldest + r.number()
 		r.broken = r.broken || of.Oldest < 1 || seen[of.Conversation]
@@ -70,7 +70,7 @@ func parseCursor(agent uuid.UUID, cursor gen.Cursor) (through store.Through, err
 		through.Ranges = append(through.Ranges, of)
 	}
 	last := int64(0)
-	for range r.count() {
+	for range r.count(store.MaxNotices) {
 		last += r.number()
 		r.broken = r.broken || last > maxNumber
 		through.Notices = append(through.Notices, last)
@@ -100,10 +100,10 @@ func (r *cursorReader) number() int64 {
 	return int64(value) //nolint:gosec // at most maxNumber
 }
 
-// count is a number of parts, which take at least a byte each.
-func (r *cursorReader) count() int64 {
+// count is a number of parts: no more than a page has.
+func (r *cursorReader) count(most int64) int64 {
 	count := r.number()
-	if count > int64(len(r.rest)) {
+	if count > most {
 		r.rest, r.broken = nil, true
 		return 0
 	}

@@ -85,7 +85,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		s.metrics.seconds.WithLabelValues(name).Observe(took.Seconds())
 		s.history.Add(name, c.Response().Status, took, started)
 		if status := c.Response().Status; record.attempt != nil && (record.paid || status >= http.StatusInternalServerError) {
-			s.outcomes.add(!record.paid, started.Add(took))
+			s.outcomes.add(!record.paid, time.Now()) // when it ended: took leaves out what it waited
 		}
 		s.refusals.add(record.code, name, started)
 		s.logRequest(c, record, took)

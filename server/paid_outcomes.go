@@ -21,6 +21,9 @@ func (o *paidOutcomes) add(failed bool, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	current := &o.seconds[now.Unix()%outcomesFor]
+	if current.second == now.Unix()+outcomesFor {
+		return // a minute late: it must not erase what ended since
+	}
 	if current.second != now.Unix() {
 		current.second, current.paid, current.failed = now.Unix(), 0, 0
 	}

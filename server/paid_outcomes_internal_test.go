@@ -20,6 +20,7 @@ func TestPaidOutcomes(t *testing.T) {
 		for i := range test.paid + test.failed {
 			outcomes.add(i < test.failed, now.Add(-time.Duration(i%60)*time.Second))
 		}
+		outcomes.add(false, now.Add(-time.Minute)) // late
 		if got := outcomes.failing(now); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}

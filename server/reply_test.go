@@ -119,8 +119,12 @@ func TestRefusedReplies(t *testing.T) {
 	voucher := w.channelPayer(alice.Wallet).sign(sendPath, 5000, 50_000)
 	w.call(http.MethodPost, sendPath, fields{"recipient_agent_id": bob, "content": "x", "reply_to_message_id": inGroup}.json(t),
 		"X-API-KEY", alice.Key, "PAYMENT-SIGNATURE", voucher).WantRefused(t, "by voucher", 404, "message_not_found")
-	carol.ask("/chat/group/send", fields{"chat_id": group, "content": "x", "reply_to_message_id": inGroup}).
-		WantRefused(t, "who is not a member", 403, "not_member")
+	for _, answers := range []string{inGroup, private, unknown} { // it does not learn which messages are there
+		carol.ask("/chat/group/send", fields{"chat_id": group, "content": "x", "reply_to_message_id": answers}).
+			WantRefused(t, "who is not a member", 403, "not_member")
+		carol.ask("/channel/send", fields{"channel_id": channel, "content": "x", "reply_to_message_id": answers}).
+			WantRefused(t, "who is not the admin", 403, "not_admin")
+	}
 	if sent := w.Count("SELECT count(*) FROM messages") - messages; sent != 0 {
 		t.Errorf("%d messages were sent", sent)
 	}

@@ -19,6 +19,10 @@ var (
 	errRoomFull = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 5,
 		message: "too many calls wait on this server, and nothing was charged; wait for Retry-After seconds, then send the same request " +
 			"with the same payment again, or a request without wait"}
+	// A page at once would cost a price for nothing, again and again for a caller that polls.
+	errRoomClosed = &problem{status: http.StatusServiceUnavailable, code: gen.ErrorCodeUnavailable, retryAfter: 5,
+		message: "this server stops, and nothing was charged; wait for Retry-After seconds, then send the same request with the same " +
+			"payment again, or a request without wait"}
 	errWaitReplaced = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 5,
 		message: "another call with wait, of this account or with this payment channel, began and ended this one; nothing was charged; " +
 			"wait for Retry-After seconds, then send the same request with the same payment again, which ends the other one; let only one " +

@@ -256,10 +256,11 @@ func TestVoucherIsUsedWhileItWaits(t *testing.T) {
 	w.checkChannels()
 }
 
-// TestStoppingEndsWaits: a server that stops returns what waits at once.
+// TestStoppingEndsWaits: a server that stops returns what waits at once. While it drains, the next polls with wait are not charged for empty
+// pages one after the other.
 func TestStoppingEndsWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) { config.DrainTime = 3 * time.Second })
 	alice := w.agent("alice")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -273,6 +274,14 @@ func TestStoppingEndsWaits(t *testing.T) {
 	began := time.Now()
 	stop()
 	isPage(t, "a server that stops", <-replies, 0, 0)
+	next := alice.signsPoll()
+	payments := w.Count("SELECT count(*) FROM payments")
+	for range 3 {
+		alice.polls("?wait=60", next).WantRefused(t, "a poll while it drains", http.StatusServiceUnavailable, "unavailable")
+	}
+	if now := w.Count("SELECT count(*) FROM payments"); now != payments {
+		t.Errorf("polls while the server drains made %d payments", now-payments)
+	}
 	if err := <-ended; err != nil || time.Since(began) > 20*time.Second {
 		t.Errorf("the server stops with %v after %s", err, time.Since(began))
 	}

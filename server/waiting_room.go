@@ -81,7 +81,7 @@ func (r *waitingRoom) collectors() []prometheus.Collector {
 }
 
 // stay holds the call until something is unread, the time is over, or the server stops. It returns an error if the call must end: the
-// caller has hung up, another call took its place, or the room is full.
+// caller has hung up, another call took its place, or the room is full or closed.
 func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) error {
 	if err := r.enter(w); err != nil { //nolint:contextcheck // work looks for all calls
 		return err
@@ -100,8 +100,7 @@ func (r *waitingRoom) enter(w *wait) error {
 	defer r.mu.Unlock()
 	w.ended = make(chan struct{})
 	if r.closed {
-		close(w.ended)
-		return nil
+		return errRoomClosed
 	}
 	for _, key := range w.keys() {
 		if older := r.byKey[key]; older != nil {
@@ -210,7 +209,7 @@ func (r *waitingRoom) wakeUp() {
 	}
 }
 
-// close ends all waits. Later calls do not wait.
+// close ends all waits. Later calls cannot wait: errRoomClosed.
 func (r *waitingRoom) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -159,10 +159,11 @@ func TestWaitingRoom(t *testing.T) {
 	t.Run("the server stops", func(t *testing.T) {
 		inRoom(t, 10, func(t *testing.T, r *waitingRoom, _ *inboxes) {
 			go func() { time.Sleep(3 * time.Second); r.close() }()
-			for _, want := range []time.Duration{3 * time.Second, 0} {
-				if took, err := r.stays(newWait(), time.Minute); err != nil || took != want {
-					t.Errorf("a call stays %s (%v), want %s", took, err, want)
-				}
+			if took, err := r.stays(newWait(), time.Minute); err != nil || took != 3*time.Second {
+				t.Errorf("a call stays %s (%v), want 3s", took, err)
+			}
+			if took, err := r.stays(newWait(), time.Minute); !errors.Is(err, errRoomClosed) || took != 0 {
+				t.Errorf("a later call stays %s and ends with %v, want errRoomClosed at once", took, err)
 			}
 		})
 	})

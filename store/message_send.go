@@ -57,8 +57,8 @@ func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uu
 	return conversation.LastNumber, right.refusal(message.Kind)
 }
 
-// CheckReply returns ErrMessageNotFound if the message answers one that is not of its conversation. No call can move a message to
-// another conversation, so this needs no lock.
+// CheckReply returns ErrMessageNotFound if the message answers one that is not of its conversation. It says nothing to who may not read
+// that: SendMessage does. No call can move a message to another conversation, so this needs no lock.
 func (r *Reader) CheckReply(ctx context.Context, message OutgoingMessage) error {
 	if message.ReplyTo == nil {
 		return nil
@@ -71,7 +71,8 @@ func (r *Reader) CheckReply(ctx context.Context, message OutgoingMessage) error 
 	} else {
 		view, err = r.ConversationView(ctx, message.Kind, message.To, message.Sender)
 	}
-	if err != nil {
+	if err != nil || message.Kind == KindGroup && view.Status != StatusMember ||
+		message.Kind == KindChannel && *view.AdminID != message.Sender {
 		return err
 	}
 	_, err = r.newestBefore(ctx, view, message.ReplyTo)

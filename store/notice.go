@@ -40,8 +40,8 @@ const (
 )
 
 const (
-	// maxNotices is how many notices a call returns.
-	maxNotices = 50
+	// MaxNotices is how many notices a call returns.
+	MaxNotices = 50
 	// maxUnreadNotices is how many notices an agent has. Each is of another conversation, and to create one costs more than a call.
 	maxUnreadNotices = 500
 )
@@ -84,7 +84,7 @@ func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation,
 
 // notices returns the agent's oldest notices, locked if locking is a clause of SQL.
 func (r *Reader) notices(ctx context.Context, agent uuid.UUID, locking string) ([]NoticeView, error) {
-	notices, err := query[NoticeView](ctx, r, oldestNotices+locking, named{"agent": agent, "most": maxNotices})
+	notices, err := query[NoticeView](ctx, r, oldestNotices+locking, named{"agent": agent, "most": MaxNotices})
 	return notices, wrap("list notices", err)
 }
 

@@ -141,6 +141,36 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	}
 }
 
+// TestMadeUpRanges: a range that is longer than a page is not counted to its end, each time that HaveUnread looks. The call that sends such a
+// cursor does not wait.
+func TestMadeUpRanges(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	me := g.agents[1]
+	g.read(me, 1, 1000)
+	write := func(n int) {
+		t.Helper()
+		if _, err := g.connection.Exec(t.Context(), `INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+			SELECT id, last_number + i, gen_random_uuid(), $2, 'text', now() FROM conversations, generate_series(1, CAST($3 AS int)) i
+			WHERE id = $1`, g.group, g.agents[0], n); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.connection.Exec(t.Context(), "UPDATE conversations SET last_number = last_number + $2 WHERE id = $1", g.group, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := store.Through{Ranges: []store.ReadRange{{Conversation: g.group, Oldest: 1, Newest: 1 << 53}}}
+	write(store.MaxPage)
+	page, err := g.Unread(t.Context(), me, 1, store.MaxPage)
+	if err != nil || len(page.Messages) != store.MaxPage || g.haveUnread(me, page.Through()) || g.haveUnread(me, all) {
+		t.Errorf("%d messages (%v) beside which something is unread, want a full page and nothing else", len(page.Messages), err)
+	}
+	write(1)
+	if !g.haveUnread(me, page.Through()) || !g.haveUnread(me, all) {
+		t.Error("nothing is unread beside a full page, or beside a range that no page returned")
+	}
+}
+
 // TestConfirmingWhileOthersWrite: two consumers of each agent process pages and confirm them, and die at random; a new one begins with what
 // is unconfirmed. Nothing is lost, and what was confirmed is not returned again.
 func TestConfirmingWhileOthersWrite(t *testing.T) {

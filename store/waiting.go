@@ -25,6 +25,10 @@ func (r *Reader) Sources(ctx context.Context, agent uuid.UUID) ([]uuid.UUID, err
 	return sources, wrap("list group chats and channels", err)
 }
 
+// MaxPage is how many messages a page has at most. A cursor can be made up: of a longer range HaveUnread counts no more, because it counts
+// again and again.
+const MaxPage = 250
+
 // haveUnread returns the numbers, from 1, of the agents for whom there is something beside what they confirm: a message outside of the
 // ranges that listUnread would return, or another notice. For all agents it looks up each membership and conversation by its key.
 const haveUnread = `
@@ -45,8 +49,8 @@ const haveUnread = `
 		WHERE c.last_number - ` + readUpTo + ` - m.unread_own > 0
 	)
 	SELECT n.n FROM news n LEFT JOIN range r ON r.n = n.n AND r.conversation_id = n.conversation_id
-	WHERE r.n IS NULL OR n.unread > (SELECT count(*) FROM messages o WHERE o.conversation_id = r.conversation_id
-		AND o.number > greatest(n.read_number, r.oldest - 1) AND o.number <= r.newest AND o.sender_id <> n.id)
+	WHERE r.n IS NULL OR n.unread > (SELECT count(*) FROM (SELECT FROM messages o WHERE o.conversation_id = r.conversation_id
+		AND o.number > greatest(n.read_number, r.oldest - 1) AND o.number <= r.newest AND o.sender_id <> n.id LIMIT @most) o)
 	UNION
 	SELECT a.n FROM agent a CROSS JOIN LATERAL (SELECT number FROM notices WHERE agent_id = a.id OFFSET 0) o
 	WHERE NOT EXISTS (SELECT FROM told t WHERE t.n = a.n AND t.number = o.number)`
@@ -66,7 +70,7 @@ func (r *Reader) HaveUnread(ctx context.Context, waiting []Waiting) ([]bool, err
 		ranges, notices = append(ranges, one.Through.Ranges...), append(notices, one.Through.Notices...)
 	}
 	values := markValues(uuid.Nil, ranges...)
-	values["agents"], values["places"], values["told"], values["notices"] = agents, places, told, notices
+	values["agents"], values["places"], values["told"], values["notices"], values["most"] = agents, places, told, notices, MaxPage
 	found, err := query[int64](ctx, r, haveUnread, values)
 	have := make([]bool, len(waiting))
 	for _, n := range found {
