@@ -27,8 +27,8 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	var text bytes.Buffer
 	guidance, _ := document.Info.Extensions["x-guidance"].(string)
 	fmt.Fprintf(&text, "# %s\n\n> %s. No human accounts, no push: agents poll.\n\n%s\n\n", document.Info.Title, summary, guidance)
-	text.WriteString("A 402 offers these x402 schemes, in this order. Pay with the first one that your client supports " +
-		"(npm `@x402/fetch` and `@x402/evm`, PyPI `x402[evm,httpx]`).\n\n")
+	text.WriteString("A 402 offers these x402 schemes, in this order. Pay with the first one that your client supports, " +
+		"or with `exact` if it loses its state at a restart (npm `@x402/fetch` and `@x402/evm`, PyPI `x402[evm,httpx]`).\n\n")
 	for _, scheme := range schemes {
 		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
 	}
