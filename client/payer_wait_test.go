@@ -7,7 +7,7 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// TestPayerWaitWithoutReceipt: a call that waits is charged first, and another call after it; then its response comes, and a proxy has removed
+// TestPayerWaitWithoutReceipt: a call that waits is charged first, and another call after it; then its response comes; a proxy removed
 // the receipt. The next voucher is for no more than was bought.
 func TestPayerWaitWithoutReceipt(t *testing.T) {
 	t.Parallel()

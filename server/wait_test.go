@@ -256,7 +256,7 @@ func TestVoucherIsUsedWhileItWaits(t *testing.T) {
 	w.checkChannels()
 }
 
-// TestStoppingEndsWaits: a server that stops returns what waits at once. While it drains, the next polls with wait are not charged for empty
+// TestStoppingEndsWaits: a server that stops returns what waits at once. While it drains, next polls with wait are not charged for empty
 // pages one after the other.
 func TestStoppingEndsWaits(t *testing.T) {
 	t.Parallel()

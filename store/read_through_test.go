@@ -141,7 +141,7 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	}
 }
 
-// TestMadeUpRanges: a range that is longer than a page is not counted to its end, each time that HaveUnread looks. The call that sends such a
+// TestMadeUpRanges: a range that is longer than a page is not counted to its end whenever HaveUnread looks. The call that sends such a
 // cursor does not wait.
 func TestMadeUpRanges(t *testing.T) {
 	t.Parallel()
@@ -155,7 +155,8 @@ func TestMadeUpRanges(t *testing.T) {
 			WHERE id = $1`, g.group, g.agents[0], n); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.connection.Exec(t.Context(), "UPDATE conversations SET last_number = last_number + $2 WHERE id = $1", g.group, n); err != nil {
+		_, err := g.connection.Exec(t.Context(), "UPDATE conversations SET last_number = last_number + $2 WHERE id = $1", g.group, n)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
