@@ -2,10 +2,64 @@ package client_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/parley-chat/parley/client"
 )
+
+// waitsFor makes a call that waits, and returns its status.
+func (s *channelShop) waitsFor(p *client.Payer) chan int {
+	status := make(chan int, 1)
+	go func() {
+		request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.URL+"?wait=30", nil)
+		if err != nil {
+			s.t.Error(err)
+		}
+		response, err := (&http.Client{Transport: p}).Do(request)
+		if err != nil {
+			s.t.Errorf("the call that waits: %v", err)
+			status <- 0
+			return
+		}
+		_ = response.Body.Close()
+		status <- response.StatusCode
+	}()
+	return status
+}
+
+// TestPayerWaitIsOvertaken: however many calls overtake a call that waits, it is paid from the payment channel.
+func TestPayerWaitIsOvertaken(t *testing.T) {
+	t.Parallel()
+	shop := openChannelShop(t)
+	payer := payerFrom(t, &client.MemoryChannels{})
+	shop.wantCalls(payer, 1)
+	held, release := make(chan struct{}), make(chan struct{})
+	hold := fault{before: func(http.ResponseWriter) bool {
+		shop.mu.Unlock()
+		held <- struct{}{}
+		<-release
+		shop.mu.Lock()
+		clear(shop.answered) // a voucher is compared with its request
+		return false
+	}}
+	shop.fail(hold, fault{}, hold, fault{}, hold, fault{}, hold, fault{})
+	status := shop.waitsFor(payer)
+	for n := range 4 {
+		select {
+		case <-held:
+		case got := <-status:
+			t.Fatalf("after %d calls the one that waits ends with %d, paid otherwise", n, got)
+		}
+		shop.call(payer)
+		release <- struct{}{}
+	}
+	if got := <-status; got != http.StatusOK {
+		t.Errorf("the call that waits has status %d", got)
+	}
+	shop.wantTypes("deposit" + strings.Repeat(" voucher", 9))
+	shop.wantSums(6*channelPrice, channelDeposit)
+}
 
 // TestPayerWaitWithoutReceipt: a call that waits is charged first, and another call after it; then its response comes; a proxy removed
 // the receipt. The next voucher is for no more than was bought.
@@ -14,7 +68,7 @@ func TestPayerWaitWithoutReceipt(t *testing.T) {
 	shop := openChannelShop(t)
 	payer := payerFrom(t, &client.MemoryChannels{})
 	shop.wantCalls(payer, 1)
-	held, release, status := make(chan struct{}), make(chan struct{}), make(chan int, 1)
+	held, release := make(chan struct{}), make(chan struct{})
 	shop.fail(fault{after: func(http.ResponseWriter) bool {
 		clear(shop.answered) // a voucher is compared with its request
 		shop.mu.Unlock()
@@ -23,20 +77,7 @@ func TestPayerWaitWithoutReceipt(t *testing.T) {
 		shop.mu.Lock()
 		return true
 	}})
-	go func() {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, shop.URL+"?wait=30", nil)
-		if err != nil {
-			t.Error(err)
-		}
-		response, err := (&http.Client{Transport: payer}).Do(request)
-		if err != nil {
-			t.Errorf("the call that waits: %v", err)
-			status <- 0
-			return
-		}
-		_ = response.Body.Close()
-		status <- response.StatusCode
-	}()
+	status := shop.waitsFor(payer)
 	<-held
 	shop.wantCalls(payer, 1)
 	close(release)

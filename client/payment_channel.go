@@ -145,6 +145,9 @@ func (c *PaymentChannels) pay(
 		var response *http.Response
 		if c.heldBack && !call.deposits && !call.assumed {
 			response, unlock, err = call.sendUnlocked(ctx, header, send, unlock)
+			if call.others > call.before.Charged { // other calls of this wallet were charged meanwhile: no correction by the server
+				try = 0
+			}
 		} else {
 			response, err = send(ctx, header)
 		}

@@ -166,7 +166,9 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		if err != nil {
 			return nil, err
 		}
-		s.room.overtake(record.attempt.Key())
+		if !receipt.Repeated {
+			s.room.overtake(record.attempt.Key())
+		}
 		record.transaction, record.paid, record.responseBytes = receipt.Settled.Transaction, !receipt.Repeated, len(receipt.Response)
 		s.setPaymentResponse(c, receipt.Settled)
 		if receipt.Repeated {

@@ -94,6 +94,27 @@ func TestRefund(t *testing.T) {
 	w.checkChannels()
 }
 
+// TestRefundsAfterRotation: a new API key brings no further refunds of a payment channel that is hardly used. Each costs the operator a
+// transaction.
+func TestRefundsAfterRotation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, payer := w.openChannel()
+	alice.sendWith(payer.sign(sendPath, 10_000, 200_000), bob, "a top-up").Require(t, "a top-up", http.StatusOK)
+	for n := range 12 { // the first one claims what was charged
+		a := payer.refund("/agent/me", 10_000, 10_000, "X-API-KEY", alice.Key)
+		if n < 11 {
+			a.Require(t, fmt.Sprint("refund ", n), http.StatusNoContent)
+		} else {
+			a.Want(t, "one more", http.StatusTooManyRequests, "rate_limited")
+		}
+		w.Exec(`UPDATE payment_channels SET refunded_at = now() - interval '1 minute'`)
+	}
+	alice.Key = alice.ask("/agent/rotate_key", fields{}).Field(t, "api_key")
+	w.Secret(alice.Key)
+	payer.refund("/agent/me", 10_000, 10_000, "X-API-KEY", alice.Key).Want(t, "with a new key", http.StatusTooManyRequests, "rate_limited")
+}
+
 // TestLostRefund: the response of /settle is lost after the refund, or before. The channel waits, and one refund is made.
 func TestLostRefund(t *testing.T) {
 	t.Parallel()

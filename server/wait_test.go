@@ -247,12 +247,15 @@ func TestVoucherIsUsedWhileItWaits(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob, payer := w.openChannel()
 	replies := alice.waits("?wait=60", payer.signGet(unreadPath, 6000), 1)
-	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "meanwhile").Require(t, "another call", http.StatusOK)
+	other := payer.sign(sendPath, 10_000, 0)
+	alice.sendWith(other, bob, "meanwhile").Require(t, "another call", http.StatusOK)
 	if _, state, _ := correctionOf(t, <-replies); state.ChargedCumulativeAmount != "10000" {
 		t.Errorf("the correction says %+v", state)
 	}
+	replies = alice.waits("?wait=60", payer.signGet(unreadPath, 11_000), 1)
+	alice.sendWith(other, bob, "meanwhile").Require(t, "another call once more, which charges nothing", http.StatusOK)
 	bob.send(alice, "hello")
-	isPage(t, "the next voucher", alice.polls("?wait=60", payer.signGet(unreadPath, 11_000)), 1, 0)
+	isPage(t, "the next voucher", <-replies, 1, 0)
 	w.checkChannels()
 }
 

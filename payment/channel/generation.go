@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -179,9 +181,13 @@ func (v *voucher) retire(ctx context.Context, channel *store.PaymentChannel) {
 	if err != nil {
 		return // a later deposit does it
 	}
+	var account *uuid.UUID
+	if v.a.Caller != nil {
+		account = &v.a.Caller.Account
+	}
 	for _, one := range all {
 		if one.WithdrawDelay >= channel.WithdrawDelay || one.State != store.PaymentChannelOpen || one.Balance-one.Charged < refundLeast ||
-			one.Charged-one.Claimed < refundWorth && v.cheapRefunds.wait(v.a.Client) > 0 {
+			one.Charged-one.Claimed < refundWorth && v.cheapRefunds.wait(refundsOf(account, v.a.Client)) > 0 {
 			continue
 		}
 		select {

@@ -102,7 +102,7 @@ func (c *Scheme) Refund(
 		return nil, tooSoon("this payment channel was refunded within the last minute", refundPause-channel.Now.Sub(*at))
 	}
 	if channel.Charged-channel.Claimed < refundWorth {
-		if after := c.cheapRefunds.wait(client); after > 0 {
+		if after := c.cheapRefunds.wait(refundsOf(account, client)); after > 0 {
 			return nil, tooSoon("many payment channels that were hardly used were refunded for this client within the last hour, and withdrawing "+
 				"on the blockchain needs no refund", after)
 		}
@@ -121,6 +121,14 @@ func (c *Scheme) Refund(
 		c.renewRefunded(ctx, channel, client)
 	}
 	return settled, err
+}
+
+// refundsOf names a client in Scheme.cheapRefunds: by its account, which keeps its limit when it rotates its API key.
+func refundsOf(account *uuid.UUID, client string) string {
+	if account != nil {
+		return account.String()
+	}
+	return client
 }
 
 // refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
