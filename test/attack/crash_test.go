@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -260,5 +261,9 @@ func killDatabase(t *testing.T, database *embedded.Server) {
 	}
 	if err := syscall.Kill(postmaster, syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
+	}
+	// It ends after its other processes, which could still commit.
+	if !testkit.Eventually(20*time.Second, func() bool { return errors.Is(syscall.Kill(postmaster, 0), syscall.ESRCH) }) {
+		t.Fatal("PostgreSQL does not end")
 	}
 }

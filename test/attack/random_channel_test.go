@@ -221,7 +221,7 @@ func (a *actor) refundsOrWithdraws(by *account, operationID string) {
 	}
 	got, err := a.r.exchange(a.r.T.Context(), a.server(), q, "", header, false)
 	switch {
-	case err != nil, got.Status == 409, got.Status == 503:
+	case err != nil, got.Status == 409, got.Status == 429, got.Status == 503:
 	case got.Status == http.StatusPaymentRequired:
 		a.corrected(got)
 	case got.Status == http.StatusNoContent:
