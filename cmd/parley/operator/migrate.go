@@ -40,7 +40,7 @@ func (m *migrate) Run(ctx context.Context, to console.Console) error {
 func (m *migrate) check(ctx context.Context, database *store.Store) error {
 	is, err := database.Inspect(ctx)
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // Migrate tries again: a standby may not have the database yet
 	}
 	for _, one := range inspected(is) {
 		if one.State == failed && one.What != extensions {
