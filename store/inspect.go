@@ -42,12 +42,8 @@ func (s *Store) Inspect(ctx context.Context) (_ Inspection, err error) {
 }
 
 // NewestResponse returns the beginning of the newest stored response, which tells the key that sealed it, or nil.
-func (s *Store) NewestResponse(ctx context.Context) (response []byte, err error) {
+func (s *Store) NewestResponse(ctx context.Context) (_ []byte, err error) {
 	defer wrapInto(&err, "read the newest response")
-	found, err := query[[]byte](ctx, s, `SELECT substring(response FOR 16) FROM
-		(SELECT response FROM payments ORDER BY created_at DESC, id DESC LIMIT 1000) newest WHERE response IS NOT NULL LIMIT 1`, none)
-	if err == nil && len(found) > 0 {
-		response = found[0]
-	}
-	return response, err
+	return single(query[[]byte](ctx, s, `SELECT (SELECT substring(response FOR 16) FROM
+		(SELECT response FROM payments ORDER BY created_at DESC, id DESC LIMIT 1000) newest WHERE response IS NOT NULL LIMIT 1)`, none))
 }
