@@ -194,9 +194,9 @@ func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return refuseAgents(ctx, r, ErrAgentNotFound, `SELECT DISTINCT wanted.id FROM unnest(CAST(@ids AS uuid[])) AS wanted (id)
-		WHERE NOT EXISTS (SELECT FROM agents a WHERE a.id = wanted.id)
-			OR EXISTS (SELECT FROM suspensions s WHERE s.agent_id = wanted.id AND s.erased) ORDER BY wanted.id`, named{"ids": ids})
+	return refuseAgents(ctx, r, ErrAgentNotFound, `SELECT unnest(CAST(@ids AS uuid[])) AS id EXCEPT SELECT a.id FROM agents a
+		WHERE a.id = ANY (@ids) AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased) ORDER BY id`,
+		named{"ids": ids})
 }
 
 // reservedUsername is a former username, stored as HashKey. AgentID is nil if the agent that had it was erased.
