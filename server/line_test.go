@@ -271,6 +271,9 @@ func TestPublishedContract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(string(a.Body), "headers: *") {
+			t.Errorf("%s has aliases, which not every tool reads", path)
+		}
 		operation := got["paths"].(map[string]any)["/agent/me"].(map[string]any)["get"].(map[string]any)
 		protocol := operation["x-payment-info"].(map[string]any)["protocols"].([]any)[0].(map[string]any)
 		facilitator := protocol["x402"].(map[string]any)["facilitator"].(string)
