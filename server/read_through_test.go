@@ -86,104 +86,56 @@ func TestDamagedCursors(t *testing.T) {
 	isPage(t, "bob afterwards", bob.polls("", bob.signsPoll()), 1, 0)
 }
 
-// TestConsumersDie: two consumers of one key poll with wait and read_through at two servers, and hang up at random, also while they wait. A
-// new one begins with what is unconfirmed. Each message is seen, and not again after it was confirmed. A poll that returned was paid once.
+// TestConsumersDie: two consumers of one key follow at two servers, and are killed at random moments. Each message is seen, and not again
+// after it was confirmed. Each poll is paid once.
 func TestConsumersDie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	other := w.otherServer()
 	w.listen()
-	messages := testkit.Times(160)
-	in := &consumed{seen: map[string]bool{}, confirmed: map[string]bool{}}
-	done, finish := context.WithCancel(t.Context())
-	var consumers sync.WaitGroup
+	consumers := testkit.NewConsumers(0)
+	var living sync.WaitGroup
 	for _, at := range []*agent{bob, bob.at(other)} {
-		consumers.Go(func() {
-			for done.Err() == nil {
-				in.live(t, done, at, rand.IntN(5))
+		living.Go(func() {
+			for range testkit.Times(1000) / 2 {
+				if err := consumers.Live(t.Context(), at.Agent, rand.N(100*time.Millisecond)); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
-	for n := range messages {
-		alice.send(bob, fmt.Sprintf("message %d", n))
+	dead := make(chan struct{})
+	go func() { living.Wait(); close(dead) }()
+	sent := 0
+	for open := true; open; sent++ {
+		alice.send(bob, fmt.Sprintf("message %d", sent))
+		select {
+		case <-dead:
+			open = false
+		default:
+		}
 	}
-	complete := testkit.Eventually(time.Minute, func() bool { return in.count() == messages })
-	finish()
-	consumers.Wait()
-	if !complete {
-		t.Errorf("the consumers have seen %d of %d messages", in.count(), messages)
+	if err := consumers.Drain(t.Context(), bob.Agent); err != nil {
+		t.Error(err)
 	}
-	paid := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'")
-	if int64(in.polls) > int64(paid) {
-		t.Errorf("%d polls returned, and %d were paid", in.polls, paid)
+	lost := 0
+	for n := range sent {
+		if !consumers.Seen(bob.Name, fmt.Sprintf("message %d", n)) {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d messages are lost", lost, sent)
 	}
 	closed := func() bool { return w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") == 0 }
 	if !testkit.Eventually(20*time.Second, closed) {
 		t.Error("a payment is not delivered")
 	}
-}
-
-// consumed is what the consumers have seen and confirmed.
-type consumed struct {
-	mu              sync.Mutex
-	seen, confirmed map[string]bool
-	polls           int
-}
-
-func (c *consumed) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.seen)
-}
-
-// live is a consumer that dies after so many polls: its last page stays unconfirmed, or it hangs up while it waits.
-func (c *consumed) live(t *testing.T, ctx context.Context, a *agent, polls int) {
-	cursor, last := "", []string(nil)
-	for n := range polls + 1 {
-		c.mu.Lock()
-		before := map[string]bool{}
-		for id := range c.confirmed {
-			before[id] = true
-		}
-		c.mu.Unlock()
-		query := "?mark_read=false&page_size=5"
-		if cursor != "" {
-			query = "?wait=5&page_size=5&read_through=" + cursor
-		}
-		calling, hangUp := context.WithCancel(ctx)
-		if n == polls && polls%2 == 0 {
-			hangUp()
-		}
-		response, err := a.ListUnreadMessagesWithResponse(calling, nil, func(_ context.Context, r *http.Request) error {
-			r.URL.RawQuery = query[1:]
-			return nil
-		})
-		hangUp()
-		if err != nil || response.JSON200 == nil { // hung up, or another consumer waits
-			continue
-		}
-		c.mu.Lock()
-		for _, id := range last {
-			c.confirmed[id] = true
-		}
-		last, cursor = ids(response.JSON200.Messages), *response.JSON200.Cursor
-		for _, id := range last {
-			if c.seen[id] = true; before[id] {
-				t.Errorf("message %s was confirmed and is returned again", id)
-			}
-		}
-		c.polls++
-		c.mu.Unlock()
+	for _, wrong := range consumers.Wrong(w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages'")) {
+		t.Error(wrong)
 	}
-}
-
-func ids(messages []client.UnreadMessage) []string {
-	all := make([]string, len(messages))
-	for i, message := range messages {
-		all[i] = message.MessageID
-	}
-	return all
+	t.Logf("%d messages were sent; %s", sent, consumers)
 }
 
 // TestClientFollows: the Go client gets messages as they come, and again what was not confirmed.

@@ -53,7 +53,7 @@ func (s *Server) holdBack(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		if record.wait != nil {
 			limit := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second)
-			waiting := record.wait
+			waiting, voucher := record.wait, record.attempt.ValidBefore.IsZero()
 			record.wait, record.attempt, record.caller = nil, nil, nil // collected meanwhile
 			requestFrom(c).wait(limit)
 			began := time.Now()
@@ -61,6 +61,9 @@ func (s *Server) holdBack(next echo.HandlerFunc) echo.HandlerFunc {
 			record.waited = time.Since(began)
 			if err != nil {
 				return err
+			}
+			if voucher {
+				return s.room.inTurn(c.Request().Context(), func() error { return next(c) })
 			}
 		}
 		return next(c)

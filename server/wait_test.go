@@ -348,7 +348,7 @@ func (w *world) otherServer() *world {
 // at is the agent at another server, with another wallet.
 func (a *agent) at(w *world) *agent {
 	a.w.T.Helper()
-	there := &agent{testkit.NewAgent(w.T, w.url, w.Wallet(testkit.Dollar), testkit.Sparing, w.http.Transport, nil), w}
+	there := &agent{testkit.NewAgent(w.T, w.url, w.Wallet(100*testkit.Dollar), testkit.Sparing, w.http.Transport, nil), w}
 	there.Name, there.ID, there.Key = a.Name, a.ID, a.Key
 	return there
 }

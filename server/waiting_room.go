@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/store"
@@ -25,6 +26,9 @@ const (
 	// leaveRate and leaveBurst bound how fast calls leave the room: a message to a channel that thousands await must not make all of
 	// them read at once.
 	leaveRate, leaveBurst = 1000, 256
+	// vouchersAtOnce is how many calls that have left the room are charged with vouchers at once. More would wait for the database
+	// together, which refuses whoever waits long, and they would come back.
+	vouchersAtOnce = 32
 )
 
 // waitingRoom holds the calls that wait until something is unread. They hold no connection to the database. One goroutine looks for all of
@@ -33,6 +37,7 @@ type waitingRoom struct {
 	most    int
 	check   func(context.Context, []store.Waiting) ([]bool, error) // store.HaveUnread
 	leaving *rate.Limiter
+	charged *semaphore.Weighted // the calls that leave with a voucher
 	refused prometheus.Counter
 
 	mu       sync.Mutex
@@ -63,7 +68,8 @@ type wait struct {
 func newWaitingRoom(most int, check func(context.Context, []store.Waiting) ([]bool, error)) *waitingRoom {
 	return &waitingRoom{
 		most: most, check: check, leaving: rate.NewLimiter(leaveRate, leaveBurst),
-		byKey: map[any]*wait{}, bySource: map[uuid.UUID][]*wait{}, wake: make(chan struct{}, 1),
+		charged: semaphore.NewWeighted(vouchersAtOnce),
+		byKey:   map[any]*wait{}, bySource: map[uuid.UUID][]*wait{}, wake: make(chan struct{}, 1),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_waits_refused_total",
 			Help: "Calls that could not wait for unread messages, because too many waited."}),
 	}
@@ -93,6 +99,19 @@ func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) er
 		return w.err
 	}
 	return r.leaving.Wait(ctx)
+}
+
+// inTurn does what a call with a voucher does after it has waited, when few others do. It waits for them no longer than CallTime.
+func (r *waitingRoom) inTurn(ctx context.Context, do func() error) error {
+	waiting, cancel := context.WithTimeout(ctx, store.CallTime)
+	defer cancel()
+	if r.charged.Acquire(waiting, 1) == nil {
+		defer r.charged.Release(1)
+	}
+	if err := ctx.Err(); err != nil { // the caller has hung up
+		return err
+	}
+	return do()
 }
 
 func (r *waitingRoom) enter(w *wait) error {

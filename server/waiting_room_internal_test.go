@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,5 +255,45 @@ func TestManyWait(t *testing.T) {
 		if took := time.Since(began); took > time.Minute+2*many*time.Second/leaveRate {
 			t.Errorf("the last call went on after %s", took)
 		}
+	})
+}
+
+// TestVouchersInTurn: of the calls that leave with a voucher few go on at once, and the others do when these take too long, unless their
+// callers hang up.
+func TestVouchersInTurn(t *testing.T) {
+	inRoom(t, 1, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+		const many = 3 * vouchersAtOnce
+		var all sync.WaitGroup
+		var now, most, done atomic.Int64
+		leave := func(ctx context.Context, takes time.Duration) {
+			all.Go(func() {
+				_ = r.inTurn(ctx, func() error {
+					most.Store(max(most.Load(), now.Add(1)))
+					time.Sleep(takes)
+					now.Add(-1)
+					done.Add(1)
+					return nil
+				})
+			})
+		}
+		for range many {
+			leave(t.Context(), 10*time.Millisecond)
+		}
+		if all.Wait(); most.Load() != vouchersAtOnce || done.Load() != many {
+			t.Errorf("%d of %d calls went on, %d at once; want %d", done.Load(), many, most.Load(), vouchersAtOnce)
+		}
+		for range vouchersAtOnce {
+			leave(t.Context(), time.Hour)
+		}
+		synctest.Wait()
+		gone, hangUp := context.WithCancel(t.Context())
+		leave(gone, 0)
+		leave(t.Context(), 0)
+		hangUp()
+		time.Sleep(store.CallTime + time.Second)
+		if done.Load() != many+1 {
+			t.Errorf("beside slow calls %d went on, want 1", done.Load()-many)
+		}
+		all.Wait()
 	})
 }

@@ -62,6 +62,7 @@ type signer struct {
 	required  *x402.PaymentRequired // nil: the operation is free
 	price     uint64                // of a voucher
 	channels  []*paymentChannel     // of the callers of the requests; nil unless the server offers them first
+	every     time.Duration         // between two requests; 0: clients send when they have a response
 }
 
 // newSigner reads the price of an operation. As official clients do, it pays with the first scheme of the 402. It opens
@@ -111,7 +112,7 @@ func (s *signer) openChannels(ctx context.Context, d *dataset) (err error) {
 			opening.Go(func() error {
 				wire, err := s.write(ctx, request, &voucher{channel, s.price, channelDeposit})
 				if err == nil {
-					_, err = s.post(ctx, [][]byte{wire}, 0, 1, time.Now().Add(time.Minute))
+					_, err = s.post(ctx, [][]byte{wire}, 0, 1, time.Now(), time.Now().Add(time.Minute))
 				}
 				return err
 			})
@@ -197,7 +198,7 @@ func (s *signer) send(ctx context.Context, requests [][]byte, clients int, limit
 	began := time.Now()
 	for client := range clients {
 		sending.Go(func() (err error) {
-			all[client], err = s.post(ctx, requests, client, clients, began.Add(limit))
+			all[client], err = s.post(ctx, requests, client, clients, began, began.Add(limit))
 			return err
 		})
 	}
@@ -215,8 +216,10 @@ func (s *signer) send(ctx context.Context, requests [][]byte, clients int, limit
 	return sample{latencies, took}, err
 }
 
-// post sends every step-th request on one connection and returns how long the responses took.
-func (s *signer) post(ctx context.Context, requests [][]byte, first, step int, until time.Time) (latencies []time.Duration, err error) {
+// post sends every step-th request on one connection and returns how long the responses took, from when the request was due.
+func (s *signer) post(
+	ctx context.Context, requests [][]byte, first, step int, began, until time.Time,
+) (latencies []time.Duration, err error) {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.hosts[first%len(s.hosts)])
 	if err != nil {
 		return nil, err
@@ -228,10 +231,21 @@ func (s *signer) post(ctx context.Context, requests [][]byte, first, step int, u
 		if sent.After(until) {
 			break
 		}
-		if _, err := connection.Write(requests[i]); err != nil {
-			return latencies, err
+		tries := 1
+		if s.every > 0 {
+			tries, sent = 20, began.Add(time.Duration(i)*s.every)
+			time.Sleep(time.Until(sent))
 		}
-		if err := readResponse(responses); err != nil {
+		for ; tries > 0; tries-- { // at a fixed rate, a server that is too busy gets the same payment again
+			if _, err = connection.Write(requests[i]); err == nil {
+				err = readResponse(responses)
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "status 503") {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil {
 			return latencies, err
 		}
 		latencies = append(latencies, time.Since(sent))

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +31,9 @@ import (
 
 const (
 	waitingAgents = 10_000
-	wakeRate      = 500 // messages per second, each to another agent that waits
-	wakeFor       = 10 * time.Second
+	wakeRate      = 500 // messages per second, each to another agent
+	wakeFor       = waitingAgents / wakeRate * time.Second
+	wakeClients   = 64  // that send them
 	beginRate     = 500 // agents that begin to wait, per second
 )
 
@@ -39,129 +41,132 @@ const (
 type waiters struct {
 	signer *signer
 	agents []agent
+	polls  *errgroup.Group
+	stop   context.CancelFunc
 
-	mu    sync.Mutex
-	wakes []time.Duration // from the time of a message to its response
-	polls *errgroup.Group
-	stop  context.CancelFunc
+	mu        sync.Mutex
+	since     time.Time
+	last      time.Time       // when a poll got a response
+	wakes     []time.Duration // from the time of a message, sent since then, to its response
+	responses map[int]int     // by status
 }
 
-// waiting measures the memory of a server at which many agents wait, how long a message takes to such an agent, and what the waiting costs
-// those who send.
+// waiting sends messages at one rate to agents that wait for none, wait at the same server, or at another one. It measures how long a
+// message takes to its agent, what each costs with the poll that returns it, and the memory of the server at which they wait.
 func (d *dataset) waiting(ctx context.Context) error {
-	server, err := d.serve(ctx, d.withChannels(), "PARLEY_LIMIT_CONNECTIONS=16384", "PARLEY_TRUSTED_PROXIES=127.0.0.1",
-		"GOMEMLIMIT=540MiB")
-	if err != nil {
-		return err
+	var servers []*process
+	for range 2 { // both offer the same resource, so a payment is good for either
+		server, err := d.serve(ctx, d.withChannels(), "PARLEY_BASE_URL=http://parley.test", "PARLEY_LIMIT_CONNECTIONS=16384",
+			"PARLEY_TRUSTED_PROXIES=127.0.0.1", "GOMEMLIMIT=540MiB")
+		if err != nil {
+			return err
+		}
+		servers = append(servers, server)
 	}
-	w := &waiters{agents: make([]agent, waitingAgents)}
+	w := &waiters{agents: make([]agent, waitingAgents), responses: map[int]int{}}
 	if err := d.insertWaiters(ctx, w.agents); err != nil {
 		return fmt.Errorf("insert agents: %w", err)
 	}
 	note("waiting: payment channels")
-	poll := operation{name: "wait", method: http.MethodGet}
-	for _, a := range w.agents {
+	poll, send := operation{name: "wait", method: http.MethodGet}, operation{name: "wake", method: http.MethodPost}
+	for i, a := range w.agents {
 		poll.requests = append(poll.requests, request{caller: a, target: "/agent/unread"})
-	}
-	if w.signer, err = d.newSigner(ctx, server.url, poll); err != nil {
-		return err
-	}
-	alone := d.calls(ctx, "nobody waits", d.named(sendMany), server)
-	beside := side{fmt.Sprintf("%d agents wait", waitingAgents), func(clients int) (result, error) {
-		w.begin(ctx)
-		defer w.end()
-		return alone.measure(clients)
-	}}
-	if _, err := d.compare("Waiting", sendMany, []int{16}, 2*d.rounds, alone, beside); err != nil {
-		return err
-	}
-	d.goal("rate of sends while 10,000 agents wait", middle(d.comparisons[len(d.comparisons)-1].ratios(1, perSecond)), atLeast, 0.95)
-	return d.wake(ctx, w, server)
-}
-
-// wake sends messages to agents that wait.
-func (d *dataset) wake(ctx context.Context, w *waiters, server *process) error {
-	send := operation{name: "wake", method: http.MethodPost}
-	for i, to := range w.agents {
-		body, err := json.Marshal(map[string]any{"recipient_agent_id": typeID("agent_", to.id), "content": d.texts[i%texts]})
+		body, err := json.Marshal(map[string]any{"recipient_agent_id": typeID("agent_", a.id), "content": d.texts[i%texts]})
 		if err != nil {
 			return err
 		}
 		send.requests = append(send.requests, request{caller: d.writers[i%perRole], target: "/chat/private/send", body: body})
 	}
-	s, err := d.newSigner(ctx, server.url, send)
+	var err error
+	if w.signer, err = d.newSigner(ctx, servers[0].url, poll); err != nil {
+		return err
+	}
+	sender, err := d.newSigner(ctx, servers[0].url, send)
 	if err != nil {
 		return err
 	}
-	signed, err := s.sign(ctx, int(wakeRate*wakeFor.Seconds()))
-	if err != nil {
-		return err
-	}
-	w.begin(ctx)
-	defer w.end()
-	const clients = 64 // the messages of a writer are sent by one of them, in order
-	began := time.Now()
-	sending, ctx := errgroup.WithContext(ctx)
-	for client := range clients {
-		sending.Go(func() error {
-			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.hosts[0])
-			if err != nil {
-				return err
-			}
-			defer connection.Close() //nolint:errcheck // nothing is lost
-			responses := bufio.NewReader(connection)
-			for i := client; i < len(signed) && err == nil; i += clients {
-				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / wakeRate)))
-				for tries := 1; ; tries++ { // a server that is too busy gets the same payment again
-					if _, err = connection.Write(signed[i]); err == nil {
-						err = readResponse(responses)
-					}
-					if err == nil || tries == 20 || !strings.HasPrefix(err.Error(), "status 503") {
-						break
-					}
-					time.Sleep(100 * time.Millisecond)
+	sender.every = time.Second / wakeRate
+	sides := []side{{"nobody waits", func(clients int) (result, error) { return d.wake(ctx, sender, clients, servers) }}}
+	wakes := make([][]time.Duration, len(servers))
+	for i, server := range servers {
+		sides = append(sides, side{fmt.Sprintf("%d agents wait at %s", waitingAgents, []string{"this server", "another server"}[i]),
+			func(clients int) (result, error) {
+				w.begin(ctx, server)
+				defer w.end()
+				seen, err := d.wake(ctx, sender, clients, servers)
+				w.settle()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				note("responses to polls by status: %v", w.responses)
+				if err == nil && len(w.wakes) < waitingAgents {
+					err = fmt.Errorf("%d of %d messages arrived", len(w.wakes), waitingAgents)
 				}
-			}
+				wakes[i] = append(wakes[i], w.wakes...)
+				return seen, err
+			}})
+	}
+	if _, err := d.compare("Waiting", fmt.Sprintf("send %d messages a second", wakeRate), []int{wakeClients}, d.rounds, sides...); err != nil {
+		return err
+	}
+	for i, server := range servers {
+		of := sides[i+1].name
+		d.goal("rate of sends while "+of, middle(d.comparisons[len(d.comparisons)-1].ratios(i+1, perSecond)), atLeast, 0.95)
+		slices.Sort(wakes[i])
+		d.fact("%s: from the time of a message to its response take p50 %.0f ms, p99 %.0f ms.", of, ms(wakes[i][len(wakes[i])/2]),
+			ms(wakes[i][len(wakes[i])*99/100]))
+		d.goal("from a message to its response while "+of+", p50, ms", ms(wakes[i][len(wakes[i])/2]), atMost, 300)
+		status, err := server.stats.NewStatus()
+		if err != nil {
 			return err
-		})
+		}
+		d.goal("peak memory of the server while "+of+", MiB", float64(status.VmHWM)/(1<<20), atMost, 600)
 	}
-	if err := sending.Wait(); err != nil {
-		return err
-	}
-	took := time.Since(began)
-	time.Sleep(2 * time.Second) // for the last messages
-	status, err := server.stats.NewStatus()
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	slices.Sort(w.wakes)
-	if len(w.wakes) < len(signed) {
-		return fmt.Errorf("%d of %d messages arrived", len(w.wakes), len(signed))
-	}
-	d.fact("While %d agents wait, %d messages were sent in %.0f s. To the response of the agent a message takes %.0f ms (p99 %.0f ms).",
-		waitingAgents, len(signed), took.Seconds(), ms(w.wakes[len(w.wakes)/2]), ms(w.wakes[len(w.wakes)*99/100]))
-	d.goal("from a message to the response of an agent that waits, p50, ms", ms(w.wakes[len(w.wakes)/2]), atMost, 300)
-	d.goal("memory of the server at which 10,000 agents wait, MiB", float64(status.VmHWM)/(1<<20), atMost, 600)
 	return nil
 }
 
-// begin lets all agents poll until end, and returns when they wait.
-func (w *waiters) begin(ctx context.Context) {
+// wake sends one message to each agent.
+func (d *dataset) wake(ctx context.Context, s *signer, clients int, servers []*process) (result, error) {
+	signed, err := s.sign(ctx, waitingAgents)
+	if err != nil {
+		return result{}, err
+	}
+	runtime.GC()
+	return d.measure(ctx, servers, func() (sample, error) { return s.send(ctx, signed, clients, 3*wakeFor) })
+}
+
+// begin lets all agents poll at a server until end, and returns when they wait. Then each has a page that it has not confirmed, from the
+// messages that came while nobody waited.
+func (w *waiters) begin(ctx context.Context, server *process) {
+	w.signer.hosts[0] = strings.TrimPrefix(server.url, "http://")
 	ctx, w.stop = context.WithCancel(ctx)
-	w.polls, w.wakes = &errgroup.Group{}, nil
+	w.polls = &errgroup.Group{}
 	for i := range w.agents {
 		time.Sleep(time.Second / beginRate)
 		w.polls.Go(func() error { return w.poll(ctx, i) })
 	}
-	time.Sleep(3 * time.Second)
+	w.settle()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since, w.wakes, w.responses = time.Now(), nil, map[int]int{}
+}
+
+// settle waits until all polls wait: no response came for longer than the Retry-After of a busy server.
+func (w *waiters) settle() {
+	for range 60 {
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		quiet := time.Since(w.last) > 7*time.Second
+		w.mu.Unlock()
+		if quiet {
+			return
+		}
+	}
 }
 
 // end makes them hang up.
 func (w *waiters) end() {
 	w.stop()
-	_ = w.polls.Wait()          // what an agent misses, wake counts
+	_ = w.polls.Wait()          // what an agent misses is counted
 	time.Sleep(3 * time.Second) // the server has noticed
 }
 
@@ -211,12 +216,17 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 				channel.charged, _ = strconv.ParseUint(state.ChargedCumulativeAmount, 10, 63)
 			}
 		default:
-			time.Sleep(time.Second)
+			seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+			time.Sleep(time.Duration(max(seconds, 1)) * time.Second)
 		}
 		w.mu.Lock()
+		w.last = now
+		w.responses[response.StatusCode]++
 		for _, at := range createdAt.FindAllSubmatch(body, -1) {
 			seconds, _ := strconv.ParseFloat(string(at[1]), 64)
-			w.wakes = append(w.wakes, now.Sub(time.UnixMilli(int64(seconds*1000))))
+			if sent := time.UnixMicro(int64(seconds * 1e6)); sent.After(w.since) {
+				w.wakes = append(w.wakes, now.Sub(sent))
+			}
 		}
 		w.mu.Unlock()
 	}

@@ -22,13 +22,15 @@ const (
 	patience = 4 * time.Minute
 	// pace is the pause of a client between two calls.
 	pace = 150 * time.Millisecond
+	// longestLife is how long a consumer of unread messages follows them at most before it is killed.
+	longestLife = time.Second
 )
 
 // agent is a client with an account.
 type agent struct {
 	*testkit.Agent
-	calls []*call        // one after another
-	seen  map[string]int // how often unread returned a content
+	second *testkit.Agent // the same account with another wallet
+	calls  []*call        // of the first, which send messages, one after another
 }
 
 // load is the clients and what they did.
@@ -37,6 +39,7 @@ type load struct {
 	world     *testkit.World
 	transport *transport
 	agents    []*agent
+	consumers *testkit.Consumers
 	group     string
 	channel   string
 	done      sync.WaitGroup
@@ -48,7 +51,8 @@ type load struct {
 // newLoad registers the agents and makes the conversations: a group chat and a channel of all.
 func newLoad(t testing.TB, world *testkit.World, facilitator string, servers []*server) *load {
 	t.Helper()
-	l := &load{t: t, world: world, transport: newTransport(servers), facilitator: facilitator, maxOpen: maxOpen}
+	l := &load{t: t, world: world, transport: newTransport(servers), consumers: testkit.NewConsumers(2 * pace), facilitator: facilitator,
+		maxOpen: maxOpen}
 	var others []string
 	for i := range agents {
 		l.agents = append(l.agents, l.register(i))
@@ -77,27 +81,36 @@ func (l *load) register(i int) *agent {
 		channels = &client.MemoryChannels{}
 	}
 	limits := client.Limits{PerCall: 10 * testkit.Dollar, Total: 10_000 * testkit.Dollar}
-	a := &agent{testkit.NewAgent(l.t, "http://parley", l.world.Wallet(limits.Total), limits, l.transport, channels), nil, map[string]int{}}
+	newAgent := func(channels client.PaymentChannelStore) *testkit.Agent {
+		return testkit.NewAgent(l.t, "http://parley", l.world.Wallet(limits.Total), limits, l.transport, channels)
+	}
+	a := &agent{Agent: newAgent(channels), second: newAgent(nil)}
 	a.Payer.Patience = patience
 	a.Register(l.t, fmt.Sprintf("agent%d", i))
 	a.SetID(l.t)
+	a.second.Name, a.second.Key = a.Name, a.Key
 	return a
 }
 
-// start lets every agent send and read until ctx ends. Each finishes its last call.
+// start lets every agent send, and two consumers of each follow and die, until ctx ends. Senders finish their last call.
 func (l *load) start(ctx context.Context, seed uint64) {
 	for i, a := range l.agents {
 		chance := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // the same seed makes the same calls
 		l.done.Go(func() {
 			for ctx.Err() == nil {
-				if chance.IntN(4) == 0 {
-					l.read(a)
-				} else {
-					l.send(a, chance)
-				}
+				l.send(a, chance)
 				time.Sleep(pace)
 			}
 		})
+		for _, consumer := range []*testkit.Agent{a.Agent, a.second} {
+			l.done.Go(func() {
+				for ctx.Err() == nil {
+					// A server whose clock is wrong refuses payments: another consumer comes.
+					_ = l.consumers.Live(ctx, consumer, rand.N(longestLife))
+					time.Sleep(pace)
+				}
+			})
+		}
 	}
 }
 
@@ -144,28 +157,9 @@ func (c *call) finish(err error) {
 		last.code == "payment_in_progress")
 }
 
-// read fetches a page of unread messages and returns their number, or -1 without a response.
-func (l *load) read(a *agent) int {
-	c := &call{}
-	response, err := a.ListUnreadMessagesWithResponse(withCall(context.Background(), c), nil)
-	if err != nil || response.JSON200 == nil {
-		c.finish(err)
-		a.calls = append(a.calls, c)
-		return -1
-	}
-	c.acked = true
-	a.calls = append(a.calls, c)
-	for _, message := range response.JSON200.Messages {
-		a.seen[message.Content]++
-	}
-	return len(response.JSON200.Messages)
-}
-
-// readAll fetches unread messages until there are none.
+// readAll fetches what is unconfirmed. If it cannot, checkRead finds what is missing.
 func (l *load) readAll() {
 	for _, a := range l.agents {
-		for left := 1; left > 0; {
-			left = l.read(a)
-		}
+		_ = l.consumers.Drain(context.Background(), a.Agent)
 	}
 }

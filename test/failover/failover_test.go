@@ -156,6 +156,7 @@ func (r *run) test(list []fault, limit time.Duration) *books {
 	}
 	r.t.Logf("seed %d: %d messages acknowledged, %d lost, %d doubled, %d contradicted", r.seed, found.acked, found.lost, found.doubled,
 		found.contradicted)
+	r.t.Log(r.load.consumers)
 	return found
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +19,12 @@ import (
 // attempt is one request of a call and what came of it.
 type attempt struct {
 	window
-	server   *server
-	paid     bool // it had a payment
-	status   int  // 0: the connection was lost
-	code     string
-	charged  *bool
-	replayed bool
+	server  *server
+	paid    bool          // it had a payment
+	wait    time.Duration // that it asked for
+	status  int           // 0: the connection was lost
+	code    string
+	charged *bool
 }
 
 // uncharged reports whether the caller was told that it was not charged.
@@ -33,7 +34,7 @@ func (a *attempt) uncharged() bool {
 
 // call is what a client wanted, with all attempts. The transport adds to it through the context.
 type call struct {
-	content  string // of the message; "" if it sends none
+	content  string // of the message
 	attempts []*attempt
 	acked    bool // the last response was 200
 	unknown  bool // the client gave up without an outcome
@@ -61,7 +62,7 @@ type transport struct {
 
 func newTransport(servers []*server) *transport {
 	// A client that waits longer than the limit shows by how much it was exceeded.
-	return &transport{servers: servers, base: &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 30 * time.Second}}
+	return &transport{servers: servers, base: &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 90 * time.Second}}
 }
 
 // RoundTrip sends one request.
@@ -70,6 +71,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	request = request.Clone(request.Context())
 	request.URL.Host = s.listen
 	a := &attempt{server: s, window: window{from: time.Now()}, paid: request.Header.Get(x402.HeaderPaymentSignature) != ""}
+	if seconds, err := strconv.Atoi(request.URL.Query().Get("wait")); err == nil {
+		a.wait = time.Duration(seconds) * time.Second
+	}
 	response, err := t.base.RoundTrip(request)
 	if err == nil {
 		err = a.learn(response)
@@ -95,7 +99,7 @@ func (a *attempt) learn(response *http.Response) error {
 	if err != nil {
 		return err
 	}
-	a.status, a.replayed = response.StatusCode, response.Header.Get("Idempotent-Replayed") != ""
+	a.status = response.StatusCode
 	var problem struct {
 		Code    string
 		Charged *bool

@@ -28,7 +28,7 @@ func (o *outcome) String() string {
 		o.late99.Seconds())
 }
 
-// measure describes the time since a fault began.
+// measure describes the time since a fault began, without calls that wait.
 func (t *transport) measure(name string, broken time.Time) *outcome {
 	o := &outcome{fault: name, outages: make([]time.Duration, len(t.servers))}
 	last := make([]time.Time, len(t.servers))
@@ -39,6 +39,9 @@ func (t *transport) measure(name string, broken time.Time) *outcome {
 	slices.SortFunc(attempts, func(a, b *attempt) int { return a.to.Compare(b.to) })
 	var late []time.Duration
 	for _, a := range attempts {
+		if a.wait > 0 {
+			continue
+		}
 		took := a.to.Sub(a.from)
 		if a.server.couldRespond(a.window) {
 			o.longest = max(o.longest, took)
