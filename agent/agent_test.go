@@ -25,9 +25,7 @@ func call(t *testing.T, a *agent.Agent, operation string, arguments map[string]a
 	if err != nil {
 		t.Fatalf("%s: %v", operation, err)
 	}
-	if err := a.Seen(t.Context(), result); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.Seen(t.Context(), result))
 	return result
 }
 
@@ -35,9 +33,7 @@ func call(t *testing.T, a *agent.Agent, operation string, arguments map[string]a
 func field(t *testing.T, result *agent.Result, name string) string {
 	t.Helper()
 	var body map[string]any
-	if err := json.Unmarshal(result.Body, &body); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(result.Body, &body))
 	value, _ := body[name].(string)
 	return value
 }
@@ -117,9 +113,7 @@ func TestApprovalByAPerson(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, of := w.register("alice")
-	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: testkit.Dollar, Polls: 1000}, false); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: testkit.Dollar, Polls: 1000}, false))
 	create := map[string]any{"name": "team"}
 	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{})
 	limit, ok := errors.AsType[*agent.LimitError](err)
@@ -203,9 +197,7 @@ func TestSecretsHaveOnePlace(t *testing.T) {
 	w := newWorld(t)
 	_, of := w.register("alice")
 	secrets, err := os.ReadFile(filepath.Join(of.folder, "secrets.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var kept map[string]string
 	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 2 {
 		t.Fatalf("%d secrets are kept (%v), want the API key and the TAN", len(kept), err)

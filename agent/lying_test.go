@@ -75,13 +75,9 @@ func TestServerThatDeniesPayments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, of := w.register("alice")
-	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 1_500_000, Polls: 30_000}, false); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 1_500_000, Polls: 30_000}, false))
 	_, left, _, err := alice.Ledger().Limits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	before := w.Revenue()
 	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		next.ServeHTTP(discarding{http.Header{}}, r)
@@ -139,13 +135,9 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 	w := newWorld(t)
 	alice, of := w.register("alice")
 	_, left, _, err := alice.Ledger().Limits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	used := 10*testkit.Dollar - left.PerDay
-	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + 15_000, Polls: 1000}, false); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + 15_000, Polls: 1000}, false))
 	refuse := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		rw.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)

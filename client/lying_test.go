@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestRetryAfterIsBounded: no value of Retry-After makes a Payer send in a loop without a pause.
@@ -41,13 +42,9 @@ func TestLongResponse(t *testing.T) {
 	} {
 		s := open(t, respond(http.StatusOK, body))
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		response, err := payer(t, client.Limits{PerCall: 5000, Total: 5000}).RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := io.ReadAll(response.Body); !errors.Is(err, client.ErrTooLong) {
 			t.Errorf("%s: %v, want that it is too long", name, err)
 		}

@@ -43,9 +43,7 @@ func TestFollowWakes(t *testing.T) {
 	follow.Env = append(follow.Env, "WOKEN="+woken)
 	var out, errs testkit.Buffer
 	follow.Stdout, follow.Stderr = &out, &errs
-	if err := follow.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, follow.Start())
 	var got string
 	if !testkit.Eventually(30*time.Second, func() bool {
 		text, err := os.ReadFile(woken)
@@ -65,9 +63,7 @@ func TestFollowWakes(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the URL got nothing")
 	}
-	if err := follow.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, follow.Process.Signal(os.Interrupt))
 	if ended, ok := errors.AsType[*exec.ExitError](follow.Wait()); !ok || ended.ExitCode() != agent.ExitInterrupted {
 		t.Errorf("it ended with %v, want %d", ended, agent.ExitInterrupted)
 	}

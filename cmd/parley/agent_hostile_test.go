@@ -144,9 +144,7 @@ func TestHostileFollowed(t *testing.T) {
 	follow.Env = append(follow.Env, "WOKEN="+woken)
 	var out, errs testkit.Buffer
 	follow.Stdout, follow.Stderr = &out, &errs
-	if err := follow.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, follow.Start())
 	t.Cleanup(func() {
 		_ = follow.Process.Signal(os.Interrupt)
 		_ = follow.Wait()

@@ -114,9 +114,7 @@ func TestHugeResponses(t *testing.T) {
 		out, _ := inbox.CombinedOutput()
 		server.tell("", nil)
 		recorded, err := os.ReadFile(peak)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Logf("%s: %s KiB", name, recorded)
 		if taken, err := strconv.Atoi(string(recorded)); err != nil || taken > maxResident {
 			t.Errorf("%s: the program takes %d KiB, want at most %d (%v)\n%.300s", name, taken, maxResident, err, out)

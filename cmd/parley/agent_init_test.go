@@ -21,6 +21,7 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -28,9 +29,7 @@ import (
 func realServer(t *testing.T, play *process) string {
 	t.Helper()
 	target, err := url.Parse(play.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	facilitator := play.facilitator(t)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,15 +84,9 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 func TestSharedHome(t *testing.T) {
 	t.Parallel()
 	alice := newUser(t, "http://127.0.0.1:1")
-	if err := os.MkdirAll(alice.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"signer":"touch signed","address":"0x1"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(alice.home, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(alice.home, 0o700))
+	testkit.NoError(t, os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"signer":"touch signed","address":"0x1"}`), 0o600))
+	testkit.NoError(t, os.Chmod(alice.home, 0o777))
 	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"wallet", "balance"}, {"mcp"}} {
 		if got := alice.fails(agent.ExitError, command...); !strings.Contains(got["error"].(string), "chmod go-w "+alice.home) {
 			t.Errorf("parley %v: %v", command, got)
@@ -129,9 +122,7 @@ func TestGivenKey(t *testing.T) {
 	server := playServer(t)
 	account := devnet.Accounts()[5]
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(account.PrivateKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(key, []byte(account.PrivateKey+"\n"), 0o600))
 	alice := newUser(t, server.URL, "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_WALLET_KEY=nonsense")
 	made := alice.run("init", "--username", "alice", "--yes")
 	if made["address"] != account.Address || made["wallet_key"] != "PARLEY_WALLET_KEY_FILE" {
@@ -163,16 +154,10 @@ func TestStrangers(t *testing.T) {
 	server := realServer(t, play)
 	rich := func(name string) *user {
 		key, err := evm.GenerateKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()))
 		file := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(file, []byte(hex.EncodeToString(evm.FromECDSA(key))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, []byte(hex.EncodeToString(evm.FromECDSA(key))), 0o600))
 		u := newUser(t, server, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
 		u.run("init", "--username", name, "--yes")
 		return u
@@ -215,9 +200,7 @@ func TestStrangers(t *testing.T) {
 func TestAgentAlone(t *testing.T) {
 	t.Parallel()
 	listed, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "noserver", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, without := range []string{
 		"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded",
 	} {
@@ -235,9 +218,7 @@ func TestInitAtTheSameTime(t *testing.T) {
 	var runs []*exec.Cmd
 	for range 4 {
 		cmd := alice.command("init", "--username", "alice", "--yes")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, cmd.Start())
 		runs = append(runs, cmd)
 	}
 	for _, cmd := range runs {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -26,9 +27,7 @@ type liar struct {
 func newLiar(t *testing.T) *liar {
 	t.Helper()
 	target, err := url.Parse(playServer(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	l := &liar{honest: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}}
 	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if lie := l.lie.Load(); lie != nil {

@@ -36,9 +36,7 @@ func newUser(t *testing.T, server string, env ...string) *user {
 func (u *user) command(args ...string) *exec.Cmd {
 	u.t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testkit.NoError(u.t, err)
 	cmd := exec.CommandContext(u.t.Context(), program, args...)
 	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), u.env...)
 	return cmd
@@ -133,9 +131,7 @@ func (u *user) database(use func(*sql.DB) error) {
 	if err == nil {
 		err = errors.Join(use(db), db.Close())
 	}
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testkit.NoError(u.t, err)
 }
 
 // texts returns the texts of the messages in an output.

@@ -26,9 +26,7 @@ import (
 func guarded(t *testing.T, play string, allowed func(*http.Request) bool) (facilitatorURL string, served *sync.Map) {
 	t.Helper()
 	target, err := url.Parse(play)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	served = &sync.Map{}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

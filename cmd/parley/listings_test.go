@@ -39,9 +39,7 @@ type catalogue struct {
 func newCatalogue(t *testing.T, play string, merchant bool) *catalogue {
 	t.Helper()
 	target, err := url.Parse(play)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c := &catalogue{merchant: merchant, listed: map[string]time.Time{"https://other.example/": time.Now().AddDate(1, 0, 0)}}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -121,9 +119,7 @@ func (c *catalogue) pass(t *testing.T, databaseURL string, days int) {
 		_, err = connection.Exec(t.Context(), fmt.Sprintf("UPDATE payments SET created_at = created_at - interval '%d days'", days))
 		_ = connection.Close(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // listing is an operation in the output of parley listings --json.
@@ -214,9 +210,7 @@ func TestListingsPay(t *testing.T) {
 			Settlement struct{ Own struct{ Calls, Amount int64 } }
 		}
 		out := invoke(t, append([]string{"payments", "summary", "--json"}, database...)...).good(t)
-		if err := json.Unmarshal([]byte(out), &summary); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(out), &summary))
 		return fmt.Sprint(summary.Settlement.Own.Calls, summary.Settlement.Own.Amount)
 	}
 	c.pass(t, settings[1], 31)
