@@ -38,26 +38,6 @@ func field(t *testing.T, result *agent.Result, name string) string {
 	return value
 }
 
-// TestJourney: two agents register and exchange a message; what they paid is what the payee got.
-func TestJourney(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
-	bob, _ := w.register("bob")
-	me := call(t, bob, "getOwnAgent", nil)
-	sent := call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": field(t, me, "agent_id"), "content": "hello"})
-	if sent.Charged != 5000 {
-		t.Errorf("the message cost %d, want 5000", sent.Charged)
-	}
-	unread := call(t, bob, "listUnreadMessages", nil)
-	if !strings.Contains(string(unread.Body), `"hello"`) {
-		t.Errorf("bob's messages are %s", unread.Body)
-	}
-	if w.Revenue() == 0 {
-		t.Error("nothing was paid")
-	}
-}
-
 // TestCharges: what the calls of a context cost is counted once, also those that look up a name.
 func TestCharges(t *testing.T) {
 	t.Parallel()
@@ -105,27 +85,6 @@ func TestRefusedBeforePaying(t *testing.T) {
 	}
 	if w.Revenue() != before {
 		t.Errorf("%d was paid", w.Revenue()-before)
-	}
-}
-
-// TestApprovalByAPerson: a call above the limit names its approval, and works once after it is given.
-func TestApprovalByAPerson(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, of := w.register("alice")
-	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: testkit.Dollar, Polls: 1000}, false))
-	create := map[string]any{"name": "team"}
-	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{})
-	limit, ok := errors.AsType[*agent.LimitError](err)
-	if !ok || limit.Approval == "" {
-		t.Fatalf("the error is %v, want one with an approval", err)
-	}
-	if _, err := w.open(of).Ledger().Approve(t.Context(), limit.Approval); err != nil {
-		t.Fatal(err)
-	}
-	call(t, alice, "createGroupChat", create)
-	if _, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{}); err == nil {
-		t.Error("the approval was good twice")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 )
 
 // TestRetryAfterIsBounded: no value of Retry-After makes a Payer send in a loop without a pause.
+// When it gives up, the payment counts as spent.
 func TestRetryAfterIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, seconds := range []string{"0", "-1", "9223372037", "99999999999999999999"} {
@@ -24,8 +25,8 @@ func TestRetryAfterIsBounded(t *testing.T) {
 		})
 		p := payer(t, client.Limits{PerCall: 5000, Total: 5000})
 		p.Patience = 500 * time.Millisecond
-		if status, err := s.buy(t, p); status != http.StatusServiceUnavailable || err != nil {
-			t.Errorf("Retry-After %s: status %d, %v", seconds, status, err)
+		if status, err := s.buy(t, p); status != http.StatusServiceUnavailable || err != nil || p.Spent() != 5000 {
+			t.Errorf("Retry-After %s: status %d, %v, spent %d", seconds, status, err, p.Spent())
 		}
 		if sent := len(s.payments); sent > 11 {
 			t.Errorf("Retry-After %s: the payment was sent %d times in half a second", seconds, sent)

@@ -190,17 +190,6 @@ func TestPayerKeepsOfferedExtensions(t *testing.T) {
 	}
 }
 
-func TestPayerGivesUpButCounts(t *testing.T) {
-	t.Parallel()
-	s, p := open(t, respond(503, `{"code":"payment_unknown"}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
-	p.Patience = 600 * time.Millisecond
-	status, err := s.buy(t, p)
-	if err != nil || status != 503 || p.Spent() != 5000 || len(s.payments) < 2 {
-		t.Errorf("a shop that never knows: %d (%v) after %d calls, spent %d; want the 503, and the money counted as spent", status, err,
-			len(s.payments), p.Spent())
-	}
-}
-
 func TestPayerLimits(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
