@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
@@ -69,7 +68,7 @@ func named(a *agent.Agent, report []agent.Costs) error {
 
 // writeReport writes a report as a table.
 func writeReport(w io.Writer, report []agent.Costs, total uint64) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := console.Table(w)
 	for _, row := range report {
 		var fields []string
 		for _, field := range []string{row.Day, row.Operation, row.Peer} {

@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
 // whoCommand shows an agent or a conversation.
@@ -50,14 +51,10 @@ func (s *session) show(ctx context.Context, operation, peer string, arguments ob
 	if err != nil {
 		return err
 	}
-	var names []string
-	for name := range value {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(value))
 	value["note"] = dataNote
 	return s.print(ctx, value, func(w io.Writer) {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := console.Table(w)
 		for _, name := range names {
 			fmt.Fprintf(table, "%s\t%s\n", name, inline(value[name]))
 		}

@@ -135,7 +135,7 @@ func (s *settlement) print(to io.Writer) error {
 		return nil
 	}
 	percent := func(permil int64) string { return fmt.Sprintf("%d.%d %%", permil/10, permil%10) }
-	out := table(to)
+	out := console.Table(to)
 	fmt.Fprintln(out, "\nSCHEME\tCALLS\tREVENUE USD\tSHARE\tTRANSACTIONS\tCOST USD\tOF REVENUE")
 	for _, one := range s.Schemes {
 		fmt.Fprintf(out, "%s\t%d\t%s\t%s\t%d\t%s\t%s\n", one.Scheme, one.Revenue.Calls, one.Revenue.AmountUSD, percent(one.SharePermil),
@@ -144,7 +144,7 @@ func (s *settlement) print(to io.Writer) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	out = table(to)
+	out = console.Table(to)
 	fmt.Fprintln(out, "\nSETTLEMENT\tCOUNT\tUSD")
 	for _, line := range []struct {
 		name string

@@ -80,7 +80,7 @@ func (p *paymentsSummary) Run(ctx context.Context, to console.Console) error {
 	if p.JSON {
 		return console.EncodeJSON(to.Out, summary)
 	}
-	out := table(to.Out)
+	out := console.Table(to.Out)
 	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD\tDEPOSITED\tUSD\tREFUNDED\tUSD")
 	total := summary.Total
 	total.Day = "total"
