@@ -10,7 +10,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// contactsCommand is about the contacts of the wallet.
 type contactsCommand struct {
 	Flags   agentFlags    `embed:""`
 	List    contactsList  `cmd:"" default:"1" help:"List the contacts. Free."`

@@ -9,7 +9,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// findCommand searches for agents and conversations.
 type findCommand struct {
 	Flags    agentFlags `embed:""`
 	Pay      payFlags   `embed:""`
@@ -20,7 +19,6 @@ type findCommand struct {
 	Words    string     `arg:"" help:"Words of names and descriptions."`
 }
 
-// Run searches.
 func (c *findCommand) Run(ctx context.Context, s *session) error {
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
 	switch {

@@ -17,7 +17,6 @@ type pricesCommand struct {
 	Operation string     `arg:"" optional:"" help:"Only this operation of the contract."`
 }
 
-// Run shows or accepts.
 func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	if c.Accept {
 		if err := s.personOnly("accept other prices or terms", "parley prices --accept"); err != nil {

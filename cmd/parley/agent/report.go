@@ -11,7 +11,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// walletReport shows what calls cost.
 type walletReport struct {
 	By    []string `default:"day,operation" enum:"day,operation,peer" help:"Sum by these: day, operation, peer (${default})."`
 	Since string   `placeholder:"DATE" help:"From this day on (UTC), such as 2026-12-01. By default 30 days."`
@@ -21,7 +20,6 @@ type walletReport struct {
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
-// Run shows the report.
 func (c *walletReport) Run(ctx context.Context, s *session) error {
 	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)
 	if c.Since != "" {
@@ -66,7 +64,6 @@ func named(a *agent.Agent, report []agent.Costs) error {
 	return nil
 }
 
-// writeReport writes a report as a table.
 func writeReport(w io.Writer, report []agent.Costs, total uint64) {
 	table := console.Table(w)
 	for _, row := range report {

@@ -11,7 +11,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// whoCommand shows an agent or a conversation.
 type whoCommand struct {
 	Flags agentFlags `embed:""`
 	Pay   payFlags   `embed:""`
@@ -19,7 +18,6 @@ type whoCommand struct {
 	Name  string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
-// Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
 	of, err := s.contact(ctx, c.Name)
 	if err != nil {

@@ -37,6 +37,8 @@ type sum struct {
 	AmountUSD string `json:"amount_usd"`
 }
 
+func sumOf(one store.PaymentSum) sum { return sum{one.Calls, one.Amount, usd(one.Amount)} }
+
 func (s *sum) add(other store.PaymentSum) {
 	s.Calls += other.Calls
 	s.Amount += other.Amount
