@@ -18,9 +18,7 @@ import (
 func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	bob.run("init", "--username", "bob", "--yes")
-	alice.run("init", "--username", "alice", "--yes")
+	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
 
 	reader, writer, err := os.Pipe()
 	testkit.NoError(t, err)
@@ -57,9 +55,7 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 func TestNextCommandFinishes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	bob.run("init", "--username", "bob", "--yes")
-	alice.run("init", "--username", "alice", "--yes")
+	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
 	alice.run("contacts", "add", "bob")
 	open := func() int { return len(alice.openPayments()) }
 	server.Signal(syscall.SIGSTOP)

@@ -23,10 +23,7 @@ import (
 func TestFollowWakes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob, eve := newUser(t, server.URL), newUser(t, server.URL), newUser(t, server.URL)
-	for name, u := range map[string]*user{"alice": alice, "bob": bob, "eve": eve} {
-		u.run("init", "--username", name, "--yes")
-	}
+	alice, bob, eve := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob"), newAgent(t, server.URL, "eve")
 	bob.run("contacts", "trust", "alice")
 	alice.run("send", "bob", "one $(touch pwned)")
 	alice.run("send", "bob", "two")
@@ -79,9 +76,8 @@ func TestFollowWakes(t *testing.T) {
 func TestWalletReport(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	alice.run("init", "--username", "alice", "--yes")
-	bob.run("init", "--username", "bob", "--yes")
+	alice := newAgent(t, server.URL, "alice")
+	newAgent(t, server.URL, "bob")
 	alice.run("send", "bob", "one")
 	alice.run("send", "bob", "two")
 	report := alice.run("wallet", "report", "--by", "operation,peer")

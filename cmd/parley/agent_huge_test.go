@@ -106,8 +106,7 @@ func TestHugeResponses(t *testing.T) {
 	accounts := 0
 	for name, tell := range hugeResponses {
 		accounts++
-		alice := newUser(t, server.URL)
-		alice.run("init", "--username", fmt.Sprint("user_", accounts), "--yes")
+		alice := newAgent(t, server.URL, fmt.Sprint("user_", accounts))
 		server.tell("", tell)
 		inbox, peak := alice.command("inbox"), filepath.Join(t.TempDir(), "peak")
 		inbox.Env = append(inbox.Env, peakFile+"="+peak)

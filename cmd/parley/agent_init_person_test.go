@@ -18,8 +18,7 @@ import (
 func TestInitWithoutPerson(t *testing.T) {
 	t.Parallel()
 	play := playServer(t)
-	key := filepath.Join(t.TempDir(), "key")
-	testkit.NoError(t, os.WriteFile(key, []byte(devnet.Accounts()[5].PrivateKey), 0o600))
+	key := writeFile(t, devnet.Accounts()[5].PrivateKey)
 	alice := newUser(t, realServer(t, play), "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_SECRETS=file", "PARLEY_PASSPHRASE=x")
 	endpoint := play.facilitator(t) + "/rpc"
 	alice.run("init", "--username", "alice", "--yes", "--rpc-url", endpoint)

@@ -8,9 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,21 +25,16 @@ import (
 // realServer is a server of which nothing says that it takes play money.
 func realServer(t *testing.T, play *process) string {
 	t.Helper()
-	target, err := url.Parse(play.URL)
-	testkit.NoError(t, err)
 	facilitator := play.facilitator(t)
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return inFrontOf(t, play.URL, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if r.URL.Path != "/openapi.json" {
-			proxy.ServeHTTP(w, r)
+			pass.ServeHTTP(w, r)
 			return
 		}
 		var document json.RawMessage
 		get(t, play.URL+"/openapi.json", &document)
 		_, _ = w.Write(bytes.ReplaceAll(document, []byte(facilitator), []byte("https://facilitator.example")))
-	}))
-	t.Cleanup(front.Close)
-	return front.URL
+	}).URL
 }
 
 // TestRealMoneyNeedsASafePlace: with a real network init stores no key in plaintext unless that is named, and takes no account without
@@ -101,8 +93,7 @@ func TestSharedHome(t *testing.T) {
 func TestPlayKeysStayPlayKeys(t *testing.T) {
 	t.Parallel()
 	play := playServer(t)
-	alice := newUser(t, play.URL)
-	alice.run("init", "--username", "alice", "--yes")
+	alice := newAgent(t, play.URL, "alice")
 	other := realServer(t, play)
 	if got := alice.fails(agent.ExitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
 		t.Errorf("another server: %v", got)
@@ -121,8 +112,7 @@ func TestGivenKey(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	account := devnet.Accounts()[5]
-	key := filepath.Join(t.TempDir(), "key")
-	testkit.NoError(t, os.WriteFile(key, []byte(account.PrivateKey+"\n"), 0o600))
+	key := writeFile(t, account.PrivateKey+"\n")
 	alice := newUser(t, server.URL, "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_WALLET_KEY=nonsense")
 	made := alice.run("init", "--username", "alice", "--yes")
 	if made["address"] != account.Address || made["wallet_key"] != "PARLEY_WALLET_KEY_FILE" {
@@ -156,11 +146,8 @@ func TestStrangers(t *testing.T) {
 		key, err := evm.GenerateKey()
 		testkit.NoError(t, err)
 		testkit.NoError(t, agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()))
-		file := filepath.Join(t.TempDir(), "key")
-		testkit.NoError(t, os.WriteFile(file, []byte(hex.EncodeToString(evm.FromECDSA(key))), 0o600))
-		u := newUser(t, server, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
-		u.run("init", "--username", name, "--yes")
-		return u
+		file := writeFile(t, hex.EncodeToString(evm.FromECDSA(key)))
+		return newAgent(t, server, name, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
 	}
 	alice, bob := rich("alice"), rich("bob")
 	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != "parley contacts add bob" {

@@ -40,8 +40,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: the configuration is no JSON", runtime)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "config")
-	testkit.NoError(t, os.WriteFile(file, []byte("{ // JSON with comments\n}"), 0o600))
+	file := writeFile(t, "{ // JSON with comments\n}")
 	if failed := u.fails(agent.ExitError, "install", "openclaw", "--file", file); !strings.Contains(failed["error"].(string), "--print") {
 		t.Errorf("a file that cannot be changed: %v", failed)
 	}

@@ -79,8 +79,7 @@ func withoutRuntimes(env []string) (kept []string) {
 func TestPerson(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice := newUser(t, server.URL)
-	alice.run("init", "--username", "alice", "--yes")
+	alice := newAgent(t, server.URL, "alice")
 	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
 	approve := strings.Fields(next)[1:]
 	for _, variable := range console.AgentEnvironment {

@@ -33,6 +33,14 @@ func newUser(t *testing.T, server string, env ...string) *user {
 	return &user{t, env, home, &testkit.Buffer{}}
 }
 
+// newAgent returns a user with an account.
+func newAgent(t *testing.T, server, name string, env ...string) *user {
+	t.Helper()
+	u := newUser(t, server, env...)
+	u.run("init", "--username", name, "--yes")
+	return u
+}
+
 func (u *user) command(args ...string) *exec.Cmd {
 	u.t.Helper()
 	program, err := os.Executable()

@@ -38,11 +38,8 @@ type catalogue struct {
 
 func newCatalogue(t *testing.T, play string, merchant bool) *catalogue {
 	t.Helper()
-	target, err := url.Parse(play)
-	testkit.NoError(t, err)
 	c := &catalogue{merchant: merchant, listed: map[string]time.Time{"https://other.example/": time.Now().AddDate(1, 0, 0)}}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.URL = inFrontOf(t, play, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if strings.HasPrefix(r.URL.Path, "/discovery/") {
 			c.serve(w, r)
 			return
@@ -55,10 +52,8 @@ func newCatalogue(t *testing.T, play string, merchant bool) *catalogue {
 		if r.URL.Path == "/settle" {
 			c.take(body)
 		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
-	c.URL = front.URL
+		pass.ServeHTTP(w, r)
+	}).URL
 	return c
 }
 
