@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,15 +119,9 @@ var loseResponses = func(rw http.ResponseWriter, r *http.Request, next http.Hand
 		next.ServeHTTP(rw, r)
 		return
 	}
-	next.ServeHTTP(discarding{http.Header{}}, r)
+	next.ServeHTTP(httptest.NewRecorder(), r)
 	testkit.HangUp(rw)
 }
-
-type discarding struct{ header http.Header }
-
-func (d discarding) Header() http.Header          { return d.header }
-func (discarding) Write(text []byte) (int, error) { return len(text), nil }
-func (discarding) WriteHeader(int)                {}
 
 // TestUnseenResponse: a response that was stored and not seen is returned once more, without a payment.
 func TestUnseenResponse(t *testing.T) {
