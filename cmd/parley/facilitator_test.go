@@ -79,9 +79,10 @@ func TestFacilitatorCredentials(t *testing.T) {
 					"--authorizer-key", devnet.Accounts()[5].PrivateKey}, test.settings...)...)
 			server.register(t, 2, "carol")
 			for _, call := range []string{"GET /supported", "POST /settle"} {
-				if _, ok := served.Load(call); !ok {
-					t.Errorf("the facilitator never served %s", call)
-				}
+				eventually(t, "the facilitator serves "+call, func() bool { // the server asks what it supports in the background
+					_, ok := served.Load(call)
+					return ok
+				})
 			}
 			for _, credential := range []string{"hunter2", secret, "Bearer"} {
 				if strings.Contains(server.logs.String(), credential) {
