@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestDeadApproval: a call asks for an approval that can be given, also later than ten minutes after it asked first.
@@ -13,9 +15,7 @@ func TestDeadApproval(t *testing.T) {
 	l.now = func() time.Time { return at }
 	ask := func() string {
 		asked, err := l.Ask(t.Context(), "createChannel", "", "r", 500_000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return asked.ID
 	}
 	first := ask()

@@ -49,13 +49,9 @@ func newAttack(t *testing.T, limit uint64, settings ...func(*server.Config)) *at
 	created := call(t, a, "createGroupChat", map[string]any{"name": "all"})
 	x.group = field(t, created, "chat_id")
 	_, left, _, err := a.Ledger().Limits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	used := 10*testkit.Dollar - left.PerDay
-	if err := a.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + limit}, true); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + limit}, true))
 	serve := x.serve
 	w.Front.Store(&serve)
 	return x
@@ -124,9 +120,7 @@ func (x *attack) check(done map[string]bool, before uint64) {
 	t.Helper()
 	a := x.open(wallet{mustSigner(t, x.key), x.folder})
 	limits, _, _, err := a.Ledger().Limits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if x.charged() > limits.PerDay {
 		t.Errorf("%d was paid, the limit is %d", x.charged(), limits.PerDay)
 	}
@@ -176,8 +170,6 @@ func (x *attack) check(done map[string]bool, before uint64) {
 func mustSigner(t *testing.T, key string) x402.Signer {
 	t.Helper()
 	signer, err := x402.ParseKeySigner(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return signer
 }

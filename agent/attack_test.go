@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
@@ -138,17 +139,17 @@ var faults = [...]struct {
 	run  func(x *attack, rw http.ResponseWriter, r *http.Request, next http.Handler)
 }{
 	{"lose the response", func(_ *attack, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(discarding{http.Header{}}, r)
+		next.ServeHTTP(httptest.NewRecorder(), r)
 		testkit.HangUp(rw)
 	}},
 	{"lose the request", func(_ *attack, rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) }},
 	{"503", func(_ *attack, rw http.ResponseWriter, _ *http.Request, _ http.Handler) { unavailable(rw) }},
 	{"503 after the effect", func(_ *attack, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(discarding{http.Header{}}, r)
+		next.ServeHTTP(httptest.NewRecorder(), r)
 		unavailable(rw)
 	}},
 	{"deny the payment", func(_ *attack, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(discarding{http.Header{}}, r)
+		next.ServeHTTP(httptest.NewRecorder(), r)
 		rw.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"group_chat_not_found","message":"no","charged":false}`)
 	}},

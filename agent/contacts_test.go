@@ -30,16 +30,10 @@ func TestResolve(t *testing.T) {
 	call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": found.ID, "content": "hello"})
 	unread := call(t, bob, "listUnreadMessages", nil)
 	var page client.UnreadPage
-	if err := json.Unmarshal(unread.Body, &page); err != nil {
-		t.Fatal(err)
-	}
-	if err := bob.Learn(t.Context(), page); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(unread.Body, &page))
+	testkit.NoError(t, bob.Learn(t.Context(), page))
 	contacts, err := bob.Contacts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sender, err := contacts.Find("alice")
 	if err != nil || sender == nil || !sender.Wrote || sender.Trusted || sender.Chat != page.Messages[0].SourceID {
 		t.Errorf("alice is %+v, %v; want one who wrote", sender, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestCredit: a call was paid and then rejected. Its payment pays a corrected call, also in another process and after another rejection.
@@ -50,9 +51,7 @@ func TestCredit(t *testing.T) {
 	if err != nil || result.Charged != 0 || alice2.Spent() != 0 || alice.Spent() != spent || w.Revenue() != before {
 		t.Errorf("the corrected call: %+v, %v; it cost %d", result, err, w.Revenue()-before)
 	}
-	if err := alice2.Seen(t.Context(), result); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice2.Seen(t.Context(), result))
 	if credits, err := alice2.Ledger().Credits(); err != nil || len(credits) != 0 {
 		t.Errorf("%d credits are left, %v", len(credits), err)
 	}

@@ -98,9 +98,7 @@ func TestFailedDeposit(t *testing.T) {
 	w.empty(of)
 	broken := w.open(wallet{agent.CommandSigner{Command: "exit 1", Wallet: of.signer.Address()}, of.folder})
 	before, err := broken.Ledger().Left(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := call1(t, broken); err == nil {
 		t.Error("a call without a signature succeeded")
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestSharedFolder: a wallet is not in a folder that other users may write to or own, nor below one.
@@ -48,17 +49,11 @@ func TestSharedFolder(t *testing.T) {
 				if folder.mode == 0 {
 					continue
 				}
-				if err := os.Mkdir(folder.path, 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Chmod(folder.path, folder.mode); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.Mkdir(folder.path, 0o700))
+				testkit.NoError(t, os.Chmod(folder.path, folder.mode))
 			}
 			if test.owner+test.group > 0 {
-				if err := os.Chown(wallet, test.owner, test.group); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.Chown(wallet, test.owner, test.group))
 			}
 			err := agent.CheckFolder(wallet)
 			if test.says == "" && err != nil {

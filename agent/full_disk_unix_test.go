@@ -46,9 +46,7 @@ func TestFullDisk(t *testing.T) {
 	step := int64(room / testkit.Times(30))
 	for extra := int64(0); extra < room; extra += step {
 		stat, err := os.Stat(ledger[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p := x.start(childFileSize + "=" + strconv.FormatInt(stat.Size()+extra, 10))
 		content := fmt.Sprintf("message %d", extra)
 		made, ok := p.ask(content)

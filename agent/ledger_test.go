@@ -16,15 +16,14 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
 func openLedger(t *testing.T, folder string) *Ledger {
 	t.Helper()
 	l, err := OpenLedger(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return l
 }
 
@@ -49,17 +48,13 @@ func TestLimits(t *testing.T) {
 	l := openLedger(t, folder)
 	wantLimit(t, reserve(t, l, 30_001, intent{}), "per call")
 	for range 10 {
-		if err := reserve(t, l, 10_000, intent{Operation: pollOperation}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, reserve(t, l, 10_000, intent{Operation: pollOperation}))
 	}
 	wantLimit(t, reserve(t, l, 1000, intent{Operation: pollOperation}), "polls per day")
 	l = openLedger(t, folder)
 	wantLimit(t, reserve(t, l, 1000, intent{Operation: pollOperation}), "polls per day")
 	for range 30 {
-		if err := reserve(t, l, 30_000, intent{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, reserve(t, l, 30_000, intent{}))
 	}
 	wantLimit(t, reserve(t, openLedger(t, folder), 1, intent{}), "per day")
 	l.now = func() time.Time { return time.Now().Add(day + time.Minute) }
@@ -97,14 +92,10 @@ func TestReplacedFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	l := openLedger(t, folder)
-	if err := reserve(t, l, 30_000, intent{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, reserve(t, l, 30_000, intent{}))
 	path := filepath.Join(folder, stateFile)
 	content, err := os.ReadFile(path)
-	if err := errors.Join(err, os.WriteFile(path+".copy", content, 0o600), os.Rename(path+".copy", path)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, os.WriteFile(path+".copy", content, 0o600), os.Rename(path+".copy", path)))
 	if err := reserve(t, l, 30_000, intent{}); err == nil {
 		t.Error("a payment was recorded in a file that was replaced")
 	}
@@ -123,9 +114,7 @@ func TestDamagedFilePaysNothing(t *testing.T) {
 	if err := errors.Join(err, l.db.Close()); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, want a file for its owner only; %v", info.Mode(), err)
 	}
-	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), 8192), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 8192), 0o600))
 	if _, err := OpenLedger(folder); err == nil || !strings.Contains(err.Error(), stateFile) {
 		t.Errorf("the error is %v, want one with the file", err)
 	}
@@ -136,15 +125,11 @@ func TestFreeze(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	l := openLedger(t, folder)
-	if err := l.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, l.Freeze(t.Context()))
 	if err := reserve(t, openLedger(t, folder), 1, intent{}); !errors.Is(err, ErrFrozen) {
 		t.Errorf("the error is %v, want ErrFrozen", err)
 	}
-	if err := l.Unfreeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, l.Unfreeze(t.Context()))
 	if err := reserve(t, l, 1, intent{}); err != nil {
 		t.Error(err)
 	}
@@ -157,9 +142,7 @@ func TestApproval(t *testing.T) {
 	create := intent{Operation: "createChannel", Request: "a"}
 	wantLimit(t, reserve(t, l, 500_000, create), "per call")
 	asked, err := l.Ask(t.Context(), "createChannel", "", "a", 500_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if again, err := l.Ask(t.Context(), "createChannel", "", "a", 500_000); err != nil || again.ID != asked.ID {
 		t.Errorf("asked twice, the approvals are %v and %v: %v", asked, again, err)
 	}
@@ -179,9 +162,7 @@ func TestApproval(t *testing.T) {
 	}
 	l.now = func() time.Time { return time.Now().Add(approvalTime + time.Second) }
 	late, err := l.Ask(t.Context(), "createChannel", "", "c", 500_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	l.now = func() time.Time { return time.Now().Add(2*approvalTime + 2*time.Second) }
 	if _, err := l.Approve(t.Context(), late.ID); !errors.Is(err, ErrNoApproval) {
 		t.Errorf("approved too late: %v", err)
@@ -202,23 +183,17 @@ func nonce(n int) string { return fmt.Sprintf("0x%064x", n) }
 func sign(t *testing.T, l *Ledger, of intent, number string, validBefore int64) {
 	t.Helper()
 	signer, err := x402.ParseKeySigner(strings.Repeat("1", 64))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	network, _ := x402.LookupNetwork(x402.NetworkBase)
 	offer := network.Requirements(1, "0x00000000000000000000000000000000000000aa", 60)
 	payload, err := x402.Sign(t.Context(), signer, offer, &x402.ResourceInfo{URL: "http://127.0.0.1"}, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	payload.Payload.Authorization.Nonce, payload.Payload.Authorization.ValidBefore = number, strconv.FormatInt(validBefore, 10)
 	payment, err := x402.EncodePaymentPayload(payload)
 	if err == nil {
 		err = l.Signed(withIntent(t.Context(), of), client.SignedPayment{Reservation: client.Reservation{ID: of.ID}, Payment: payment})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // TestRefusedPaymentsCount: what the server says that it did not charge is counted until the chain proves it.
@@ -234,13 +209,9 @@ func TestRefusedPaymentsCount(t *testing.T) {
 	} {
 		known[of] = state
 		id := client.NewIdentifier()
-		if err := l.Reserve(t.Context(), client.Reservation{ID: id, Price: 10_000, Amount: 10_000}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, l.Reserve(t.Context(), client.Reservation{ID: id, Price: 10_000, Amount: 10_000}))
 		sign(t, l, intent{ID: id}, of, time.Now().Unix()-60)
-		if err := l.close(t.Context(), intent{ID: id}, id, client.Outcome{Status: 402}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, l.close(t.Context(), intent{ID: id}, id, client.Outcome{Status: 402}))
 	}
 	for range 2 {
 		if _, err := l.Settle(t.Context(), known, "0x"); err != nil {
@@ -261,13 +232,9 @@ func TestReleaseIsOfItsOwnPayment(t *testing.T) {
 	of := intent{ID: client.NewIdentifier(), Operation: "x", Request: client.NewIdentifier()}
 	pay := func(number string, outcome client.Outcome) {
 		t.Helper()
-		if err := l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: 30_000, Amount: 30_000}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: 30_000, Amount: 30_000}))
 		sign(t, l, of, number, at.Unix()+60)
-		if err := l.close(t.Context(), of, of.ID, outcome); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, l.close(t.Context(), of, of.ID, outcome))
 	}
 	pay(nonce(1), client.Outcome{Status: 402})
 	at = at.Add(day / 2)
@@ -294,9 +261,7 @@ func TestClockGoesBack(t *testing.T) {
 	}
 	shift := func(by time.Duration) { l.now = func() time.Time { return time.Now().Add(by) } }
 	for range 20 {
-		if err := reserve(t, l, 30_000, intent{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, reserve(t, l, 30_000, intent{}))
 	}
 	shift(2 * day)
 	if _, err := l.Left(t.Context()); err != nil {
@@ -325,9 +290,7 @@ func TestStoredResponseEndsACall(t *testing.T) {
 		next   string
 	}{{402, "{}", of.ID}, {200, "{}", ""}, {402, "{}", of.ID}, {409, `{"code":"payment_reused"}`, ""}} {
 		sign(t, l, of, nonce(1), 1)
-		if err := l.close(ctx, of, of.ID, client.Outcome{Status: test.status, Body: []byte(test.body)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, l.close(ctx, of, of.ID, client.Outcome{Status: test.status, Body: []byte(test.body)}))
 		if id, err := l.refusedCall(ctx, of.Request); err != nil || id != test.next {
 			t.Errorf("after the status %d the next call has the identifier %q, %v, want %q", test.status, id, err, test.next)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestOtherServerGetsNoKey: an API key is a secret of the server whose account it opens. A second server that a person agrees to does
@@ -25,12 +26,8 @@ func TestOtherServerGetsNoKey(t *testing.T) {
 	agree := func(to *world, want bool) {
 		t.Helper()
 		terms, err := alice.Terms(t.Context(), to.URL, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := alice.Agree(terms, true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, alice.Agree(terms, true))
 		if has, err := alice.HasAccount(); err != nil || has != want {
 			t.Errorf("the wallet has an account there: %t (%v), want %t", has, err, want)
 		}

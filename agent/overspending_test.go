@@ -49,9 +49,7 @@ func (s *thief) take(address string) uint64 {
 	facilitator := &x402.Facilitator{BaseURL: strings.TrimSuffix(s.w.Chain.URL, "/rpc")}
 	for _, payment := range s.stolen {
 		exact, err := x402.DecodePaymentPayload(payment)
-		if err != nil {
-			s.w.T.Fatal(err)
-		}
+		testkit.NoError(s.w.T, err)
 		if _, err := facilitator.Settle(s.w.T.Context(), exact, exact.Accepted); err != nil {
 			s.w.T.Fatal(err)
 		}
@@ -62,9 +60,7 @@ func (s *thief) take(address string) uint64 {
 func (w *world) balance(address string) uint64 {
 	w.T.Helper()
 	balance, err := w.Chain.Balance(w.T.Context(), testkit.PlayMoney.Asset, address)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	return balance
 }
 
@@ -86,9 +82,7 @@ func TestApprovalIsForOnePayment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, _ := w.register("alice")
-	if err := alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 1_200_000, Polls: 1000}, false); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: 1_200_000, Polls: 1000}, false))
 	arguments, options := map[string]any{"name": "news"}, agent.CallOptions{Patience: time.Second}
 	_, err := alice.Call(t.Context(), "createChannel", arguments, options)
 	limit, ok := errors.AsType[*agent.LimitError](err)
@@ -194,9 +188,7 @@ func TestFrozenWalletPaysNothing(t *testing.T) {
 				t.Errorf("a call that did not arrive: %v", err)
 			}
 			w.Front.Store(nil)
-			if err := alice.Ledger().Freeze(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, alice.Ledger().Freeze(t.Context()))
 			before := w.charged()
 			if _, err := w.open(of).Resume(t.Context()); err != nil {
 				t.Error(err)
@@ -244,9 +236,7 @@ func TestRefundOfDeposits(t *testing.T) {
 	}
 	w.Front.Store(&see)
 	call(t, alice, "searchAgents", map[string]any{"query": "weather"})
-	if err := alice.Ledger().Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice.Ledger().Freeze(t.Context()))
 	before := w.balance(alice.Address())
 	refunded, err := w.open(of).Refund(t.Context())
 	if came := w.balance(alice.Address()) - before; err != nil || refunded == 0 || came != refunded {
@@ -255,9 +245,7 @@ func TestRefundOfDeposits(t *testing.T) {
 	if len(keys) != 1 || keys[""] != 0 {
 		t.Errorf("the refunds have the keys %v, want one that is not empty", keys)
 	}
-	if err := os.Remove(filepath.Join(of.folder, "secrets.json")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(filepath.Join(of.folder, "secrets.json")))
 	if _, err := w.open(of).Refund(t.Context()); errors.Is(err, agent.ErrNoAccount) || keys[""] == 0 {
 		t.Errorf("without an account: %v, and the keys %v; want a refund without a key", err, keys)
 	}

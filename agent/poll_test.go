@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // The simulated month: each day has eight conversations of six messages, which come some minutes after each other.
@@ -96,9 +98,7 @@ var policies = []struct {
 func TestPollingCosts(t *testing.T) {
 	t.Parallel()
 	documented, err := os.ReadFile("../docs/agents.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var table strings.Builder
 	missing := false
 	for _, p := range policies {

@@ -54,7 +54,7 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	}
 	found := &Agreement{}
 	for _, offer := range required.Accepts {
-		known, ok := a.knows(offer)
+		known, ok := client.KnownNetwork(a.payer.Networks, offer)
 		if ok && offer.MaxTimeoutSeconds > maxValidity {
 			return nil, fmt.Errorf("the server wants payments that are valid for %d seconds, this wallet signs for %d at most",
 				offer.MaxTimeoutSeconds, maxValidity)
@@ -72,21 +72,6 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 		return nil, errors.New("the server takes no payment on a network that this wallet pays on")
 	}
 	return found, nil
-}
-
-// knows returns the network of an offer, if the wallet pays on it.
-func (a *Agent) knows(offer x402.PaymentRequirements) (x402.Network, bool) {
-	networks := a.payer.Networks
-	if networks == nil {
-		network, _ := x402.LookupNetwork(offer.Network)
-		networks = []x402.Network{network}
-	}
-	for _, network := range networks {
-		if network.ID == offer.Network && strings.EqualFold(network.Asset, offer.Asset) {
-			return network, true
-		}
-	}
-	return x402.Network{}, false
 }
 
 // ErrOtherTerms means that a wallet has agreed to other terms before.

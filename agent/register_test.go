@@ -17,31 +17,23 @@ func TestRegisterOnce(t *testing.T) {
 	w := newWorld(t)
 	register := func(of wallet, name string) error {
 		secrets, err := agent.OpenSecrets(agent.PlaceFile, t.TempDir(), nil) // a new place
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		a, err := agent.Open(agent.Settings{
 			Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(a.Close)
 		w.Agree(a)
 		_, err = a.RegisterOnce(t.Context(), name, "")
 		return err
 	}
 	alice, bob := w.wallet(), w.wallet()
-	if err := register(alice, "alice"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, register(alice, "alice"))
 	if err := register(alice, "alice2"); !needsApproval(err) {
 		t.Errorf("a second account: %v", err)
 	}
 	lower := agent.Limits{PerCall: 10_000, PerDay: 50_000, Polls: 10_000}
-	if err := w.open(bob).Ledger().SetLimits(t.Context(), lower, false); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.open(bob).Ledger().SetLimits(t.Context(), lower, false))
 	if err := register(bob, "bob"); !needsApproval(err) {
 		t.Errorf("with lower limits: %v", err)
 	}
@@ -58,9 +50,7 @@ func TestTermsAreReadAgain(t *testing.T) {
 	w := newWorld(t)
 	running, of := w.register("alice")
 	person := w.open(of)
-	if err := person.AcceptPrices(map[string]uint64{"getOwnAgent": 700}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, person.AcceptPrices(map[string]uint64{"getOwnAgent": 700}))
 	if o, err := running.Operation("getOwnAgent"); err != nil || o.Agreed != 700 {
 		t.Errorf("the price is %d, %v; want 700", o.Agreed, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -27,17 +28,13 @@ func TestReport(t *testing.T) {
 		for _, step := range then {
 			err = errors.Join(err, step(of))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	hash := nonce(7)
 	signed := func(of intent) error { sign(t, l, of, nonce(1), 1); return nil }
 	closed := func(status int, charged uint64, transaction string) func(intent) error {
 		header, err := x402.EncodeSettleResponse(&x402.SettleResponse{Success: true, Transaction: transaction})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return func(of intent) error {
 			outcome := client.Outcome{Status: status, Charged: charged, Header: http.Header{}}
 			outcome.Header.Set(x402.HeaderPaymentResponse, header)
@@ -55,9 +52,7 @@ func TestReport(t *testing.T) {
 	call("5", "searchAgents", "", 5000, signed, closed(404, 5000, ""), signed, closed(200, 0, "")) // a credit
 
 	byPeer, err := l.Report(t.Context(), start, "operation", "peer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := []Costs{
 		{Operation: "listUnreadMessages", Calls: 1},
 		{Operation: "searchAgents", Calls: 1, Charged: 5000},
@@ -68,16 +63,12 @@ func TestReport(t *testing.T) {
 		t.Errorf("by operation and peer (-want +got):\n%s", diff)
 	}
 	byDay, err := l.Report(t.Context(), start.Add(time.Hour), "day")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff([]Costs{{Day: "2026-12-02", Calls: 3, Charged: 5000, Open: 5000}}, byDay); diff != "" {
 		t.Errorf("by day (-want +got):\n%s", diff)
 	}
 	var csv strings.Builder
-	if err := WriteCSV(&csv, byPeer[2:]); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteCSV(&csv, byPeer[2:]))
 	if diff := cmp.Diff("day,operation,peer,calls,charged_usd,open_usd,transactions\n"+
 		",sendPrivateMessage,'=eve,1,0.000000,0.000000,\n,sendPrivateMessage,bob,2,0.005000,0.005000,"+hash+"\n", csv.String()); diff != "" {
 		t.Errorf("CSV (-want +got):\n%s", diff)

@@ -11,6 +11,7 @@ import (
 	"github.com/zalando/go-keyring"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestSecrets: every place returns what it got, also after it is opened again, and says what it does not have.
@@ -26,9 +27,7 @@ func TestSecrets(t *testing.T) { //nolint:paralleltest // the library's mock is 
 			}
 			return secrets
 		}
-		if err := errors.Join(open().Save("a", "first secret"), open().Save("b", "second"), open().Save("a", "third secret")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(open().Save("a", "first secret"), open().Save("b", "second"), open().Save("a", "third secret")))
 		if value, err := open().Load("a"); err != nil || value != "third secret" {
 			t.Errorf("%s: %q, %v, want the newest value", place, value, err)
 		}
@@ -55,14 +54,10 @@ func TestEncryptedSecrets(t *testing.T) {
 	open := func(passphrase string) agent.Secrets {
 		t.Helper()
 		secrets, err := agent.OpenSecrets(agent.PlaceEncrypted, folder, func() (string, error) { return passphrase, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return secrets
 	}
-	if err := open("right").Save("name of it", "value of it"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open("right").Save("name of it", "value of it"))
 	file := filepath.Join(folder, "secrets.age")
 	content, err := os.ReadFile(file)
 	if err != nil || bytes.Contains(content, []byte("of it")) {

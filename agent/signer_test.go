@@ -65,9 +65,7 @@ func TestHangingSigner(t *testing.T) {
 	w := newWorld(t)
 	a, of := w.register("alice")
 	_, before, _, err := a.Ledger().Limits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	hanging := w.open(wallet{agent.CommandSigner{Command: "exec sleep 30", Wallet: of.signer.Address()}, of.folder})
 	if _, err := hanging.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second}); err == nil {
 		t.Error("a call without a signature succeeded")

@@ -30,11 +30,6 @@ type Settings struct {
 	Transport http.RoundTripper
 }
 
-// walletFolder is the folder of a wallet: its limits hold for all processes that pay from it.
-func walletFolder(folder, address string) string {
-	return filepath.Join(folder, "wallets", strings.ToLower(address))
-}
-
 // Open returns the agent of a wallet. It makes no call.
 func Open(settings Settings) (*Agent, error) {
 	contract, err := LoadContract()
@@ -44,7 +39,8 @@ func Open(settings Settings) (*Agent, error) {
 	if err := CheckFolder(settings.Folder); err != nil {
 		return nil, err
 	}
-	folder := walletFolder(settings.Folder, settings.Signer.Address())
+	// The limits of a wallet hold for all processes that pay from it.
+	folder := filepath.Join(settings.Folder, "wallets", strings.ToLower(settings.Signer.Address()))
 	channels, err := client.NewFileChannels(filepath.Join(folder, "payment-channels"))
 	if err != nil {
 		return nil, err

@@ -60,13 +60,9 @@ func TestWithhold(t *testing.T) {
 	own := func(_, username string) bool { return username == "alice" }
 	decode := func(value any) any {
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var decoded any
-		if err := json.Unmarshal(text, &decoded); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(text, &decoded))
 		return decoded
 	}
 	for _, path := range []string{"/agent/unread", "/chat/group/messages", "/chat/group/info"} {

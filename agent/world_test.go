@@ -72,9 +72,7 @@ func (w *world) registerAs(of wallet, name string) *agent.Agent {
 	w.T.Helper()
 	a := w.agreed(of)
 	generous := agent.Limits{PerCall: testkit.Dollar, PerDay: 10 * testkit.Dollar, Polls: testkit.Dollar}
-	if err := a.Ledger().SetLimits(w.T.Context(), generous, true); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, a.Ledger().SetLimits(w.T.Context(), generous, true))
 	if _, err := a.Register(w.T.Context(), name, "I am "+name+"."); err != nil {
 		w.T.Fatal(err)
 	}

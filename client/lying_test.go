@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestRetryAfterIsBounded: no value of Retry-After makes a Payer send in a loop without a pause.
+// When it gives up, the payment counts as spent.
 func TestRetryAfterIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, seconds := range []string{"0", "-1", "9223372037", "99999999999999999999"} {
@@ -23,8 +25,8 @@ func TestRetryAfterIsBounded(t *testing.T) {
 		})
 		p := payer(t, client.Limits{PerCall: 5000, Total: 5000})
 		p.Patience = 500 * time.Millisecond
-		if status, err := s.buy(t, p); status != http.StatusServiceUnavailable || err != nil {
-			t.Errorf("Retry-After %s: status %d, %v", seconds, status, err)
+		if status, err := s.buy(t, p); status != http.StatusServiceUnavailable || err != nil || p.Spent() != 5000 {
+			t.Errorf("Retry-After %s: status %d, %v, spent %d", seconds, status, err, p.Spent())
 		}
 		if sent := len(s.payments); sent > 11 {
 			t.Errorf("Retry-After %s: the payment was sent %d times in half a second", seconds, sent)
@@ -41,13 +43,9 @@ func TestLongResponse(t *testing.T) {
 	} {
 		s := open(t, respond(http.StatusOK, body))
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		response, err := payer(t, client.Limits{PerCall: 5000, Total: 5000}).RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := io.ReadAll(response.Body); !errors.Is(err, client.ErrTooLong) {
 			t.Errorf("%s: %v, want that it is too long", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -18,9 +19,7 @@ import (
 func payerFrom(t *testing.T, store client.PaymentChannelStore) *client.Payer {
 	t.Helper()
 	p, err := client.NewPayer(devnet.Accounts()[0].PrivateKey, client.Limits{PerCall: channelDeposit, Total: 100 * channelDeposit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p.Patience, p.Channels.Store = 2*time.Second, store
 	return p
 }
@@ -29,9 +28,7 @@ func payerFrom(t *testing.T, store client.PaymentChannelStore) *client.Payer {
 func (s *channelShop) call(p *client.Payer) int {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL, strings.NewReader("{}"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	response, err := (&http.Client{Transport: p}).Do(request)
 	if err != nil {
 		s.t.Errorf("a call: %v", err)
@@ -111,17 +108,13 @@ func TestPayerChannelLimits(t *testing.T) {
 	t.Parallel()
 	shop := openChannelShop(t)
 	p, err := client.NewPayer(devnet.Accounts()[0].PrivateKey, client.Limits{PerCall: channelDeposit, Total: 15 * channelPrice})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p.Channels.Store = &client.MemoryChannels{}
 	shop.wantCalls(p, 15)
 	shop.wantTypes("deposit" + strings.Repeat(" voucher", 9) + strings.Repeat(" exact", 5)) // a deposit for five calls is none
 	shop.wantSums(10_000, channelDeposit)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, shop.URL, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	response, err := p.RoundTrip(request)
 	if err == nil {
 		_ = response.Body.Close()
@@ -192,9 +185,7 @@ func TestPayerStoresPaymentChannels(t *testing.T) {
 	shop.wantCalls(p, 2)
 	shop.wantTypes("deposit voucher")
 	folder, err := os.UserConfigDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(folder, "parley", "payment-channels", "0x*.json"))
 	if err != nil || len(files) != 1 {
 		t.Errorf("the stored payment channels are %v, %v, want one", files, err)

@@ -192,9 +192,7 @@ func TestRedirect(t *testing.T) {
 	t.Cleanup(redirecting.Close)
 	p := payer(t, client.Limits{PerCall: testkit.Dollar, Total: testkit.Dollar})
 	agent, err := client.New(redirecting.URL, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	response, err := agent.GetOwnAgentWithResponse(t.Context())
 	if err != nil || response.StatusCode() != http.StatusTemporaryRedirect || len(elsewhere.bodies) != 0 {
 		t.Errorf("%v (%v), %d requests elsewhere; want the redirect and none", response, err, len(elsewhere.bodies))

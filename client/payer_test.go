@@ -70,9 +70,7 @@ func open(t *testing.T, script ...func(http.ResponseWriter)) *shop {
 func payer(t *testing.T, limits client.Limits) *client.Payer {
 	t.Helper()
 	p, err := client.NewPayer(key, limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p.Patience = 2 * time.Second
 	return p
 }
@@ -80,9 +78,7 @@ func payer(t *testing.T, limits client.Limits) *client.Payer {
 func (s *shop) buy(t *testing.T, p *client.Payer) (int, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/thing", io.NopCloser(strings.NewReader(`{"a":1}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	response, err := (&http.Client{Transport: p}).Do(request)
 	if err != nil {
 		return 0, err
@@ -146,9 +142,7 @@ func (s *shop) identifiers(t *testing.T) (all []string) {
 	t.Helper()
 	for _, header := range s.payments {
 		payment, err := x402.DecodePaymentPayload(header)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var extension struct {
 			Info struct{ ID string } `json:"info"`
 		}
@@ -193,17 +187,6 @@ func TestPayerKeepsOfferedExtensions(t *testing.T) {
 	payment, err := x402.DecodePaymentPayload(s.payments[0])
 	if err != nil || string(payment.Extensions["bazaar"]) != `{"info":{"a":1}}` || len(payment.Extensions) != 2 {
 		t.Errorf("the payment has the extensions %s (%v), want what was offered and the identifier", payment.Extensions, err)
-	}
-}
-
-func TestPayerGivesUpButCounts(t *testing.T) {
-	t.Parallel()
-	s, p := open(t, respond(503, `{"code":"payment_unknown"}`)), payer(t, client.Limits{PerCall: 5000, Total: 5000})
-	p.Patience = 600 * time.Millisecond
-	status, err := s.buy(t, p)
-	if err != nil || status != 503 || p.Spent() != 5000 || len(s.payments) < 2 {
-		t.Errorf("a shop that never knows: %d (%v) after %d calls, spent %d; want the 503, and the money counted as spent", status, err,
-			len(s.payments), p.Spent())
 	}
 }
 
@@ -269,9 +252,7 @@ func TestPayerStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	began := time.Now()
 	if response, err := (&http.Client{Transport: p}).Do(request); err == nil {
 		_ = response.Body.Close()
@@ -292,9 +273,7 @@ func TestBadKeyIsNotRepeated(t *testing.T) {
 func TestClientIsLight(t *testing.T) {
 	t.Parallel()
 	list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, heavy := range []string{"labstack/echo", "gorm.io", "getkin/kin-openapi", "jackc/pgx", "parley/server", "parley/store"} {
 		if strings.Contains(string(list), heavy) {
 			t.Errorf("the client pulls in %s", heavy)

@@ -233,7 +233,7 @@ func (c *PaymentChannels) choose(required *x402.PaymentRequired) (x402.PaymentRe
 	for _, offer := range required.Accepts {
 		terms, err := x402.TermsOf(offer)
 		price, priceErr := strconv.ParseUint(offer.Amount, 10, 63)
-		network, known := knownNetwork(c.Networks, offer)
+		network, known := KnownNetwork(c.Networks, offer)
 		if err != nil || priceErr != nil || !known || time.Duration(terms.WithdrawDelay)*time.Second > longest { //nolint:gosec // at most 30 days
 			continue
 		}
@@ -242,9 +242,9 @@ func (c *PaymentChannels) choose(required *x402.PaymentRequired) (x402.PaymentRe
 	return x402.PaymentRequirements{}, 0, ErrNoPaymentChannel
 }
 
-// knownNetwork returns the network and token of an offer, if it is one of networks, or of those that x402 knows if
+// KnownNetwork returns the network and token of an offer, if it is one of networks, or of those that x402 knows if
 // networks is nil.
-func knownNetwork(networks []x402.Network, offer x402.PaymentRequirements) (x402.Network, bool) {
+func KnownNetwork(networks []x402.Network, offer x402.PaymentRequirements) (x402.Network, bool) {
 	if networks == nil {
 		network, _ := x402.LookupNetwork(offer.Network)
 		networks = []x402.Network{network}

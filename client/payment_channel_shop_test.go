@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -51,16 +52,12 @@ type channelShop struct {
 func openChannelShop(t *testing.T) *channelShop {
 	t.Helper()
 	ledger, err := devnet.OpenLedger("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	network := httptest.NewServer(devnet.NewFacilitator(ledger))
 	t.Cleanup(network.Close)
 	sepolia, _ := x402.LookupNetwork(devnet.NetworkID)
 	checker, err := x402.NewBatchChecker(sepolia)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s := &channelShop{
 		t: t, ledger: ledger, facilitator: &x402.Facilitator{BaseURL: network.URL}, checker: checker,
 		offers: []x402.PaymentRequirements{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestPaymentChannelIsShared: payers of one process that share a folder take turns.
@@ -71,12 +72,8 @@ func TestFileChannels(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "new")
 	store, id := fileStore(t, folder), "0x"+strings.Repeat("a", 64)
 	want := client.PaymentChannel{Network: "eip155:84532", Charged: 5, Signed: 1 << 62, Balance: 7, Pending: &client.PendingDeposit{Amount: 3}}
-	if err := store.Save(id, want); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, id+".json.tmp"), []byte("a crash"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Save(id, want))
+	testkit.NoError(t, os.WriteFile(filepath.Join(folder, id+".json.tmp"), []byte("a crash"), 0o600))
 	got, err := fileStore(t, folder).Load(id)
 	if err != nil || got.Signed != want.Signed || *got.Pending != *want.Pending {
 		t.Errorf("the channel is %+v, %v, want %+v", got, err, want)
@@ -85,9 +82,7 @@ func TestFileChannels(t *testing.T) {
 		t.Errorf("the file is %v, %v, want one for the owner only", info.Mode(), err)
 	}
 	unlock, err := store.Lock(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, other := range map[string]*client.FileChannels{"the same store": store, "another store": fileStore(t, folder)} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := other.Lock(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
@@ -101,9 +96,7 @@ func TestFileChannels(t *testing.T) {
 	} else {
 		unlock()
 	}
-	if err := os.WriteFile(filepath.Join(folder, id+".json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(folder, id+".json"), []byte("{"), 0o600))
 	if _, err := store.Load(id); err == nil {
 		t.Error("a damaged file is a channel")
 	}
@@ -124,19 +117,13 @@ func TestRemovedChannelLock(t *testing.T) {
 	one, two, id := fileStore(t, folder), fileStore(t, folder), "0x"+strings.Repeat("a", 64)
 	for _, round := range []uint64{1, 2} {
 		unlock, err := one.Lock(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(filepath.Join(folder, id+".lock")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, os.Remove(filepath.Join(folder, id+".lock")))
 		other, err := two.Lock(t.Context(), id)
 		if err == nil {
 			err = two.Save(id, client.PaymentChannel{Signed: round})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if err := one.Save(id, client.PaymentChannel{Signed: 100}); err == nil {
 			t.Error("a process without the lock saved a channel")
 		}

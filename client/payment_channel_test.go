@@ -10,6 +10,7 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -92,9 +93,7 @@ func TestPaymentChannelRestarts(t *testing.T) {
 func TestPaymentChannelDoubts(t *testing.T) {
 	t.Parallel()
 	foreign, err := x402.NewChannelSigner(x402.NewKeySigner(accountKey(t, 1)), "0x"+strings.Repeat("0", 64), openChannelShop(t).offers[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, lie := range map[string]func(*x402.ChannelState, *x402.VoucherState){
 		"more was charged": func(s *x402.ChannelState, _ *x402.VoucherState) { s.ChargedCumulativeAmount = "9000" },
 		"the largest amount was charged": func(s *x402.ChannelState, _ *x402.VoucherState) {
@@ -229,9 +228,7 @@ func TestPaymentChannelWithdrawn(t *testing.T) {
 	shop, store := openChannelShop(t), &client.MemoryChannels{}
 	channels := channelPayer(t, store)
 	shop.wantBuys(channels, 2)
-	if err := shop.ledger.RefundChannel(shop.configOf(), 7500); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, shop.ledger.RefundChannel(shop.configOf(), 7500))
 	shop.wantBuys(channels, 2)
 	shop.wantTypes("deposit voucher voucher deposit voucher")
 	shop.wantSums(4000, 2500+channelDeposit)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -24,9 +25,7 @@ func channelPayer(t *testing.T, store client.PaymentChannelStore) *client.Paymen
 func accountKey(t *testing.T, account int) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[account].PrivateKey, "0x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return key
 }
 
@@ -34,18 +33,14 @@ func accountKey(t *testing.T, account int) *ecdsa.PrivateKey {
 func (s *channelShop) configOf() x402.ChannelConfig {
 	s.t.Helper()
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(accountKey(s.t, 0)), "0x"+strings.Repeat("0", 64), s.offers[1])
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	return signer.Config
 }
 
 func fileStore(t *testing.T, folder string) *client.FileChannels {
 	t.Helper()
 	store, err := client.NewFileChannels(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return store
 }
 
@@ -53,14 +48,10 @@ func fileStore(t *testing.T, folder string) *client.FileChannels {
 func (s *channelShop) ask() *x402.PaymentRequired {
 	s.t.Helper()
 	response, err := http.Get(s.URL)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	_ = response.Body.Close()
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	return required
 }
 

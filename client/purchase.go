@@ -135,7 +135,11 @@ func (c *purchase) payExact(
 	if err := c.Budget.Reserve(ctx, reserved); err != nil {
 		return nil, err
 	}
-	payment, err := c.signExact(ctx, offer, resource, extensions)
+	var payment string
+	signed, err := x402.Sign(ctx, c.Signer, offer, resource, extensions, time.Now())
+	if err == nil {
+		payment, err = x402.EncodePaymentPayload(signed)
+	}
 	if err == nil {
 		err = c.note(ctx, reserved, payment)
 	}
@@ -155,16 +159,6 @@ func (c *purchase) payExact(
 		release(ctx, c.Budget, reserved, true)
 	}
 	return response, err
-}
-
-func (p *Payer) signExact(
-	ctx context.Context, offer x402.PaymentRequirements, resource *x402.ResourceInfo, extensions map[string]jsontext.Value,
-) (string, error) {
-	payload, err := x402.Sign(ctx, p.Signer, offer, resource, extensions, time.Now())
-	if err != nil {
-		return "", err
-	}
-	return x402.EncodePaymentPayload(payload)
 }
 
 // note stores a payment in the journal before it is sent.
@@ -200,7 +194,7 @@ func (c *purchase) finish(ctx context.Context, response *http.Response) (*http.R
 // exactOffer returns the first offer of the scheme exact that the Payer may pay, and its network.
 func (p *Payer) exactOffer(required *x402.PaymentRequired) (offer x402.PaymentRequirements, network x402.Network, ok bool) {
 	for _, offer := range required.Accepts {
-		if network, known := knownNetwork(p.Networks, offer); known && offer.Scheme == x402.SchemeExact {
+		if network, known := KnownNetwork(p.Networks, offer); known && offer.Scheme == x402.SchemeExact {
 			return offer, network, true
 		}
 	}

@@ -33,9 +33,7 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 	t.Helper()
 	w := &World{World: testkit.NewWorld(t, storetest.URL(t))}
 	stored, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	facilitator := httptest.NewServer(w.Facilitator)
 	w.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
 	front := httptest.NewUnstartedServer(nil)
@@ -47,9 +45,7 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 		set(&config)
 	}
 	parley, err := server.New(config, stored, &x402.Facilitator{BaseURL: facilitator.URL}, w.Chain, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	handler := parley.Handler()
 	front.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if before := w.Front.Load(); before != nil {
@@ -72,15 +68,11 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 func (w *World) Open(folder string, signer x402.Signer, chain agent.Chain) *agent.Agent {
 	w.T.Helper()
 	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder, nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	a, err := agent.Open(agent.Settings{
 		Folder: folder, Signer: signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{}, Chain: chain,
 	})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	w.T.Cleanup(a.Close)
 	return a
 }
@@ -92,7 +84,5 @@ func (w *World) Agree(a *agent.Agent) {
 	if err == nil {
 		err = a.Agree(terms, false)
 	}
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 }

@@ -15,17 +15,9 @@ func admin(c *call) error {
 		if len(arguments) == 0 {
 			return missing("description or discoverable", "what the profile is changed to")
 		}
-		if err := c.do("editAgent", "", arguments, nil); err != nil {
-			return err
-		}
-		c.done("profile changed")
-		return nil
+		return c.act("editAgent", "", arguments, "profile changed")
 	case "rotate_key":
-		if err := c.do("rotateKey", "", map[string]any{}, nil); err != nil {
-			return err
-		}
-		c.done("the new API key is stored; the old one is not good any more")
-		return nil
+		return c.act("rotateKey", "", map[string]any{}, "the new API key is stored; the old one is not good any more")
 	}
 	target, err := c.to("target")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // listening is a client's transport that keeps the notifications which the SDK does not know.
@@ -59,9 +60,7 @@ func TestChannel(t *testing.T) {
 		go func() { served <- Serve(ctx, bob.Agent, theirs, Options{Channel: true, polling: quick}) }()
 		connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
 			ctx, &listening{ours, events}, &mcp.ClientSessionOptions{ProtocolVersion: version})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := connected.ListTools(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -19,24 +19,25 @@ func contacts(c *call) error {
 	if err != nil {
 		return err
 	}
+	done := ""
 	switch action {
 	case "trust":
 		return c.trust(to)
 	case "hold":
-		err = c.agent.Trust(c.ctx, to, false)
-		c.done(to.String() + " is held: texts are not shown")
+		done, err = to.String()+" is held: texts are not shown", c.agent.Trust(c.ctx, to, false)
 	case "forget":
 		if known, _ := c.known(to.ID); known != nil && known.Held {
 			return fmt.Errorf("%s is held, so only the human can remove the entry; nothing was done", to.String()) // it would be held no more
 		}
-		err = c.agent.ForgetContact(c.ctx, to.ID)
-		c.done(to.String() + " is not in the book any more")
+		done, err = to.String()+" is not in the book any more", c.agent.ForgetContact(c.ctx, to.ID)
 	case "block", "unblock":
 		if to.Kind != agent.KindAgent {
 			return fmt.Errorf("%s is no agent; only agents can be blocked", to.String())
 		}
-		err = c.do(action+"Agent", to.ID, map[string]any{"agent_id": to.ID}, nil)
-		c.done(action + "ed " + to.String())
+		return c.act(action+"Agent", to.ID, map[string]any{"agent_id": to.ID}, action+"ed "+to.String())
+	}
+	if err == nil {
+		c.done(done)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -24,11 +25,7 @@ func (c *call) createAccount() error {
 	if err != nil {
 		return err
 	}
-	description := c.text("description")
-	if description == "" {
-		description = "An AI agent."
-	}
-	body, err := c.agent.Register(c.ctx, c.text("name"), description)
+	body, err := c.agent.Register(c.ctx, c.text("name"), cmp.Or(c.text("description"), "An AI agent."))
 	if err != nil {
 		return err
 	}
@@ -36,11 +33,11 @@ func (c *call) createAccount() error {
 	if err := json.Unmarshal(body, &own); err != nil {
 		return err
 	}
+	done := "account " + agent.PlainWord(own.Username) + " created; its API key is stored"
 	if before {
-		c.done("this wallet has an account already: " + agent.PlainWord(own.Username))
-		return nil
+		done = "this wallet has an account already: " + agent.PlainWord(own.Username)
 	}
-	c.done("account " + agent.PlainWord(own.Username) + " created; its API key is stored")
+	c.done(done)
 	return nil
 }
 

@@ -58,7 +58,7 @@ func (c *call) explain(err error) (code, problem, next string) {
 			"make exactly the same call again in a minute; it returns the response and is not charged twice"
 	}
 	if unknown, ok := errors.AsType[*unknownError](err); ok {
-		return "unknown_recipient", unknown.to.String() + " is neither a trusted contact nor has written first, so nothing was sent",
+		return "unknown_recipient", unknown.Error(),
 			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
 	}
 	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {

@@ -48,9 +48,7 @@ func TestHostileHeld(t *testing.T) {
 func addRoom(t *testing.T, o *owner, trusted bool) {
 	t.Helper()
 	for id, kind := range map[string]string{testkit.HostileRoom: agent.KindGroup, testkit.Eve: agent.KindAgent} {
-		if err := o.ChangeContact(t.Context(), id, func(c *agent.Contact) { c.Kind, c.Name, c.Trusted = kind, "eve", trusted }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, o.ChangeContact(t.Context(), id, func(c *agent.Contact) { c.Kind, c.Name, c.Trusted = kind, "eve", trusted }))
 	}
 }
 

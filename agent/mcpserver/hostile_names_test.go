@@ -63,9 +63,7 @@ func TestHostileContacts(t *testing.T) {
 				testkit.HostileRoom: agent.KindGroup, testkit.HostileChannel: agent.KindChannel, testkit.Eve: agent.KindAgent,
 			} {
 				name := func(c *agent.Contact) { c.Kind, c.Name, c.Trusted = kind, hostile, trusted && kind != agent.KindAgent }
-				if err := alice.ChangeContact(t.Context(), id, name); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, alice.ChangeContact(t.Context(), id, name))
 			}
 			for tool, arguments := range map[string]map[string]any{
 				"parley_contacts": {"detailed": true}, "parley_lookup": {"name": testkit.HostileRoom},
@@ -135,9 +133,7 @@ func TestHostilePushed(t *testing.T) {
 	quick := agent.Polling{First: 200 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
 	go func() { served <- Serve(ctx, alice.Agent, theirs, Options{Channel: true, polling: quick}) }()
 	connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(ctx, &listening{ours, events}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := connected.ListTools(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +150,7 @@ func TestHostilePushed(t *testing.T) {
 	}
 	for _, uri := range []string{operationsResource, skillResource} {
 		resource, err := connected.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		checkAbsent(t, resource.Contents[0].Text)
 	}
 	_ = connected.Close()
@@ -175,9 +169,7 @@ func TestHostileQuestions(t *testing.T) {
 	s := alice.connect(t, Options{}, no.options(), "")
 	for _, hostile := range testkit.Hostile {
 		name := func(c *agent.Contact) { c.Kind, c.Name = agent.KindGroup, hostile }
-		if err := alice.ChangeContact(t.Context(), testkit.HostileRoom, name); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, alice.ChangeContact(t.Context(), testkit.HostileRoom, name))
 		checkInert(t, s.fails("declined", "parley_contacts", map[string]any{"action": "trust", "name": testkit.HostileRoom}))
 	}
 	if len(no.questions) != len(testkit.Hostile) {

@@ -16,9 +16,7 @@ import (
 func checkMarked(t *testing.T, text string, result *mcp.CallToolResult) {
 	t.Helper()
 	facts, err := json.Marshal(result.StructuredContent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if length := utf8.RuneCountInString(text) + utf8.RuneCount(facts); length >= 20_000 {
 		t.Errorf("the result has %d characters", length)
 	}
@@ -73,9 +71,7 @@ func checkFenced(t *testing.T, text string) {
 func checkHeld(t *testing.T, result *mcp.CallToolResult) {
 	t.Helper()
 	whole, err := json.Marshal(result)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	checkAbsent(t, string(whole))
 }
 

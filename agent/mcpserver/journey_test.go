@@ -99,9 +99,7 @@ func groupJourney(t *testing.T, a, b *session) {
 func raise(t *testing.T, o *owner) {
 	t.Helper()
 	limits := agent.Limits{PerCall: testkit.Dollar, PerDay: 5 * testkit.Dollar, Polls: testkit.Dollar}
-	if err := o.Ledger().SetLimits(t.Context(), limits, true); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.Ledger().SetLimits(t.Context(), limits, true))
 }
 
 // word returns the first word of a text that begins with a prefix.
@@ -123,9 +121,7 @@ func TestRawRules(t *testing.T) {
 	alice, bob := w.register("alice"), w.register("bob")
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	found, err := alice.Resolve(t.Context(), "bob")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	message := map[string]any{"recipient_agent_id": found.ID, "content": "secret"}
 	s.fails("unknown_recipient", "parley_call", map[string]any{"operation": "sendPrivateMessage", "arguments": message})
 	bob.trust("alice")
@@ -144,9 +140,7 @@ func TestFrozen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	if err := alice.Ledger().Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, alice.Ledger().Freeze(t.Context()))
 	s := alice.session(t, Options{})
 	before := w.Revenue()
 	contains(t, s.fails("frozen", "parley_inbox", nil), "parley wallet unfreeze", "· frozen")

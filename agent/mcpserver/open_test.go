@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestOpen(t *testing.T) {
 			return
 		}
 		lost.Add(1)
-		next.ServeHTTP(nowhere{http.Header{}}, r)
+		next.ServeHTTP(httptest.NewRecorder(), r)
 		testkit.HangUp(rw)
 	}
 	w.Front.Store(&lose)
@@ -35,26 +36,23 @@ func TestOpen(t *testing.T) {
 		t.Errorf("the answer took %s", took)
 	}
 	w.Front.Store(nil)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		open, err := alice.Ledger().Open()
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%d payments are open, %v", len(open), err)
-		}
-		if len(open) == 0 {
-			break
-		}
-	}
+	alice.finishes()
 	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "not charged again", "paid 0.00 USD")
 	if paid := w.Revenue() - before; paid != 5000 || lost.Load() == 0 {
 		t.Errorf("%d was paid, %d responses were lost", paid, lost.Load())
 	}
 }
 
-type nowhere struct{ header http.Header }
-
-func (n nowhere) Header() http.Header          { return n.header }
-func (nowhere) Write(text []byte) (int, error) { return len(text), nil }
-func (nowhere) WriteHeader(int)                {}
+// finishes waits until no payment of an agent is open.
+func (o *owner) finishes() {
+	o.w.T.Helper()
+	if !testkit.Eventually(30*time.Second, func() bool {
+		open, err := o.Ledger().Open()
+		return err == nil && len(open) == 0
+	}) {
+		o.w.T.Fatal("a payment stays open")
+	}
+}
 
 // TestFinishedAtStart: a new process finishes what an earlier one left open, without being asked.
 func TestFinishedAtStart(t *testing.T) {
@@ -62,7 +60,7 @@ func TestFinishedAtStart(t *testing.T) {
 	w := newWorld(t)
 	alice := w.register("alice")
 	lose := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(nowhere{http.Header{}}, r)
+		next.ServeHTTP(httptest.NewRecorder(), r)
 		testkit.HangUp(rw)
 	}
 	w.Front.Store(&lose)
@@ -71,13 +69,5 @@ func TestFinishedAtStart(t *testing.T) {
 	stop()
 	w.Front.Store(nil)
 	alice.session(t, Options{})
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		open, err := alice.Ledger().Open()
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%d payments are open, %v", len(open), err)
-		}
-		if len(open) == 0 {
-			return
-		}
-	}
+	alice.finishes()
 }

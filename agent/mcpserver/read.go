@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"unicode/utf8"
@@ -48,12 +49,7 @@ func read(c *call) error {
 	return c.showHistory(of.of(page.Messages))
 }
 
-func (c *call) size() int {
-	if n := c.number("n"); n > 0 {
-		return n
-	}
-	return historySize
-}
+func (c *call) size() int { return cmp.Or(c.number("n"), historySize) }
 
 // conversation returns the conversation with a contact. That with an agent is their private chat.
 func (c *call) conversation(with agent.Contact) (conversation, error) {

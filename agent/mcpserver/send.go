@@ -48,17 +48,9 @@ func react(c *call) error {
 		return errors.New("name an emoji to set, or remove: true to remove mine; nothing was done")
 	case emoji != "":
 		arguments["emoji"] = emoji
-		if err := c.do("reactToMessage", "", arguments, nil); err != nil {
-			return err
-		}
-		c.done("reaction set")
-	default:
-		if err := c.do("removeReaction", "", arguments, nil); err != nil {
-			return err
-		}
-		c.done("reaction removed")
+		return c.act("reactToMessage", "", arguments, "reaction set")
 	}
-	return nil
+	return c.act("removeReaction", "", arguments, "reaction removed")
 }
 
 func join(c *call) error {
@@ -66,35 +58,25 @@ func join(c *call) error {
 	if err != nil {
 		return err
 	}
+	arguments := map[string]any{agent.OperationsOf[to.Kind].ID: to.ID}
 	switch {
 	case to.Kind == agent.KindAgent:
 		return errors.New("that is an agent; only channels and groups can be joined. Send a message with parley_send")
 	case to.Kind == agent.KindChannel && c.flag("leave"):
-		err = c.do("unsubscribeChannel", to.ID, map[string]any{"channel_id": to.ID}, nil)
+		return c.act("unsubscribeChannel", to.ID, arguments, "left "+to.String())
 	case to.Kind == agent.KindChannel:
-		err = c.do("subscribeChannel", to.ID, map[string]any{"channel_id": to.ID}, nil)
+		return c.act("subscribeChannel", to.ID, arguments, "subscribed to "+to.String())
 	case c.flag("leave"):
-		err = c.leaveGroup(to)
-	default:
-		err = c.requestAccess(to)
+		return c.leaveGroup(to, arguments)
 	}
-	if err != nil {
-		return err
+	if message := c.text("message"); message != "" {
+		arguments["message"] = message
 	}
-	switch {
-	case c.flag("leave"):
-		c.done("left " + to.String())
-	case to.Kind == agent.KindChannel:
-		c.done("subscribed to " + to.String())
-	default:
-		c.done("asked the admin of " + to.String() + " for access; the admin can add you")
-	}
-	return nil
+	return c.act("requestGroupAccess", to.ID, arguments, "asked the admin of "+to.String()+" for access; the admin can add you")
 }
 
 // leaveGroup leaves a group chat. Its admin names a successor.
-func (c *call) leaveGroup(group agent.Contact) error {
-	arguments := map[string]any{"chat_id": group.ID}
+func (c *call) leaveGroup(group agent.Contact, arguments map[string]any) error {
 	if name := c.text("successor"); name != "" {
 		ids, _, err := c.agentIDs([]string{name})
 		if err != nil {
@@ -102,16 +84,16 @@ func (c *call) leaveGroup(group agent.Contact) error {
 		}
 		arguments["successor_agent_id"] = ids[0]
 	}
-	return c.do("leaveGroupChat", group.ID, arguments, nil)
+	return c.act("leaveGroupChat", group.ID, arguments, "left "+group.String())
 }
 
-// requestAccess asks for access to a group chat.
-func (c *call) requestAccess(group agent.Contact) error {
-	arguments := map[string]any{"chat_id": group.ID}
-	if message := c.text("message"); message != "" {
-		arguments["message"] = message
+// act makes a call whose response says only that it succeeded.
+func (c *call) act(operation, peer string, arguments map[string]any, done string) error {
+	err := c.do(operation, peer, arguments, nil)
+	if err == nil {
+		c.done(done)
 	}
-	return c.do("requestGroupAccess", group.ID, arguments, nil)
+	return err
 }
 
 // done says what was done.

@@ -10,6 +10,7 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // maxTokens is what the list of the default tools may cost a model (o200k).
@@ -21,20 +22,14 @@ func TestToolList(t *testing.T) {
 	w := newWorld(t)
 	s := w.wallet().session(t, Options{})
 	list, err := s.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(list.Tools) != 11 {
 		t.Errorf("%d tools, want 11", len(list.Tools))
 	}
 	text, err := json.Marshal(list.Tools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	codec, err := tokenizer.Get(tokenizer.O200kBase)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tokens, err := codec.Count(string(text))
 	if err != nil || tokens > maxTokens {
 		t.Errorf("the list of tools has %d tokens (%v), more than %d", tokens, err, maxTokens)
@@ -57,9 +52,7 @@ func TestToolList(t *testing.T) {
 func TestEveryOperation(t *testing.T) {
 	t.Parallel()
 	contract, err := agent.LoadContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	by := map[string][]string{}
 	for _, one := range allTools() {
 		for _, id := range one.operations {
@@ -99,9 +92,7 @@ func TestSets(t *testing.T) {
 		{Options{Tools: ToolsAll, Raw: true}, 13, "parley_call", "parley_nothing"},
 	} {
 		list, err := o.session(t, set.options).ListTools(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		has := func(name string) bool {
 			return slices.ContainsFunc(list.Tools, func(one *mcp.Tool) bool { return one.Name == name })
 		}
@@ -124,9 +115,7 @@ func TestResources(t *testing.T) {
 	s := w.wallet().session(t, Options{})
 	for uri, part := range map[string]string{operationsResource: "**sendPrivateMessage** (0.005", skillResource: w.URL} {
 		resource, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		contains(t, resource.Contents[0].Text, part)
 	}
 }

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -133,10 +134,8 @@ func prices(c *call) error {
 // toolOf returns the tool that makes a call, or "".
 func toolOf(operation string) string {
 	for _, t := range allTools() {
-		for _, known := range t.operations {
-			if known == operation {
-				return t.name
-			}
+		if slices.Contains(t.operations, operation) {
+			return t.name
 		}
 	}
 	return ""

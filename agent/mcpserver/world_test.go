@@ -66,22 +66,16 @@ func (o *owner) trust(name string) {
 	if err == nil {
 		err = o.ChangeContact(o.w.T.Context(), found.ID, func(c *agent.Contact) { c.Trusted = true })
 	}
-	if err != nil {
-		o.w.T.Fatal(err)
-	}
+	testkit.NoError(o.w.T, err)
 }
 
 // secrets returns everything that must never be in a result or a log.
 func (o *owner) secrets() []string {
 	o.w.T.Helper()
 	content, err := os.ReadFile(filepath.Join(o.folder, "secrets.json"))
-	if err != nil {
-		o.w.T.Fatal(err)
-	}
+	testkit.NoError(o.w.T, err)
 	var kept map[string]string
-	if err := json.Unmarshal(content, &kept); err != nil {
-		o.w.T.Fatal(err)
-	}
+	testkit.NoError(o.w.T, json.Unmarshal(content, &kept))
 	all := []string{o.walletKey}
 	for _, secret := range kept {
 		all = append(all, secret)
@@ -114,9 +108,7 @@ func (o *owner) connectWithStop(t *testing.T, options Options, client *mcp.Clien
 	go func() { served <- Serve(ctx, o.Agent, theirs, options) }()
 	connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, client).Connect(
 		ctx, ours, &mcp.ClientSessionOptions{ProtocolVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &session{ClientSession: connected, t: t}, func() {
 		_ = connected.Close()
 		cancel()
@@ -139,9 +131,7 @@ func (s *session) call(tool string, arguments map[string]any) (string, *mcp.Call
 		s.t.Fatalf("%s: %v", tool, err)
 	}
 	whole, err := json.Marshal(result)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all.Write(whole)

@@ -60,9 +60,7 @@ func startPebble(t *testing.T, tlsAddress, httpAddress string) *pebble {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(folder, "config.json"), config, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var logs testkit.Buffer
 	cmd := exec.CommandContext(context.Background(), "../../bin/pebble", "-config", filepath.Join(folder, "config.json"), "-dnsserver",
 		nameServer(t))
@@ -95,9 +93,7 @@ func startPebble(t *testing.T, tlsAddress, httpAddress string) *pebble {
 func nameServer(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // pebble asks over TCP
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	server := &dns.Server{Listener: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
 		answer := new(dns.Msg).SetReply(question)
 		if asked := question.Question[0]; asked.Qtype == dns.TypeA {

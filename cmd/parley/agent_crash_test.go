@@ -18,26 +18,18 @@ import (
 func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	bob.run("init", "--username", "bob", "--yes")
-	alice.run("init", "--username", "alice", "--yes")
+	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
 
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// Nobody reads: the write ends when the pipe is full.
-	if err := writer.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, writer.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	if _, err := writer.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("fill the pipe: %v", err)
 	}
 	send := alice.command("send", "bob", "once")
 	send.Stdout = writer
-	if err := send.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send.Start())
 	paid := testkit.Eventually(20*time.Second, func() bool {
 		return len(alice.rows("SELECT call FROM responses WHERE operation = 'sendPrivateMessage'")) == 1
 	})
@@ -63,16 +55,12 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 func TestNextCommandFinishes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	bob.run("init", "--username", "bob", "--yes")
-	alice.run("init", "--username", "alice", "--yes")
+	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
 	alice.run("contacts", "add", "bob")
 	open := func() int { return len(alice.openPayments()) }
 	server.Signal(syscall.SIGSTOP)
 	send := alice.command("send", "bob", "sent by another command")
-	if err := send.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send.Start())
 	signed := testkit.Eventually(10*time.Second, func() bool { return open() == 1 })
 	_ = send.Process.Kill()
 	_ = send.Wait()
@@ -98,9 +86,7 @@ func TestKilledInit(t *testing.T) {
 	alice := newUser(t, server.URL)
 	for delay := 20 * time.Millisecond; delay < 400*time.Millisecond; delay += 30 * time.Millisecond {
 		killed := alice.command("init", "--username", "alice", "--yes")
-		if err := killed.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, killed.Start())
 		time.Sleep(delay)
 		_ = killed.Process.Kill()
 		_ = killed.Wait()

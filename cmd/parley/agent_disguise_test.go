@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // secret is a text that nobody but its owner may see. Of the files, those in places may contain it, as patterns below the folder.
@@ -86,9 +88,7 @@ func TestLeaks(t *testing.T) {
 	t.Parallel()
 	const key = "0x4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
 	raw, err := hex.DecodeString(key[2:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	object, _ := json.Marshal(map[string]string{"a": key})
 	for name, text := range map[string]string{
 		"itself": key, "upper case": strings.ToUpper(key), "without 0x": key[2:], "JSON": string(object), "escapes": escaped(key[2:]),
@@ -157,9 +157,7 @@ func (u *user) mayHave(path string, of secret) bool {
 func (u *user) storedSecrets() (secrets []secret) {
 	u.t.Helper()
 	content, err := os.ReadFile(filepath.Join(u.home, "secrets.json"))
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testkit.NoError(u.t, err)
 	var stored map[string]string
 	if err := json.Unmarshal(content, &stored); err != nil || len(stored) != 3 {
 		u.t.Fatalf("there are %d secrets (%v), want the wallet's key, the API key and the TAN", len(stored), err)

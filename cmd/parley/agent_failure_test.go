@@ -24,9 +24,7 @@ func TestInterrupted(t *testing.T) {
 	}))
 	defer hanging.Close()
 	cmd := newUser(t, hanging.URL).command("init", "--username", "alice", "--yes")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Start())
 	<-asked
 	_ = cmd.Process.Signal(syscall.SIGINT)
 	if exited, ok := errors.AsType[*exec.ExitError](cmd.Wait()); !ok || exited.ExitCode() != agent.ExitInterrupted {

@@ -23,10 +23,7 @@ import (
 func TestFollowWakes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob, eve := newUser(t, server.URL), newUser(t, server.URL), newUser(t, server.URL)
-	for name, u := range map[string]*user{"alice": alice, "bob": bob, "eve": eve} {
-		u.run("init", "--username", name, "--yes")
-	}
+	alice, bob, eve := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob"), newAgent(t, server.URL, "eve")
 	bob.run("contacts", "trust", "alice")
 	alice.run("send", "bob", "one $(touch pwned)")
 	alice.run("send", "bob", "two")
@@ -43,9 +40,7 @@ func TestFollowWakes(t *testing.T) {
 	follow.Env = append(follow.Env, "WOKEN="+woken)
 	var out, errs testkit.Buffer
 	follow.Stdout, follow.Stderr = &out, &errs
-	if err := follow.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, follow.Start())
 	var got string
 	if !testkit.Eventually(30*time.Second, func() bool {
 		text, err := os.ReadFile(woken)
@@ -65,9 +60,7 @@ func TestFollowWakes(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the URL got nothing")
 	}
-	if err := follow.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, follow.Process.Signal(os.Interrupt))
 	if ended, ok := errors.AsType[*exec.ExitError](follow.Wait()); !ok || ended.ExitCode() != agent.ExitInterrupted {
 		t.Errorf("it ended with %v, want %d", ended, agent.ExitInterrupted)
 	}
@@ -83,9 +76,8 @@ func TestFollowWakes(t *testing.T) {
 func TestWalletReport(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	alice.run("init", "--username", "alice", "--yes")
-	bob.run("init", "--username", "bob", "--yes")
+	alice := newAgent(t, server.URL, "alice")
+	newAgent(t, server.URL, "bob")
 	alice.run("send", "bob", "one")
 	alice.run("send", "bob", "two")
 	report := alice.run("wallet", "report", "--by", "operation,peer")

@@ -106,17 +106,14 @@ func TestHugeResponses(t *testing.T) {
 	accounts := 0
 	for name, tell := range hugeResponses {
 		accounts++
-		alice := newUser(t, server.URL)
-		alice.run("init", "--username", fmt.Sprint("user_", accounts), "--yes")
+		alice := newAgent(t, server.URL, fmt.Sprint("user_", accounts))
 		server.tell("", tell)
 		inbox, peak := alice.command("inbox"), filepath.Join(t.TempDir(), "peak")
 		inbox.Env = append(inbox.Env, peakFile+"="+peak)
 		out, _ := inbox.CombinedOutput()
 		server.tell("", nil)
 		recorded, err := os.ReadFile(peak)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Logf("%s: %s KiB", name, recorded)
 		if taken, err := strconv.Atoi(string(recorded)); err != nil || taken > maxResident {
 			t.Errorf("%s: the program takes %d KiB, want at most %d (%v)\n%.300s", name, taken, maxResident, err, out)

@@ -11,24 +11,20 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestInitWithoutPerson: init --yes pays for one account, and changes neither where the API key is nor who reads the blockchain.
 func TestInitWithoutPerson(t *testing.T) {
 	t.Parallel()
 	play := playServer(t)
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(devnet.Accounts()[5].PrivateKey), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := writeFile(t, devnet.Accounts()[5].PrivateKey)
 	alice := newUser(t, realServer(t, play), "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_SECRETS=file", "PARLEY_PASSPHRASE=x")
 	endpoint := play.facilitator(t) + "/rpc"
 	alice.run("init", "--username", "alice", "--yes", "--rpc-url", endpoint)
 	alice.run("wallet", "limits", "--per-call", "0.01", "--per-day", "0.05")
 	settings, err := os.ReadFile(filepath.Join(alice.home, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, args := range [][]string{{"--secrets", "encrypted"}, {"--rpc-url", "http://127.0.0.1:1"}} {
 		refused := alice.fails(agent.ExitLimit, append([]string{"init", "--username", "alice2", "--yes"}, args...)...)
 		if refused["code"] != "person_needed" {
@@ -39,9 +35,7 @@ func TestInitWithoutPerson(t *testing.T) {
 		t.Errorf("the settings are %s, %v; they were %s", now, err, settings)
 	}
 	// The API key is lost.
-	if err := os.Remove(filepath.Join(alice.home, "secrets.json")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "secrets.json")))
 	out, told, code := alice.try("init", "--username", "alice3", "--yes")
 	if code != agent.ExitLimit || out != "" || !strings.Contains(told, "approval_needed") {
 		t.Errorf("a second account: exit code %d\n%s%s", code, out, told)

@@ -8,9 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,29 +18,23 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
 // realServer is a server of which nothing says that it takes play money.
 func realServer(t *testing.T, play *process) string {
 	t.Helper()
-	target, err := url.Parse(play.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
 	facilitator := play.facilitator(t)
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return inFrontOf(t, play.URL, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if r.URL.Path != "/openapi.json" {
-			proxy.ServeHTTP(w, r)
+			pass.ServeHTTP(w, r)
 			return
 		}
 		var document json.RawMessage
 		get(t, play.URL+"/openapi.json", &document)
 		_, _ = w.Write(bytes.ReplaceAll(document, []byte(facilitator), []byte("https://facilitator.example")))
-	}))
-	t.Cleanup(front.Close)
-	return front.URL
+	}).URL
 }
 
 // TestRealMoneyNeedsASafePlace: with a real network init stores no key in plaintext unless that is named, and takes no account without
@@ -85,15 +76,9 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 func TestSharedHome(t *testing.T) {
 	t.Parallel()
 	alice := newUser(t, "http://127.0.0.1:1")
-	if err := os.MkdirAll(alice.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"signer":"touch signed","address":"0x1"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(alice.home, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(alice.home, 0o700))
+	testkit.NoError(t, os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"signer":"touch signed","address":"0x1"}`), 0o600))
+	testkit.NoError(t, os.Chmod(alice.home, 0o777))
 	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"wallet", "balance"}, {"mcp"}} {
 		if got := alice.fails(agent.ExitError, command...); !strings.Contains(got["error"].(string), "chmod go-w "+alice.home) {
 			t.Errorf("parley %v: %v", command, got)
@@ -108,8 +93,7 @@ func TestSharedHome(t *testing.T) {
 func TestPlayKeysStayPlayKeys(t *testing.T) {
 	t.Parallel()
 	play := playServer(t)
-	alice := newUser(t, play.URL)
-	alice.run("init", "--username", "alice", "--yes")
+	alice := newAgent(t, play.URL, "alice")
 	other := realServer(t, play)
 	if got := alice.fails(agent.ExitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
 		t.Errorf("another server: %v", got)
@@ -128,10 +112,7 @@ func TestGivenKey(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	account := devnet.Accounts()[5]
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(account.PrivateKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := writeFile(t, account.PrivateKey+"\n")
 	alice := newUser(t, server.URL, "PARLEY_WALLET_KEY_FILE="+key, "PARLEY_WALLET_KEY=nonsense")
 	made := alice.run("init", "--username", "alice", "--yes")
 	if made["address"] != account.Address || made["wallet_key"] != "PARLEY_WALLET_KEY_FILE" {
@@ -163,19 +144,10 @@ func TestStrangers(t *testing.T) {
 	server := realServer(t, play)
 	rich := func(name string) *user {
 		key, err := evm.GenerateKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()); err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(file, []byte(hex.EncodeToString(evm.FromECDSA(key))), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		u := newUser(t, server, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
-		u.run("init", "--username", name, "--yes")
-		return u
+		testkit.NoError(t, err)
+		testkit.NoError(t, agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()))
+		file := writeFile(t, hex.EncodeToString(evm.FromECDSA(key)))
+		return newAgent(t, server, name, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
 	}
 	alice, bob := rich("alice"), rich("bob")
 	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != "parley contacts add bob" {
@@ -215,9 +187,7 @@ func TestStrangers(t *testing.T) {
 func TestAgentAlone(t *testing.T) {
 	t.Parallel()
 	listed, err := exec.CommandContext(t.Context(), "go", "list", "-tags", "noserver", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, without := range []string{
 		"gorm.io/", "labstack/echo", "jackc/pgx", "parley/server", "parley/store", "parley/payment", "parley/devnet", "parley/internal/embedded",
 	} {
@@ -235,9 +205,7 @@ func TestInitAtTheSameTime(t *testing.T) {
 	var runs []*exec.Cmd
 	for range 4 {
 		cmd := alice.command("init", "--username", "alice", "--yes")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, cmd.Start())
 		runs = append(runs, cmd)
 	}
 	for _, cmd := range runs {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestInstall: the server is added to the configuration of each runtime, once, and everything else in it stays.
@@ -23,19 +24,13 @@ func TestInstall(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "folder", "config")
 		if test.before != "" {
-			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(test.before), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+			testkit.NoError(t, os.WriteFile(file, []byte(test.before), 0o600))
 		}
 		u.run("install", runtime, "--file", file, "--tools", "all")
 		u.run("install", runtime, "--file", file)
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		text := string(content)
 		if !strings.Contains(text, test.keeps) || strings.Count(text, `"--tools"`) != 1 || !strings.Contains(text, `"core"`) ||
 			!strings.Contains(text, "PARLEY_HOME") {
@@ -45,10 +40,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: the configuration is no JSON", runtime)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(file, []byte("{ // JSON with comments\n}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "{ // JSON with comments\n}")
 	if failed := u.fails(agent.ExitError, "install", "openclaw", "--file", file); !strings.Contains(failed["error"].(string), "--print") {
 		t.Errorf("a file that cannot be changed: %v", failed)
 	}

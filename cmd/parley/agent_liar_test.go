@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,25 +17,19 @@ import (
 // liar is a server in front of parley dev. Once lie is set, that handles the requests, and may pass them on.
 type liar struct {
 	*httptest.Server
-	honest http.Handler
-	lie    atomic.Pointer[http.HandlerFunc]
+	lie atomic.Pointer[func(w http.ResponseWriter, r *http.Request, pass http.Handler)]
 }
 
 func newLiar(t *testing.T) *liar {
 	t.Helper()
-	target, err := url.Parse(playServer(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &liar{honest: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}}
-	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l := &liar{}
+	l.Server = inFrontOf(t, playServer(t).URL, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if lie := l.lie.Load(); lie != nil {
-			(*lie)(w, r)
+			(*lie)(w, r, pass)
 			return
 		}
-		l.honest.ServeHTTP(w, r)
-	}))
-	t.Cleanup(l.Close)
+		pass.ServeHTTP(w, r)
+	})
 	return l
 }
 
@@ -47,13 +39,13 @@ func (l *liar) tell(path string, lie func(w http.ResponseWriter)) {
 		l.lie.Store(nil)
 		return
 	}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if r.Header.Get(x402.HeaderPaymentSignature) != "" && (path == "" || r.URL.Path == path) {
 			lie(w)
 			return
 		}
-		l.honest.ServeHTTP(w, r)
-	})
+		pass.ServeHTTP(w, r)
+	}
 	l.lie.Store(&handler)
 }
 
@@ -84,8 +76,7 @@ func TestServerDrivesNoTerminal(t *testing.T) {
 func TestBadResponse(t *testing.T) {
 	t.Parallel()
 	server := newLiar(t)
-	alice := newUser(t, server.URL)
-	alice.run("init", "--username", "alice", "--yes")
+	alice := newAgent(t, server.URL, "alice")
 	server.tell("/agent/unread", text("<html>sign in to the network</html>"))
 	if got := alice.fails(agent.ExitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true ||
 		strings.Contains(mustJSON(t, got), "html") {

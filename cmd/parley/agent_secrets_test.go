@@ -90,9 +90,7 @@ func everyTool(u *user) {
 	cmd.Stderr = u.all
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(u.t.Context(), &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: cmd}, Writer: u.all}, nil)
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testkit.NoError(u.t, err)
 	defer session.Close() //nolint:errcheck // the process has done its work
 	for _, tool := range []struct {
 		name      string
@@ -119,9 +117,7 @@ func everyTool(u *user) {
 func failures(t *testing.T, w *secretWitness, alice *user) {
 	t.Helper()
 	whole, err := os.ReadFile(filepath.Join(alice.home, "secrets.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	key := alice.storedSecrets()[0].text
 	other := newUser(t, w.URL)
 	other.all = alice.all
@@ -137,12 +133,8 @@ func failures(t *testing.T, w *secretWitness, alice *user) {
 		broken.fails(agent.ExitError, "init", "--username", "carol", "--yes")
 	}
 	damaged := filepath.Join(other.home, "secrets.json")
-	if err := os.MkdirAll(other.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(damaged, whole[:len(whole)-3], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(other.home, 0o700))
+	testkit.NoError(t, os.WriteFile(damaged, whole[:len(whole)-3], 0o600))
 	other.fails(agent.ExitError, "init", "--username", "carol", "--yes")
 }
 
@@ -162,9 +154,7 @@ func interrupted(t *testing.T, w *secretWitness, alice *user) {
 	w.mu.Unlock()
 	send = alice.command("send", "bob", "interrupted")
 	send.Stdout, send.Stderr = alice.all, alice.all
-	if err := send.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send.Start())
 	_ = send.Wait()
 	w.mu.Lock()
 	w.onPaid = nil

@@ -25,13 +25,9 @@ func terminal(t *testing.T) (person, command *os.File) {
 	}
 	t.Cleanup(func() { _ = person.Close() })
 	fd := int(person.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if command, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +79,7 @@ func withoutRuntimes(env []string) (kept []string) {
 func TestPerson(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
-	alice := newUser(t, server.URL)
-	alice.run("init", "--username", "alice", "--yes")
+	alice := newAgent(t, server.URL, "alice")
 	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
 	approve := strings.Fields(next)[1:]
 	for _, variable := range console.AgentEnvironment {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestTwoCommands: with parley dev, a stranger needs one command for an account and one for a message.
@@ -61,9 +62,7 @@ func TestTwoCommands(t *testing.T) {
 func mustJSON(t *testing.T, value any) string {
 	t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return string(text)
 }
 

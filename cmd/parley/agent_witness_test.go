@@ -19,6 +19,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -37,9 +38,7 @@ type secretWitness struct {
 func newSecretWitness(t *testing.T, of *process) *secretWitness {
 	t.Helper()
 	target, err := url.Parse(of.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := &secretWitness{t: t, secrets: map[string]secret{}, commands: map[string]bool{}}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.ModifyResponse = w.sawResponse

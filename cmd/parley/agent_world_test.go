@@ -33,12 +33,18 @@ func newUser(t *testing.T, server string, env ...string) *user {
 	return &user{t, env, home, &testkit.Buffer{}}
 }
 
+// newAgent returns a user with an account.
+func newAgent(t *testing.T, server, name string, env ...string) *user {
+	t.Helper()
+	u := newUser(t, server, env...)
+	u.run("init", "--username", name, "--yes")
+	return u
+}
+
 func (u *user) command(args ...string) *exec.Cmd {
 	u.t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testkit.NoError(u.t, err)
 	cmd := exec.CommandContext(u.t.Context(), program, args...)
 	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), u.env...)
 	return cmd
@@ -133,9 +139,7 @@ func (u *user) database(use func(*sql.DB) error) {
 	if err == nil {
 		err = errors.Join(use(db), db.Close())
 	}
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	testkit.NoError(u.t, err)
 }
 
 // texts returns the texts of the messages in an output.

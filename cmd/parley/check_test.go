@@ -119,17 +119,13 @@ func TestCheckDatabase(t *testing.T) {
 		"UPDATE schema_compat SET oldest = 999999":         "failed schema: too new for this program",
 		"DROP EXTENSION btree_gin CASCADE":                 "failed extensions: btree_gin missing"} {
 		url := storetest.URL(t)
-		if err := execute(url, statements); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, execute(url, statements))
 		wantFinding(t, settings, want, "--database-url", url)
 	}
 	readOnly := storetest.URL(t)
 	wantFinding(t, settings, "failed database: it is read-only", "--database-url", readOnly+"&default_transaction_read_only=on")
 	migrating, serving := withRolesOn(t, storetest.URL(t), "")
-	if err := execute(migrating, "CREATE TABLE later (id bigint); REVOKE DELETE ON later FROM "+roleOf(serving)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, execute(migrating, "CREATE TABLE later (id bigint); REVOKE DELETE ON later FROM "+roleOf(serving)))
 	wantFinding(t, settings, "failed role: "+roleOf(serving)+" may not read and write later", "--database-url", serving)
 	for options, want := range map[string]string{
 		"ENCODING 'LATIN1' LOCALE 'C'": "failed encoding: LATIN1",
@@ -235,9 +231,7 @@ func TestCheckAddresses(t *testing.T) {
 	t.Cleanup(other.Close)
 	wantFinding(t, settings, "failed base URL: another service responds", "--base-url", other.URL)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
 	wantFinding(t, settings, "warning --listen: "+taken.Addr().String()+" is in use", "--listen", taken.Addr().String(), "--base-url",
 		"http://127.0.0.1:1")

@@ -21,25 +21,30 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// inFrontOf starts a server whose handler may pass requests on to another one.
+func inFrontOf(t *testing.T, server string, handle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) *httptest.Server {
+	t.Helper()
+	target, err := url.Parse(server)
+	testkit.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, proxy) }))
+	t.Cleanup(front.Close)
+	return front
+}
+
 // guarded puts a hosted facilitator in front of the play-money network: it serves only requests that allowed accepts, and counts
 // them by endpoint.
 func guarded(t *testing.T, play string, allowed func(*http.Request) bool) (facilitatorURL string, served *sync.Map) {
 	t.Helper()
-	target, err := url.Parse(play)
-	if err != nil {
-		t.Fatal(err)
-	}
 	served = &sync.Map{}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := inFrontOf(t, play, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if !allowed(r) {
 			http.Error(w, "unauthorized", http.StatusUnauthorized)
 			return
 		}
 		served.Store(r.Method+" "+r.URL.Path, true)
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
+		pass.ServeHTTP(w, r)
+	})
 	return front.URL, served
 }
 
@@ -74,9 +79,10 @@ func TestFacilitatorCredentials(t *testing.T) {
 					"--authorizer-key", devnet.Accounts()[5].PrivateKey}, test.settings...)...)
 			server.register(t, 2, "carol")
 			for _, call := range []string{"GET /supported", "POST /settle"} {
-				if _, ok := served.Load(call); !ok {
-					t.Errorf("the facilitator never served %s", call)
-				}
+				eventually(t, "the facilitator serves "+call, func() bool { // the server asks what it supports in the background
+					_, ok := served.Load(call)
+					return ok
+				})
 			}
 			for _, credential := range []string{"hunter2", secret, "Bearer"} {
 				if strings.Contains(server.logs.String(), credential) {

@@ -20,9 +20,7 @@ import (
 func notified(t *testing.T, socket *net.UnixConn, want string) {
 	t.Helper()
 	message := make([]byte, 256)
-	if err := socket.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, socket.SetReadDeadline(time.Now().Add(30*time.Second)))
 	if length, err := socket.Read(message); err != nil || string(message[:length]) != want {
 		t.Errorf("systemd is told %q, %v; want %q", message[:length], err, want)
 	}
@@ -33,16 +31,12 @@ func TestSupervised(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = socket.Close() }()
 	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 	admin := testkit.FreeAddress(t)
 	_, port, err := net.SplitHostPort(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	server := start(t, []string{
 		"NOTIFY_SOCKET=" + path, "PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" +
 			x402.NetworkBaseSepolia,

@@ -125,9 +125,7 @@ func TestOldSchemaAfterBoot(t *testing.T) {
 		_, err = connection.Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
 		err = errors.Join(err, connection.Close(t.Context()))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	route, databaseURL := storetest.RouteTo(t, direct)
 	route.Cut(true)
 	server, _ := serveWith(t, databaseURL)

@@ -38,13 +38,8 @@ type catalogue struct {
 
 func newCatalogue(t *testing.T, play string, merchant bool) *catalogue {
 	t.Helper()
-	target, err := url.Parse(play)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := &catalogue{merchant: merchant, listed: map[string]time.Time{"https://other.example/": time.Now().AddDate(1, 0, 0)}}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.URL = inFrontOf(t, play, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if strings.HasPrefix(r.URL.Path, "/discovery/") {
 			c.serve(w, r)
 			return
@@ -57,10 +52,8 @@ func newCatalogue(t *testing.T, play string, merchant bool) *catalogue {
 		if r.URL.Path == "/settle" {
 			c.take(body)
 		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(front.Close)
-	c.URL = front.URL
+		pass.ServeHTTP(w, r)
+	}).URL
 	return c
 }
 
@@ -121,9 +114,7 @@ func (c *catalogue) pass(t *testing.T, databaseURL string, days int) {
 		_, err = connection.Exec(t.Context(), fmt.Sprintf("UPDATE payments SET created_at = created_at - interval '%d days'", days))
 		_ = connection.Close(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // listing is an operation in the output of parley listings --json.
@@ -214,9 +205,7 @@ func TestListingsPay(t *testing.T) {
 			Settlement struct{ Own struct{ Calls, Amount int64 } }
 		}
 		out := invoke(t, append([]string{"payments", "summary", "--json"}, database...)...).good(t)
-		if err := json.Unmarshal([]byte(out), &summary); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(out), &summary))
 		return fmt.Sprint(summary.Settlement.Own.Calls, summary.Settlement.Own.Amount)
 	}
 	c.pass(t, settings[1], 31)

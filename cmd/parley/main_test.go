@@ -74,9 +74,7 @@ type process struct {
 func folder(t *testing.T) string {
 	t.Helper()
 	name, err := storetest.Folder("parley-cmd-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		// PostgreSQL of a process that was killed may still write.
 		if !testkit.Eventually(20*time.Second, func() bool { return os.RemoveAll(name) == nil }) {
@@ -90,9 +88,7 @@ func folder(t *testing.T) string {
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p := &process{logs: &testkit.Buffer{}}
 	cmd := exec.CommandContext(context.Background(), program, args...)
 	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "PARLEY_RESPONSE_KEY="+testResponseKey), env...)
@@ -119,9 +115,7 @@ func (p *process) stop(t *testing.T) {
 func get(t *testing.T, url string, into any) {
 	t.Helper()
 	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err == nil {
@@ -157,9 +151,7 @@ func (p *process) balance(t *testing.T, address string) string {
 func (p *process) agent(t *testing.T, account int) *testkit.Agent {
 	t.Helper()
 	wallet, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[account].PrivateKey, "0x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return testkit.NewAgent(t, p.URL, wallet, testkit.Sparing, &testkit.Contractual{T: t}, nil)
 }
 
@@ -223,9 +215,7 @@ func pidOfPostgres(t *testing.T, data string) (pid int) {
 	if err == nil {
 		_, err = fmt.Sscan(string(content), &pid)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return pid
 }
 
@@ -256,9 +246,7 @@ func TestServe(t *testing.T) {
 func TestVersionAndHelp(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, test := range []struct{ argument, says string }{
 		{"version", "parley " + parley.Version()}, {"--version", "parley " + parley.Version()}, {"--help", "Usage: "},
 		{"serve --help", "Usage: "},
@@ -292,9 +280,7 @@ func TestMigrateDryRun(t *testing.T) {
 	t.Parallel()
 	database := storetest.URL(t)
 	connection, err := pgx.Connect(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer connection.Close(context.Background())
 	const elsewhere = `CREATE SCHEMA empty;
 		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path TO empty', current_database()); END $$`
@@ -329,9 +315,7 @@ func TestDemo(t *testing.T) {
 func TestPortInUseIsToldFirst(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer taken.Close()
 	err = invoke(t, "dev", "--listen", taken.Addr().String(), "--data", folder(t)).err
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {

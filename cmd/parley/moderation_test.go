@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -29,9 +30,7 @@ func newModerated(t *testing.T) *moderated {
 	t.Helper()
 	url := storetest.URL(t)
 	on, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(on.Close)
 	return &moderated{t, url, on}
 }
@@ -50,9 +49,7 @@ func (m *moderated) agent(username string) uuid.UUID {
 			return tx.CreateAccount(m.t.Context(), agent, [][]byte{store.HashKey(tan)}, uuid.New())
 		})
 	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	testkit.NoError(m.t, err)
 	return agent.ID
 }
 
@@ -67,9 +64,7 @@ func (m *moderated) message(from, to uuid.UUID, content string) (id, chat uuid.U
 		}
 		return err
 	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	testkit.NoError(m.t, err)
 	return id, chat
 }
 
@@ -158,9 +153,7 @@ func TestModerateConversations(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), group, alice, bob) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, m.on.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), group, alice, bob) }))
 	id := server.ConversationID(store.KindGroup, group)
 	m.says(m.run("conversations", "show", id), "planners", server.AgentID(alice), "group")
 	m.says(m.because("conversations", "remove", id, "--dry-run"), "would be removed")
@@ -202,9 +195,7 @@ func TestModerateMessagesAndErase(t *testing.T) {
 	m.says(m.because("agents", "erase", alice.String(), "--yes"), "stored responses erased") // an interrupted command can be run again
 
 	rows, err := csv.NewReader(strings.NewReader(m.run("audit", "list", "--format=csv"))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	action, target := slices.Index(rows[0], "action"), slices.Index(rows[0], "target")
 	var actions []string
 	for _, row := range rows[1:] {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
@@ -26,22 +27,14 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 	b.t.Helper()
 	network, _ := x402.LookupNetwork(devnet.NetworkID)
 	key, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[account].PrivateKey, "0x"))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
 	terms := x402.ChannelTerms{ReceiverAuthorizer: devnet.Accounts()[channelAuthorizer].Address, WithdrawDelay: 86_400}
 	offer := network.BatchRequirements(5000, devnet.Payee, 60, terms)
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(key), "0x"+strings.Repeat("0", 64), offer)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.chain.DepositIntoChannel(signer.Config, 100_000); err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
+	testkit.NoError(b.t, b.chain.DepositIntoChannel(signer.Config, 100_000))
 	newest, err := signer.Sign(b.t.Context(), 5000*calls, 0, time.Now())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
 	payer := strings.ToLower(signer.Config.Payer)
 	_, err = b.connection.Exec(
 		b.t.Context(),
@@ -59,9 +52,7 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 		int64(5000*calls),
 		newest.Payload.Voucher.Signature,
 	)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
 	for n := range calls {
 		b.enter(store.PaymentDelivered, account, map[string]string{
 			"scheme": "'batch-settlement'", "payment_channel_id": quote(signer.ID), "cumulative_amount": strconv.FormatUint(5000*(n+1), 10)})
@@ -184,16 +175,12 @@ func TestReconcileChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.chain.InitiateWithdraw(withdrawn.Config, 100_000); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.chain.InitiateWithdraw(withdrawn.Config, 100_000))
 	b.chain.Advance(25 * time.Hour)
 	if _, err := b.chain.FinalizeWithdraw(withdrawn.Config); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(b.chain.InitiateWithdraw(open.Config, 90_000), b.chain.DepositIntoChannel(open.Config, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(b.chain.InitiateWithdraw(open.Config, 90_000), b.chain.DepositIntoChannel(open.Config, 1)))
 	c, failed := b.reconcile()
 	wantFindings(t, c,
 		"contradiction  is recorded as paid in this transaction, which paid 0.010000",

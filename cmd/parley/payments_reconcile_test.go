@@ -17,6 +17,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/reconcile"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )
@@ -94,23 +95,17 @@ func TestReconcileExplains(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	paid := b.paid(0)
-	if err := b.chain.Mint(devnet.Payee, 123); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.chain.Mint(devnet.Payee, 123))
 	stranger := entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}
 	b.mine(stranger, devnet.Payee, 5000, hash(1001)) // an authorization that the ledger does not know
 	withdrawal := entry{account: 0, nonce: "0x" + strings.Repeat("cd", 32)}
-	if err := b.chain.Transfer(devnet.Payee, devnet.Accounts()[0].Address, 4000, withdrawal.nonce, hash(1002)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.chain.Transfer(devnet.Payee, devnet.Accounts()[0].Address, 4000, withdrawal.nonce, hash(1002)))
 	settled := b.enter(store.PaymentUnknown, 1, nil)
 	b.mine(settled, devnet.Payee, 5000, hash(1003))
 	waiting := b.enter(store.PaymentUnknown, 1, nil)
 	over := b.enter(store.PaymentUnknown, 1, map[string]string{"valid_before": "now() - interval '1 minute'"})
 	cancelled := b.enter(store.PaymentSettling, 1, nil)
-	if err := b.chain.Cancel(devnet.Accounts()[1].Address, cancelled.nonce); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.chain.Cancel(devnet.Accounts()[1].Address, cancelled.nonce))
 	diverted := b.enter(store.PaymentUnknown, 1, nil)
 	b.mine(diverted, devnet.Accounts()[9].Address, 5000, hash(1004))
 
@@ -154,9 +149,7 @@ func TestReconcileContradicts(t *testing.T) {
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and cancelled": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
-			if err := b.chain.Cancel(devnet.Accounts()[1].Address, e.nonce); err != nil {
-				b.t.Fatal(err)
-			}
+			testkit.NoError(b.t, b.chain.Cancel(devnet.Accounts()[1].Address, e.nonce))
 			return e, "is recorded as paid, but its authorization was cancelled"
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and paid to somebody else": {func(b *books) (entry, string) {

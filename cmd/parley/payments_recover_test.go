@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -27,7 +28,7 @@ func TestReconcileStrict(t *testing.T) {
 		says  string
 	}{
 		"nothing":          {func(*books) {}, ""},
-		"a plain transfer": {func(b *books) { b.must(b.chain.Mint(devnet.Payee, 123)) }, ""},
+		"a plain transfer": {func(b *books) { testkit.NoError(b.t, b.chain.Mint(devnet.Payee, 123)) }, ""},
 		"an open payment":  {func(b *books) { b.mine(b.enter(store.PaymentUnknown, 1, nil), devnet.Payee, 5000, hash(1)) }, ""},
 		"a lost payment": {func(b *books) {
 			b.mine(entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}, devnet.Payee, 5000, hash(1001))
@@ -68,24 +69,17 @@ func TestReconcileStrict(t *testing.T) {
 	}
 }
 
-func (b *books) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (b *books) exec(change string) {
 	b.t.Helper()
 	_, err := b.connection.Exec(b.t.Context(), change)
-	b.must(err)
+	testkit.NoError(b.t, err)
 }
 
 // mustAct wants no error.
 func (b *books) mustAct(args ...string) string {
 	b.t.Helper()
 	out, err := b.act(args...)
-	b.must(err)
+	testkit.NoError(b.t, err)
 	return out
 }
 
@@ -104,7 +98,7 @@ func TestRecoverPayments(t *testing.T) {
 	b.mine(gone, devnet.Payee, 5000, hash(1001))
 	failed := b.enter(store.PaymentFailed, 6, map[string]string{"payment_identifier": "NULL"})
 	b.mine(failed, devnet.Payee, 5000, hash(1002))
-	b.must(b.chain.Mint(devnet.Payee, 1))
+	testkit.NoError(b.t, b.chain.Mint(devnet.Payee, 1))
 
 	const summary = "lost: 2 payments of 0.010000 USD, 1 payouts, 1 payment channels"
 	if b.strict() == nil {

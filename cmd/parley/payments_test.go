@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
@@ -49,9 +50,7 @@ func newBooks(t *testing.T, journal ...string) *books {
 	folder := ""
 	if len(journal) > 0 {
 		folder = t.TempDir()
-		if err := os.WriteFile(filepath.Join(folder, "dev-ledger.jsonl"), []byte(strings.Join(journal, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(folder, "dev-ledger.jsonl"), []byte(strings.Join(journal, "\n")+"\n"), 0o600))
 	}
 	if b.chain, err = devnet.OpenLedger(folder); err != nil {
 		t.Fatal(err)
@@ -110,9 +109,7 @@ func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", "''"
 // mine moves the money of an entry on the chain, or another amount.
 func (b *books) mine(e entry, to string, amount uint64, transaction string) {
 	b.t.Helper()
-	if err := b.chain.Transfer(devnet.Accounts()[e.account].Address, to, amount, e.nonce, transaction); err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, b.chain.Transfer(devnet.Accounts()[e.account].Address, to, amount, e.nonce, transaction))
 }
 
 // paid is a payment that is in order in both books.
@@ -219,9 +216,7 @@ func TestPaymentsExport(t *testing.T) {
 		b.enter(store.PaymentDelivered, 1, nil)
 	}
 	out, err := b.run("export")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	if err != nil || len(rows) != 608 {
 		t.Fatalf("the CSV has %d rows, %v, want 608", len(rows), err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -21,19 +22,13 @@ func TestRetentionCommand(t *testing.T) {
 		return ran.out, ran.err
 	}
 	size := storetest.Seeding{Agents: 10, Conversations: 20, Messages: 1000, Subscribers: 10}
-	if err := storetest.Seed(t.Context(), url, size, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, storetest.Seed(t.Context(), url, size, func(string) {}))
 	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer connection.Close(context.Background())
 	count := func(condition string) (n int) {
 		t.Helper()
-		if err := connection.QueryRow(t.Context(), "SELECT count(*) FROM messages WHERE "+condition).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, connection.QueryRow(t.Context(), "SELECT count(*) FROM messages WHERE "+condition).Scan(&n))
 		return n
 	}
 	const old = "created_at < now() - interval '100 days'"
@@ -66,9 +61,7 @@ func TestRetentionCommand(t *testing.T) {
 	var largest string
 	err = connection.QueryRow(t.Context(), `SELECT username FROM agents a JOIN messages m ON m.sender_id = a.id GROUP BY username
 		ORDER BY sum(octet_length(content)) DESC LIMIT 1`).Scan(&largest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	shown, err := parley("storage", "--accounts=1")
 	if err != nil || !strings.HasPrefix(shown, "table ") || !strings.Contains(shown, "\nmessages ") ||
 		!strings.Contains(shown, " "+largest+" ") {

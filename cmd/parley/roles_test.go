@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/parley-chat/parley/cmd/parley/development"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -39,14 +40,10 @@ func withRoles(t *testing.T) (migrating, serving string) {
 func withRolesOn(t *testing.T, superuser, before string) (migrating, serving string) {
 	t.Helper()
 	parsed, err := url.Parse(superuser)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	database := strings.TrimPrefix(parsed.Path, "/")
 	text, err := os.ReadFile("../../docs/roles.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// Roles belong to all databases of a server.
 	statements := regexp.MustCompile(`\bparley_(migrate|serve)\b`).ReplaceAllString(string(text), database+"_$1")
 	statements = strings.Replace(statements, "ALTER DATABASE parley ", "ALTER DATABASE "+database+" ", 1)
@@ -57,9 +54,7 @@ func withRolesOn(t *testing.T, superuser, before string) (migrating, serving str
 			}
 		}
 	})
-	if err := execute(superuser, before+statements); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, execute(superuser, before+statements))
 	parsed.User = url.UserPassword(database+"_migrate", "choose-a-password")
 	migrating = parsed.String()
 	parsed.User = url.UserPassword(database+"_serve", "choose-another-password")
@@ -84,9 +79,7 @@ func TestRoles(t *testing.T) {
 	}
 	server, admin := serveWith(t, serving, "--authorizer-key", strings.Repeat("1", 64))
 	calls, err := development.Travel(t.Context(), server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if calls < 40 {
 		t.Errorf("only %d calls were charged", calls)
 	}
@@ -155,13 +148,9 @@ func emptyDatabase(t *testing.T, options string) string {
 	t.Helper()
 	base := storetest.URL(t)
 	parsed, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	name := strings.TrimPrefix(parsed.Path, "/") + "_other"
-	if err := execute(base, "CREATE DATABASE "+name+" TEMPLATE template0 "+options); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, execute(base, "CREATE DATABASE "+name+" TEMPLATE template0 "+options))
 	t.Cleanup(func() {
 		if err := execute(base, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Error(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/operator"
 	"github.com/parley-chat/parley/cmd/parley/settings"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 //go:generate go test -run ^TestSettingsDocument$ . -update
@@ -34,9 +35,7 @@ const exampleHead = `# Settings of the Parley server. Values behind # are the de
 func TestSettingsDocument(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(&serverSettings{}, kong.Vars{"version": ""})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var example strings.Builder
 	example.WriteString(exampleHead)
 	count := 0
@@ -106,9 +105,7 @@ func writeExample(t *testing.T, to *strings.Builder, one *kong.Flag) {
 		node.SetString(value)
 	}
 	encoded, err := yaml.Marshal(&node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	text := strings.TrimSpace(string(encoded))
 	if one.IsSlice() {
 		text = value

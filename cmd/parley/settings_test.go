@@ -19,6 +19,7 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -33,9 +34,7 @@ const testResponseKey = "file:testdata/response-key"
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "settings.yaml")
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(name, []byte(content), 0o600))
 	return name
 }
 
@@ -120,9 +119,7 @@ func TestSecretFiles(t *testing.T) {
 func TestSettingNames(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commands{}, append((&settings.Settings{}).Options(), kong.Vars{"version": ""})...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, leaf := range parser.Model.Leaves(false) {
 		if !slices.ContainsFunc(leaf.Flags, settings.IsSettingsFile) {
 			continue
@@ -177,9 +174,7 @@ func TestKnownVariables(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	folder := filepath.Dir(writeFile(t, ""))
 	for line, want := range map[string]string{
 		"parley serve --print": "--print-config", "parley serve --database-": "--database-url", "parley migrate --conf": "--config",

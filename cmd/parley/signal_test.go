@@ -15,13 +15,9 @@ func TestTwoSignalsAtOnce(t *testing.T) {
 	ctx, stop := interruptible(t.Context())
 	defer stop()
 	self, err := os.FindProcess(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for range 2 {
-		if err := self.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, self.Signal(syscall.SIGTERM))
 		if !testkit.Eventually(10*time.Second, func() bool { return ctx.Err() != nil }) {
 			t.Fatal("a signal did not end the context")
 		}

@@ -53,9 +53,7 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) sign(t *testing.T, template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	a.serial++
 	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(a.serial), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	parent, signer := a.certificate, a.key
@@ -63,13 +61,9 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) (*ecdsa.Priva
 		parent, signer = template, key
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	certificate, err := x509.ParseCertificate(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return key, certificate
 }
 
@@ -78,9 +72,7 @@ func (a *authority) write(t *testing.T, folder string) int64 {
 	t.Helper()
 	key, certificate := a.sign(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	encoded, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	writePEM(t, filepath.Join(folder, "cert.pem"), "CERTIFICATE", certificate.Raw)
 	writePEM(t, filepath.Join(folder, "key.pem"), "EC PRIVATE KEY", encoded)
 	return a.serial
@@ -88,9 +80,7 @@ func (a *authority) write(t *testing.T, folder string) int64 {
 
 func writePEM(t *testing.T, file, kind string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600))
 }
 
 // publish writes a new certificate into a folder of its own and turns a symbolic link to it, as Kubernetes does.
@@ -105,9 +95,7 @@ func (a *authority) publish(t *testing.T, base, version string) (serial int64) {
 	if err == nil {
 		err = os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return serial
 }
 
@@ -115,9 +103,7 @@ func (a *authority) publish(t *testing.T, base, version string) (serial int64) {
 func (a *authority) serialOf(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: a.roots, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
@@ -133,9 +119,7 @@ func (a *authority) client(t *testing.T) *http.Client {
 func pays(t *testing.T, address string, through http.RoundTripper) {
 	t.Helper()
 	wallet, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[6].PrivateKey, "0x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	testkit.NewAgent(t, "https://"+address, wallet, testkit.Sparing, through, nil).Register(t, "secure")
 }
 
@@ -154,9 +138,7 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	pays(t, address, ca.client(t).Transport)
 	response, err := ca.client(t).Get("http://" + redirects + "/skill")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := response.Body.Close(); err != nil || response.Request.URL.String() != "https://"+address+"/skill" {
 		t.Errorf("http:// leads to %s, %v", response.Request.URL, err)
 	}
@@ -181,9 +163,7 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	second := ca.publish(t, base, "2")
 	eventually(t, "the new certificate is used", func() bool { return ca.serialOf(t, address) == second })
-	if err := os.WriteFile(filepath.Join(base, "current", "key.pem"), []byte("hunter2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(base, "current", "key.pem"), []byte("hunter2"), 0o600))
 	eventually(t, "the broken key is logged", func() bool { return strings.Contains(server.logs.String(), "the old one stays in use") })
 	if got := ca.serialOf(t, address); got != second || strings.Contains(server.logs.String(), "hunter2") {
 		t.Errorf("with a broken key the certificate is %d, want %d\n%s", got, second, server.logs)
@@ -209,24 +189,18 @@ func TestRedirectsAreBounded(t *testing.T) {
 	settings := operator.Encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"),
 		HTTPListen: address}
 	_, stop, err := settings.Start(t.Context(), nil, server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(stop)
 	var silent []net.Conn
 	for range 100 { // each gets its response, or another one after it ends the connection
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_, _ = io.WriteString(conn, "GET /skill HTTP/1.1\r\nHost: parley.example\r\n\r\n")
 		silent = append(silent, conn)
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _ = response.Body.Close(); response.StatusCode != http.StatusPermanentRedirect ||
 			response.Header.Get("Location") != "https://parley.example/skill" {
 			t.Fatalf("a newcomer gets %s %s, want a redirect", response.Status, response.Header)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
 )
 
@@ -88,9 +89,7 @@ func TestTraces(t *testing.T) {
 	strange, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/agent/me", nil)
 	strange.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	response, err := http.DefaultClient.Do(strange)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_ = response.Body.Close()
 	long, _ := http.NewRequestWithContext(t.Context(), strings.Repeat("LONG", 1000), server.URL+"/agent/me", nil)
 	if response, err = http.DefaultClient.Do(long); err != nil {
@@ -181,9 +180,7 @@ func checkTraceIDs(t *testing.T, server *process, spans []*trace.Span) {
 			Span string `json:"span_id"`
 			ID   string `json:"trace_id"`
 		}
-		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(line), &fields))
 		if fields.Msg == "request" {
 			lines++
 			if !ids[fields.ID+fields.Span] {

@@ -8,7 +8,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// groupCommand is about group chats.
 type groupCommand struct {
 	Flags    agentFlags       `embed:""`
 	Pay      payFlags         `embed:""`

@@ -18,7 +18,6 @@ type callCommand struct {
 	JSON      string         `arg:"" optional:"" name:"json"`
 }
 
-// Run makes the call.
 func (c *callCommand) Run(ctx context.Context, s *session) error {
 	arguments := object{}
 	if c.JSON != "" {

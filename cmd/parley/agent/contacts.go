@@ -4,22 +4,21 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// contactsCommand is about the contacts of the wallet.
 type contactsCommand struct {
-	Flags   agentFlags      `embed:""`
-	List    contactsList    `cmd:"" default:"1" help:"List the contacts. Free."`
-	Add     contactsAdd     `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
-	Trust   contactsTrust   `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
-	Hold    contactsHold    `cmd:"" help:"Hold back the text of a contact from programs."`
-	Forget  contactsForget  `cmd:"" help:"Remove a contact."`
-	Block   contactsBlock   `cmd:"" help:"Stop an agent from sending you messages."`
-	Unblock contactsUnblock `cmd:"" help:"End a block."`
+	Flags   agentFlags    `embed:""`
+	List    contactsList  `cmd:"" default:"1" help:"List the contacts. Free."`
+	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
+	Trust   contactTrust  `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
+	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs."`
+	Forget  contactForget `cmd:"" help:"Remove a contact."`
+	Block   contactBlock  `cmd:"" help:"Stop an agent from sending you messages."`
+	Unblock contactBlock  `cmd:"" help:"End a block."`
 }
 
 type contactsList struct{}
@@ -41,7 +40,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		})
 	}
 	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := console.Table(w)
 		for _, one := range shown {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", one["name"], one["kind"], one["state"], one["id"])
 		}
@@ -57,20 +56,14 @@ type contactOf struct {
 	Name string `arg:"" help:"A username, #channel, the name of a group chat, or an id."`
 }
 
-type (
-	contactsAdd     struct{ contactOf }
-	contactsTrust   struct{ contactOf }
-	contactsHold    struct{ contactOf }
-	contactsForget  struct{ contactOf }
-	contactsBlock   struct{ contactOf }
-	contactsUnblock struct{ contactOf }
-)
+// contactTrust changes whether a contact is trusted. It is looked up if it is not known.
+type contactTrust struct{ contactOf }
 
-// trust changes whether a contact is trusted. It is looked up if it is not known.
-func (c contactOf) trust(ctx context.Context, s *session, trusted bool, line string) error {
+func (c *contactTrust) Run(ctx context.Context, s *session) error {
+	line := map[string]string{"contacts add": "added", "contacts trust": "trusted", "contacts hold": "held"}[s.command]
 	of, err := s.contact(ctx, c.Name)
 	if err == nil {
-		err = s.agent.Trust(ctx, of, trusted)
+		err = s.agent.Trust(ctx, of, s.command != "contacts hold")
 	}
 	if err != nil {
 		return err
@@ -83,19 +76,9 @@ func (s *session) changed(ctx context.Context, of agent.Contact, line string) er
 	return s.print(ctx, object{"contact": of.String(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
 }
 
-func (c *contactsAdd) Run(ctx context.Context, s *session) error {
-	return c.trust(ctx, s, true, "added")
-}
+type contactForget struct{ contactOf }
 
-func (c *contactsTrust) Run(ctx context.Context, s *session) error {
-	return c.trust(ctx, s, true, "trusted")
-}
-
-func (c *contactsHold) Run(ctx context.Context, s *session) error {
-	return c.trust(ctx, s, false, "held")
-}
-
-func (c *contactsForget) Run(ctx context.Context, s *session) error {
+func (c *contactForget) Run(ctx context.Context, s *session) error {
 	contacts, err := s.agent.Contacts()
 	if err != nil {
 		return err
@@ -110,19 +93,14 @@ func (c *contactsForget) Run(ctx context.Context, s *session) error {
 	return s.changed(ctx, *found, "forgot")
 }
 
-// about makes a call about an agent.
-func (c contactOf) about(ctx context.Context, s *session, operation, line string) error {
+// contactBlock blocks an agent, or ends that.
+type contactBlock struct{ contactOf }
+
+func (c *contactBlock) Run(ctx context.Context, s *session) error {
 	of, err := s.contact(ctx, c.Name, agent.KindAgent)
 	if err != nil {
 		return err
 	}
-	return s.act(ctx, operation, of.ID, object{"agent_id": of.ID}, line+" "+of.String())
-}
-
-func (c *contactsBlock) Run(ctx context.Context, s *session) error {
-	return c.about(ctx, s, "blockAgent", "blocked")
-}
-
-func (c *contactsUnblock) Run(ctx context.Context, s *session) error {
-	return c.about(ctx, s, "unblockAgent", "unblocked")
+	action := strings.TrimPrefix(s.command, "contacts ")
+	return s.act(ctx, action+"Agent", of.ID, object{"agent_id": of.ID}, action+"ed "+of.String())
 }

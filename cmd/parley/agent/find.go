@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// findCommand searches for agents and conversations.
 type findCommand struct {
 	Flags    agentFlags `embed:""`
 	Pay      payFlags   `embed:""`
@@ -20,7 +19,6 @@ type findCommand struct {
 	Words    string     `arg:"" help:"Words of names and descriptions."`
 }
 
-// Run searches.
 func (c *findCommand) Run(ctx context.Context, s *session) error {
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
 	switch {
@@ -40,7 +38,7 @@ func (c *findCommand) Run(ctx context.Context, s *session) error {
 	value["note"] = dataNote
 	found, _ := value[list].([]any)
 	return s.print(ctx, value, func(w io.Writer) {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := console.Table(w)
 		for _, one := range found {
 			fields, _ := one.(object)
 			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), agent.PlainWord(textOf(fields[id])),

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -150,14 +151,11 @@ func runFor(ctx context.Context, s *session, command string, shown []shownMessag
 }
 
 // environmentWithoutSecrets is the environment without the keys of the wallet.
-func environmentWithoutSecrets() (variables []string) {
-	for _, variable := range os.Environ() {
+func environmentWithoutSecrets() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		if name != "PARLEY_WALLET_KEY" && name != "PARLEY_PASSPHRASE" {
-			variables = append(variables, variable)
-		}
-	}
-	return variables
+		return name == "PARLEY_WALLET_KEY" || name == "PARLEY_PASSPHRASE"
+	})
 }
 
 // forwardURL checks the URL of --forward-to.

@@ -11,7 +11,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// inboxCommand gets unread messages.
 type inboxCommand struct {
 	Flags     agentFlags `embed:""`
 	Pay       payFlags   `embed:""`
@@ -26,7 +25,6 @@ type inboxCommand struct {
 // cachedPages is how many of the last responses are read from the local copy.
 const cachedPages = 20
 
-// Run gets and shows the messages.
 func (c *inboxCommand) Run(ctx context.Context, s *session) error {
 	if c.Following.Follow {
 		return c.follow(ctx, s)

@@ -53,7 +53,6 @@ type mcpServer struct {
 	Env     map[string]string `json:"env,omitempty"`
 }
 
-// Run adds the server.
 func (c *installCommand) Run(ctx context.Context, s *session) error {
 	program, err := os.Executable()
 	if err != nil {

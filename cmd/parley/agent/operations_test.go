@@ -10,6 +10,7 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestOperationsHaveCommands: each operation of the contract has a command that exists, and no other operation has one. The help of each
@@ -17,13 +18,9 @@ import (
 func TestOperationsHaveCommands(t *testing.T) {
 	t.Parallel()
 	contract, err := agent.LoadContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	parser, err := kong.New(&Commands{}, kong.Name("parley"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	AddExamples(parser.Model)
 	paths := map[string]bool{}
 	for _, leaf := range parser.Model.Leaves(false) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -18,7 +17,6 @@ type pricesCommand struct {
 	Operation string     `arg:"" optional:"" help:"Only this operation of the contract."`
 }
 
-// Run shows or accepts.
 func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	if c.Accept {
 		if err := s.personOnly("accept other prices or terms", "parley prices --accept"); err != nil {
@@ -44,7 +42,7 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 		return console.Usagef("there is no operation %s; parley prices lists all", agent.VisibleName(c.Operation))
 	}
 	return s.print(ctx, object{"prices": shown}, func(w io.Writer) {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := console.Table(w)
 		fmt.Fprintln(table, "USD\tCOMMAND\tOPERATION\t")
 		for _, o := range shown {
 			fmt.Fprintf(table, "%s\tparley %s\t%s\t%s\n", o["price_usd"], o["command"], o["operation"], o["summary"])

@@ -8,7 +8,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// profileCommand is about the account.
 type profileCommand struct {
 	Flags agentFlags  `embed:""`
 	Pay   payFlags    `embed:""`
@@ -32,7 +31,6 @@ func (c *profileEdit) Run(ctx context.Context, s *session) error {
 	return s.act(ctx, "editAgent", "", arguments, "changed")
 }
 
-// keyCommand is about the API key.
 type keyCommand struct {
 	Flags  agentFlags `embed:""`
 	Pay    payFlags   `embed:""`

@@ -6,7 +6,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// reactCommand reacts to a message.
 type reactCommand struct {
 	Flags   agentFlags `embed:""`
 	Pay     payFlags   `embed:""`
@@ -15,7 +14,6 @@ type reactCommand struct {
 	Emoji   string     `arg:"" optional:"" help:"One emoji."`
 }
 
-// Run reacts.
 func (c *reactCommand) Run(ctx context.Context, s *session) error {
 	if c.Remove == (c.Emoji != "") {
 		return console.Usagef("name one emoji, or --remove")

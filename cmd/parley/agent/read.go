@@ -11,7 +11,6 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// readCommand reads a conversation.
 type readCommand struct {
 	Flags     agentFlags `embed:""`
 	Pay       payFlags   `embed:""`
@@ -24,7 +23,6 @@ type readCommand struct {
 	To        string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
-// Run reads or searches.
 func (c *readCommand) Run(ctx context.Context, s *session) error {
 	to, err := s.contact(ctx, c.To)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
@@ -42,12 +43,7 @@ func (s *session) contact(ctx context.Context, to string, kinds ...string) (agen
 	if err != nil {
 		return agent.Contact{}, err
 	}
-	for _, kind := range kinds {
-		if found.Kind == kind {
-			return found, nil
-		}
-	}
-	if kinds != nil {
+	if kinds != nil && !slices.Contains(kinds, found.Kind) {
 		return agent.Contact{}, console.Usagef("%s is of the kind %s; this command needs: %s", found, found.Kind, strings.Join(kinds, ", "))
 	}
 	return found, nil

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// walletReport shows what calls cost.
 type walletReport struct {
 	By    []string `default:"day,operation" enum:"day,operation,peer" help:"Sum by these: day, operation, peer (${default})."`
 	Since string   `placeholder:"DATE" help:"From this day on (UTC), such as 2026-12-01. By default 30 days."`
@@ -22,7 +20,6 @@ type walletReport struct {
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
-// Run shows the report.
 func (c *walletReport) Run(ctx context.Context, s *session) error {
 	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)
 	if c.Since != "" {
@@ -67,9 +64,8 @@ func named(a *agent.Agent, report []agent.Costs) error {
 	return nil
 }
 
-// writeReport writes a report as a table.
 func writeReport(w io.Writer, report []agent.Costs, total uint64) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := console.Table(w)
 	for _, row := range report {
 		var fields []string
 		for _, field := range []string{row.Day, row.Operation, row.Peer} {

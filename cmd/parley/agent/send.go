@@ -12,7 +12,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// sendCommand sends a message.
 type sendCommand struct {
 	Flags   agentFlags     `embed:""`
 	Pay     payFlags       `embed:""`
@@ -43,7 +42,6 @@ func (s *session) input(argument, name string) (string, error) {
 	return string(content), nil
 }
 
-// Run sends the message.
 func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	text, err := s.input(c.Text, "the message")
 	if err != nil {

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
 // statusCommand shows what is known without a payment.
@@ -45,7 +45,7 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 		value["balance_usd"] = agent.USD(balance)
 	}
 	return s.print(ctx, value, func(w io.Writer) {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := console.Table(w)
 		for _, name := range []string{
 			"username", "account", "server", "server_status", "network", "play_money", "address", "balance_usd", "wallet_key", "secrets",
 			"per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen",

@@ -12,7 +12,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// walletCommand is about the wallet and its limits.
 type walletCommand struct {
 	Flags    agentFlags     `embed:""`
 	Balance  walletBalance  `cmd:"" help:"Show what the wallet has. Free."`

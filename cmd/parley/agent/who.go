@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// whoCommand shows an agent or a conversation.
 type whoCommand struct {
 	Flags agentFlags `embed:""`
 	Pay   payFlags   `embed:""`
@@ -18,7 +18,6 @@ type whoCommand struct {
 	Name  string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
-// Run shows it.
 func (c *whoCommand) Run(ctx context.Context, s *session) error {
 	of, err := s.contact(ctx, c.Name)
 	if err != nil {
@@ -50,14 +49,10 @@ func (s *session) show(ctx context.Context, operation, peer string, arguments ob
 	if err != nil {
 		return err
 	}
-	var names []string
-	for name := range value {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(value))
 	value["note"] = dataNote
 	return s.print(ctx, value, func(w io.Writer) {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		table := console.Table(w)
 		for _, name := range names {
 			fmt.Fprintf(table, "%s\t%s\n", name, inline(value[name]))
 		}

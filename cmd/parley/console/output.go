@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
@@ -24,6 +25,9 @@ func EncodeJSON(to io.Writer, value any) error {
 	_, err := io.WriteString(to, agent.EscapeJSON(line.String()))
 	return err
 }
+
+// Table returns a writer that aligns tab-separated cells when it is flushed.
+func Table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
 // Printable returns text that somebody else wrote for a line of a table.
 func Printable(text string) string { return agent.Line(text) }

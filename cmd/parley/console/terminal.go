@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/term"
@@ -20,12 +21,7 @@ type Console struct {
 var AgentEnvironment = []string{"CLAUDECODE", "CODEX_SANDBOX", "CURSOR_AGENT"}
 
 func inAgentRuntime() bool {
-	for _, name := range AgentEnvironment {
-		if os.Getenv(name) != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(AgentEnvironment, func(name string) bool { return os.Getenv(name) != "" })
 }
 
 func IsTerminal(stream any) bool {

@@ -41,13 +41,13 @@ func (demo) Run(ctx context.Context, to console.Console) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, world.close()) }()
-	return (&journey{world: world, table: tabwriter.NewWriter(to.Out, 0, 0, 2, ' ', 0)}).run(ctx, to.Out)
+	return (&journey{world: world, table: console.Table(to.Out)}).run(ctx, to.Out)
 }
 
 // Travel calls operations of all parts of the API of a server that is paid on the play-money network. It returns the number of charged
 // calls.
 func Travel(ctx context.Context, url string) (calls int, err error) {
-	j := &journey{world: &world{url: url}, table: tabwriter.NewWriter(io.Discard, 0, 0, 2, ' ', 0)}
+	j := &journey{world: &world{url: url}, table: console.Table(io.Discard)}
 	err = j.travel(ctx)
 	return j.calls, err
 }

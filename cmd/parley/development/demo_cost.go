@@ -3,8 +3,8 @@ package development
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
+	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/x402"
 )
@@ -23,7 +23,7 @@ const (
 func printSettlementCost(out io.Writer, made devnet.Transactions, calls int) error {
 	cost := made.Transfers*transferCost + made.Deposits*depositCost + made.Claims*claimCost +
 		max(0, made.Claimed-made.Claims)*claimFurtherCost + made.Settlements*settleCost
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := console.Table(out)
 	fmt.Fprintf(table, "\nSETTLEMENT OF %d CALLS\tTRANSACTIONS\tCOST USD\t\n", calls)
 	row := func(scheme string, transactions, cost int, parts string) {
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", scheme, transactions, x402.FormatUSD(uint64(cost)), parts) //nolint:gosec // not negative

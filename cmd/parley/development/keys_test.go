@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestAuthorizerKey: parley dev creates a key once, for its owner only.
@@ -13,9 +14,7 @@ func TestAuthorizerKey(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	first, err := ownKey(data, authorizerKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if info, err := os.Stat(first.File); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's file is %v, %v, want one for the owner only", info.Mode(), err)
 	}

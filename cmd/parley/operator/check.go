@@ -110,7 +110,7 @@ func (c *check) Run(ctx context.Context, to console.Console, given *settings.Set
 }
 
 func (f findings) print(to io.Writer) error {
-	out := table(to)
+	out := console.Table(to)
 	for _, one := range f {
 		fmt.Fprintf(out, "%s\t%s\t%s\n", one.State, one.What, console.Printable(one.Found))
 		if one.Remedy != "" {

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -95,10 +94,8 @@ func trial(ctx context.Context, baseURL string, payer *client.Payer) error {
 	if err != nil {
 		return err
 	}
-	var random [8]byte
-	_, _ = rand.Read(random[:])
 	response, err := agent.RequestAccountWithResponse(ctx,
-		client.RequestAccountRequest{RequestedUsername: "check_" + hex.EncodeToString(random[:])})
+		client.RequestAccountRequest{RequestedUsername: "check_" + strings.ToLower(rand.Text()[:16])})
 	if err != nil {
 		return fmt.Errorf("the call failed: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 )
 
@@ -20,13 +21,9 @@ func TestLimitSettings(t *testing.T) {
 		if err == nil {
 			_, err = parser.Parse(args)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		limits, err := settings.Limits.Config(settings.TrustedProxies)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return limits
 	}
 	prefixes := cmpopts.EquateComparable(netip.Prefix{})

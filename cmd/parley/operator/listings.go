@@ -74,7 +74,7 @@ func (l *listings) Run(ctx context.Context, to console.Console, given *settings.
 	if err != nil {
 		return err
 	}
-	database, err := ledger{SettingsDatabase{DatabaseURL: l.DatabaseURL}}.open(ctx)
+	database, err := ledger{DatabaseURL: l.DatabaseURL}.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ var remedies = []struct{ state, remedy string }{
 }
 
 func printListings(to io.Writer, all []*listing, catalogue string) error {
-	out := table(to)
+	out := console.Table(to)
 	fmt.Fprintln(out, "OPERATION\tSETTLED\tLISTED\tSTATE")
 	states := map[string]bool{}
 	for _, one := range all {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,9 +95,8 @@ type ownCall struct {
 // ownCalls returns calls by path that change nothing for others. With an account these are its profile and unread messages, searches, and
 // its conversations, without marking anything as read.
 func (l *listings) ownCalls(ctx context.Context, database *store.Store) (map[string]ownCall, error) {
-	var random [8]byte
-	_, _ = rand.Read(random[:])
-	calls := map[string]ownCall{trialPath: {body: map[string]any{"requested_username": "listing_" + hex.EncodeToString(random[:])}}}
+	name := "listing_" + strings.ToLower(rand.Text()[:16])
+	calls := map[string]ownCall{trialPath: {body: map[string]any{"requested_username": name}}}
 	if l.APIKey.Value == "" {
 		return calls, nil
 	}

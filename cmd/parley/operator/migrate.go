@@ -11,13 +11,13 @@ import (
 
 // migrate migrates the database's schema to this version. Concurrent migrations wait for each other.
 type migrate struct {
-	Database SettingsDatabase `embed:""`
-	DryRun   bool             `xor:"what" help:"List the migrations that would run, and change nothing."`
-	Status   bool             `xor:"what" help:"List all migrations and when they ran."`
+	Database ledger `embed:""`
+	DryRun   bool   `xor:"what" help:"List the migrations that would run, and change nothing."`
+	Status   bool   `xor:"what" help:"List all migrations and when they ran."`
 }
 
 func (m *migrate) Run(ctx context.Context, to console.Console) error {
-	database, err := m.Database.Open(ctx)
+	database, err := m.Database.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -15,22 +16,16 @@ import (
 func TestEarnings(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../../docs/money.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	operations, err := paidOperations("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var prices []uint64
 	for _, one := range operations {
 		prices = append(prices, one.price)
 	}
 	slices.Sort(prices)
 	cost, err := console.ParseUSD("0.0024")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, price := range slices.Compact(prices) {
 		text, left := x402.FormatUSD(price), usd(int64(price)-int64(cost)) //nolint:gosec // small
 		row := fmt.Sprintf(`(?m)^\| %s \| .* \| %s \| %s \|$`, text[:5], left[:len(left)-2], text[:6])

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
@@ -27,7 +26,7 @@ func show[T any](to io.Writer, asJSON bool, columns []columnOf[T], record T) err
 	if asJSON {
 		return writeJSON(to, columns, record)
 	}
-	out := table(to)
+	out := console.Table(to)
 	for _, column := range columns {
 		fmt.Fprintf(out, "%s\t%s\n", column.name, console.Printable(text(column.of(record))))
 	}
@@ -62,7 +61,7 @@ func writer[T any](to io.Writer, format string, columns []columnOf[T], inTable [
 		_ = out.Write(names(columns)) // flush reports the error
 		return func(r T) error { return out.Write(cells(columns, r)) }, func() error { out.Flush(); return out.Error() }
 	}
-	out := table(to)
+	out := console.Table(to)
 	fmt.Fprintln(out, strings.ToUpper(strings.Join(inTable, "\t")))
 	return func(r T) error {
 		var line []string
@@ -155,6 +154,3 @@ func writeJSON[T any](to io.Writer, columns []columnOf[T], record T) error {
 	}
 	return console.EncodeJSON(to, json.RawMessage(append(line, '}')))
 }
-
-// table returns a writer that aligns tab-separated cells when it is flushed.
-func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }

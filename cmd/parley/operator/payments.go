@@ -28,28 +28,24 @@ type payments struct {
 	Reconcile paymentsReconcile `cmd:"" help:"Compare the ledger with the chain. Fails if they contradict."`
 }
 
-// SettingsDatabase are the settings of commands that use the database of a server.
-type SettingsDatabase struct {
+// ledger is the database of a server, which contains the payments.
+type ledger struct {
 	File        settings.File   `embed:""`
 	DatabaseURL settings.Secret `env:"PARLEY_DATABASE_URL" placeholder:"URL" help:"The server's PostgreSQL database, as a postgres:// URL."`
 }
 
-func (d SettingsDatabase) Open(ctx context.Context) (*store.Store, error) {
+// connect opens the database, whatever its schema is.
+func (l ledger) connect(ctx context.Context) (*store.Store, error) {
 	var wrong settings.Wrong
-	wrong.DatabaseURL(d.DatabaseURL)
+	wrong.DatabaseURL(l.DatabaseURL)
 	if wrong != nil {
 		return nil, console.Usage(wrong)
 	}
-	return store.Open(ctx, d.DatabaseURL.Value, store.Limits{})
-}
-
-// ledger is the database that contains the payments.
-type ledger struct {
-	Database SettingsDatabase `embed:""`
+	return store.Open(ctx, l.DatabaseURL.Value, store.Limits{})
 }
 
 func (l ledger) open(ctx context.Context) (*store.Store, error) {
-	database, err := l.Database.Open(ctx)
+	database, err := l.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

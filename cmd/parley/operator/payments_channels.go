@@ -93,7 +93,7 @@ func showChannel(ctx context.Context, to console.Console, database *store.Store,
 	if !found {
 		return fmt.Errorf("the ledger has no payment channel %s", id)
 	}
-	out := table(to.Out)
+	out := console.Table(to.Out)
 	fmt.Fprintln(out, "\nCREATED\tPAYMENT\tSTATE\tOPERATION\tUSD\tDEPOSIT\tTRANSACTION")
 	for record, err := range database.PaymentRecords(ctx, store.PaymentFilter{Channel: id}) {
 		if err != nil {

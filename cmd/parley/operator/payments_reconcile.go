@@ -76,7 +76,7 @@ func (p *paymentsReconcile) tell(to console.Console, report *reconcile.Report) (
 }
 
 func printReconciliation(to io.Writer, r *reconcile.Report) error {
-	out := table(to)
+	out := console.Table(to)
 	fmt.Fprintf(out, "network\t%s\nasset\t%s\npayee\t%s\n", r.Network, r.Asset, r.Payee)
 	fmt.Fprintf(out, "blocks\t%d to %d, of %s\n\n", r.FromBlock, r.Block, timestamp(r.At))
 	fmt.Fprintf(out, "balance on the chain\t%s USD\n", usd(r.Balance))

@@ -30,7 +30,7 @@ func (p *paymentsRecover) Run(ctx context.Context, to console.Console) error {
 
 // printLost lists what the ledger lacks.
 func printLost(to io.Writer, r *reconcile.Report) error {
-	out := table(to)
+	out := console.Table(to)
 	sum := int64(0)
 	if len(r.LostPayments)+len(r.LostPayouts)+len(r.LostChannels) > 0 {
 		fmt.Fprintln(out, "LOST\tPAYER\tUSD\tNONCE OR PAYMENT CHANNEL\tTRANSACTION")

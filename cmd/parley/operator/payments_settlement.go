@@ -49,23 +49,21 @@ func permil(part, whole int64) int64 {
 }
 
 // addSchemes splits revenue and transactions by scheme. Refunds of payment channels cost a transaction, too.
-func (s *settlement) addSchemes(cost int64) {
-	inChannels := s.Deposits.Calls + s.Claims.Calls + s.Payouts.Calls + s.Refunds.Calls
-	all := store.PaymentSum{Calls: s.Exact.Calls + s.Vouchers.Calls, Amount: s.Exact.Amount + s.Vouchers.Amount}
+func (s *settlement) addSchemes(found *store.SettlementSums, cost int64) {
+	inChannels := found.Deposits.Calls + found.Claims.Calls + found.Payouts.Calls + found.Refunds.Calls
+	all := store.PaymentSum{Calls: found.Exact.Calls + found.Vouchers.Calls, Amount: found.Exact.Amount + found.Vouchers.Amount}
 	for _, one := range []struct {
 		name         string
 		revenue      store.PaymentSum
 		transactions int64
 	}{
-		{x402.SchemeExact, store.PaymentSum{Calls: s.Exact.Calls, Amount: s.Exact.Amount}, s.Exact.Calls},
-		{x402.SchemeBatch, store.PaymentSum{Calls: s.Vouchers.Calls, Amount: s.Vouchers.Amount}, inChannels},
-		{"total", all, s.Exact.Calls + inChannels},
+		{x402.SchemeExact, found.Exact, found.Exact.Calls}, {x402.SchemeBatch, found.Vouchers, inChannels},
+		{"total", all, found.Exact.Calls + inChannels},
 	} {
-		line := schemeSum{Scheme: one.name, SharePermil: permil(one.revenue.Amount, all.Amount),
-			CostPermil: permil(one.transactions*cost, one.revenue.Amount)}
-		line.Revenue.add(one.revenue)
-		line.Transactions.add(store.PaymentSum{Calls: one.transactions, Amount: one.transactions * cost})
-		s.Schemes = append(s.Schemes, line)
+		s.Schemes = append(s.Schemes, schemeSum{Scheme: one.name, Revenue: sumOf(one.revenue),
+			SharePermil:  permil(one.revenue.Amount, all.Amount),
+			Transactions: sumOf(store.PaymentSum{Calls: one.transactions, Amount: one.transactions * cost}),
+			CostPermil:   permil(one.transactions*cost, one.revenue.Amount)})
 	}
 	total := s.Schemes[len(s.Schemes)-1]
 	s.Total, s.CostPermil = total.Transactions, total.CostPermil
@@ -91,16 +89,11 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 	if err != nil {
 		return nil, err
 	}
-	s := &settlement{}
-	s.Exact.add(found.Exact)
-	s.Own.add(found.Own)
-	s.Vouchers.add(found.Vouchers)
-	s.Deposits.add(found.Deposits)
-	s.Claims.add(found.Claims)
-	s.Payouts.add(found.Payouts)
-	s.Refunds.add(found.Refunds)
-	s.Unclaimed.add(found.Unclaimed)
-	s.addSchemes(int64(cost)) //nolint:gosec // checked
+	s := &settlement{
+		Exact: sumOf(found.Exact), Own: sumOf(found.Own), Vouchers: sumOf(found.Vouchers), Deposits: sumOf(found.Deposits),
+		Claims: sumOf(found.Claims), Payouts: sumOf(found.Payouts), Refunds: sumOf(found.Refunds), Unclaimed: sumOf(found.Unclaimed),
+	}
+	s.addSchemes(found, int64(cost)) //nolint:gosec // checked
 	if !p.Gas {
 		return s, nil
 	}
@@ -135,7 +128,7 @@ func (s *settlement) print(to io.Writer) error {
 		return nil
 	}
 	percent := func(permil int64) string { return fmt.Sprintf("%d.%d %%", permil/10, permil%10) }
-	out := table(to)
+	out := console.Table(to)
 	fmt.Fprintln(out, "\nSCHEME\tCALLS\tREVENUE USD\tSHARE\tTRANSACTIONS\tCOST USD\tOF REVENUE")
 	for _, one := range s.Schemes {
 		fmt.Fprintf(out, "%s\t%d\t%s\t%s\t%d\t%s\t%s\n", one.Scheme, one.Revenue.Calls, one.Revenue.AmountUSD, percent(one.SharePermil),
@@ -144,7 +137,7 @@ func (s *settlement) print(to io.Writer) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	out = table(to)
+	out = console.Table(to)
 	fmt.Fprintln(out, "\nSETTLEMENT\tCOUNT\tUSD")
 	for _, line := range []struct {
 		name string

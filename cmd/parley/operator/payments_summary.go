@@ -37,6 +37,8 @@ type sum struct {
 	AmountUSD string `json:"amount_usd"`
 }
 
+func sumOf(one store.PaymentSum) sum { return sum{one.Calls, one.Amount, usd(one.Amount)} }
+
 func (s *sum) add(other store.PaymentSum) {
 	s.Calls += other.Calls
 	s.Amount += other.Amount
@@ -80,7 +82,7 @@ func (p *paymentsSummary) Run(ctx context.Context, to console.Console) error {
 	if p.JSON {
 		return console.EncodeJSON(to.Out, summary)
 	}
-	out := table(to.Out)
+	out := console.Table(to.Out)
 	fmt.Fprintln(out, "DAY\tOPERATION\tDELIVERED\tUSD\tUNDELIVERABLE\tUSD\tREFUSED\tUSD\tOPEN\tUSD\tDEPOSITED\tUSD\tREFUNDED\tUSD")
 	total := summary.Total
 	total.Day = "total"

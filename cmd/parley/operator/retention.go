@@ -68,7 +68,7 @@ func (r *retentionRun) Run(ctx context.Context, to console.Console, given *setti
 	if r.DryRun {
 		outcome = "would be removed"
 	}
-	out := table(to.Out)
+	out := console.Table(to.Out)
 	fmt.Fprintf(out, "kind\t%s\n", outcome)
 	for _, line := range []struct {
 		kind  string

@@ -31,7 +31,7 @@ func (s *storage) Run(ctx context.Context, to console.Console) error {
 	if err != nil {
 		return err
 	}
-	out := table(to.Out)
+	out := console.Table(to.Out)
 	fmt.Fprintf(out, "table\tsize\trows (estimate)\n")
 	for _, one := range sizes.Tables {
 		fmt.Fprintf(out, "%s\t%s\t%d\n", one.Name, byteCount(one.Bytes), max(one.Rows, 0))

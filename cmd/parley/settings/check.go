@@ -29,7 +29,7 @@ func (w *Wrong) Address(setting, value, what string) {
 // HTTP checks a URL that is no secret: it is shown, and published. So it can have no user and password, and with them it is hidden.
 func (w *Wrong) HTTP(setting, value, what string) {
 	if HasUser(value) {
-		w.Check(false, setting, hidden(value), what+", without a user and a password")
+		w.Check(false, setting, hidden, what+", without a user and a password")
 		return
 	}
 	w.Check(IsHTTP(value), setting, value, what+", starting with https:// or http://")
@@ -44,7 +44,7 @@ func HasUser(text string) bool {
 // WithoutUser hides a URL that may contain a password.
 func WithoutUser(text string) string {
 	if HasUser(text) {
-		return hidden(text)
+		return hidden
 	}
 	return text
 }

@@ -41,7 +41,7 @@ func (s Secret) String() string {
 	case s.File != "":
 		return filePrefix + s.File
 	case s.Value != "":
-		return "(hidden)"
+		return hidden
 	}
 	return ""
 }

@@ -211,13 +211,8 @@ func Variable(flag string) string {
 	return "PARLEY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// hidden replaces a secret in a sentence.
-func hidden(secret string) string {
-	if secret == "" {
-		return ""
-	}
-	return "(hidden)"
-}
+// hidden stands for a secret.
+const hidden = "(hidden)"
 
 // SecretPlaces returns the files that contain secrets of the command.
 func (s *Settings) SecretPlaces() (names []string) {
