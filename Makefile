@@ -362,15 +362,18 @@ OLDER := d872d47f24cab374d701b0b28632d1ece537058e
 OLDER_SKIP := ^TestModelsAreTheSchema$$
 # OLDER_TESTS is a pattern of the older program's tests, all by default.
 
-upgrade: postgres build #: Run the last release's tests on the new schema; upgrade, go back and restart servers behind HAProxy under load
-	@$(call install,command -v haproxy,haproxy)
+older: #: Check out the last release into bin/older and build bin/parley-older
 	@git cat-file -e $(OLDER)^{commit} 2>/dev/null || { echo "this clone lacks the commit $(OLDER) of the last release; run: git fetch --unshallow"; exit 1; }
 	rm -rf $(BIN)/older && mkdir -p $(BIN)/older && git archive $(OLDER) | tar -x -C $(BIN)/older
 	cd $(BIN)/older && go build -buildvcs=false -o ../parley-older ./cmd/parley
+
+older-tests: postgres older #: Run the last release's tests on the new schema
 	cp store/migrations/*.sql $(BIN)/older/store/migrations/
 	cd $(BIN)/older && go test -count=1 -timeout 20m -skip '$(OLDER_SKIP)' $${OLDER_TESTS:+-run "$$OLDER_TESTS"} ./store ./payment ./server
+
+upgrade: postgres build older #: Upgrade, go back and restart servers behind HAProxy under load
+	@$(call install,command -v haproxy,haproxy)
 	go test -tags attack -count=1 -timeout 10m -v -run '^Test(Upgrade|RollingRestart)$$' ./test/attack
-	rm -rf $(BIN)/older
 
 # BENCH_ARGS=-quick takes two minutes; test/bench/README.md lists the arguments.
 bench: build postgres ## Measure the operations with real payments (test/bench/README.md): 20 minutes
@@ -404,6 +407,6 @@ node:
 	@$(call install,command -v npm,nodejs npm)
 
 .PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check contract demo dev discovery failover fuzz gcc \
-  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node packager packages packages-check page \
-  page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript skill snippets \
+  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node older older-tests packager packages packages-check \
+  page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript skill snippets \
   test test-all upgrade

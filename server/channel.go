@@ -66,6 +66,9 @@ func (c *change) SubscribeChannel(ctx context.Context, req gen.SubscribeChannelR
 	if err != nil {
 		return nil, err
 	}
+	if channel.Status == store.StatusBanned {
+		return nil, store.ErrBanned
+	}
 	err = c.tx.Join(ctx, channel.ID, c.caller.ID)
 	return gen.SubscribeChannel200JSONResponse{Success: true, Message: "subscribed"}, err
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,33 +14,35 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// refusal is a call that must be refused, as "path field=value …", and the status and code. Names in values stand for ids, and fields
-// in _ids are lists. "chat", which is the group chat or the channel, need not be written.
+// refusal is a call that must be refused, as "path field=value …", and the status, the code, and the ids that the message names. Names in
+// values stand for ids, and fields in _ids are lists. "chat", which is the group chat or the channel, need not be written.
 type refusal struct{ name, who, call, want string }
 
 // refusals are what the rules of conversations and blocks refuse, in addition to TestAccess. All edits have parts that are good.
 var refusals = []refusal{
-	{"an unknown first member", "alice", "/chat/group/create name=x initial_member_ids=bob,nobody", "404 agent_not_found"},
-	{"a first member that blocks the caller", "alice", "/chat/group/create name=x initial_member_ids=bob,erin", "403 blocked"},
+	{"an unknown first member", "alice", "/chat/group/create name=x initial_member_ids=bob,nobody", "404 agent_not_found nobody"},
+	{"a first member that blocks the caller", "alice", "/chat/group/create name=x initial_member_ids=bob,erin", "403 blocked erin"},
 	{"a channel without a name", "dave", "/channel/create description=x", "400 invalid_request"},
 	{"a channel with an empty name", "dave", "/channel/create name=", "400 invalid_request"},
 	{"a channel with a long name", "dave", "/channel/create name=" + strings.Repeat("ü", 65), "400 invalid_request"},
-	{"a chat's id for a channel's", "alice", "/channel/info channel_id=group", "400 invalid_request"},
+	{"a chat's id for a channel's", "alice", "/channel/info channel_id=group", "400 invalid_request group"},
 	{"an empty message", "alice", "/channel/send content=", "400 invalid_request"},
 	{"an empty note", "alice", "/channel/transfer new_admin_agent_id=bob message=", "400 invalid_request"},
 
-	{"to add and to remove", "alice", "/chat/group/edit add_member_ids=dave remove_member_ids=dave", "400 invalid_request"},
-	{"to ban and to unban", "alice", "/chat/group/edit ban_agent_ids=dave unban_agent_ids=bob,dave", "400 invalid_request"},
-	{"to unban and to add", "alice", "/chat/group/edit unban_agent_ids=carol add_member_ids=carol", "400 invalid_request"},
-	{"to remove and to ban", "alice", "/channel/edit remove_subscriber_ids=bob ban_agent_ids=dave,bob", "400 invalid_request"},
-	{"to remove and to unban", "alice", "/channel/edit remove_subscriber_ids=carol unban_agent_ids=carol", "400 invalid_request"},
+	{"to add and to remove", "alice", "/chat/group/edit add_member_ids=dave remove_member_ids=dave", "400 invalid_request dave"},
+	{"to ban and to unban", "alice", "/chat/group/edit ban_agent_ids=dave unban_agent_ids=bob,dave", "400 invalid_request dave"},
+	{"to unban and to add", "alice", "/chat/group/edit unban_agent_ids=carol add_member_ids=carol", "400 invalid_request carol"},
+	{"to remove and to ban", "alice", "/channel/edit remove_subscriber_ids=bob ban_agent_ids=dave,bob", "400 invalid_request bob"},
+	{"to remove and to unban", "alice", "/channel/edit remove_subscriber_ids=carol unban_agent_ids=carol", "400 invalid_request carol"},
 	{"an edit of nothing", "alice", "/channel/edit", "400 invalid_request"},
-	{"adding an unknown agent", "alice", "/chat/group/edit name=x add_member_ids=dave,nobody", "404 agent_not_found"},
-	{"removing an unknown agent", "alice", "/chat/group/edit name=x remove_member_ids=bob,nobody", "404 agent_not_found"},
-	{"banning an unknown agent", "alice", "/channel/edit name=x remove_subscriber_ids=bob ban_agent_ids=dave,nobody", "404 agent_not_found"},
-	{"unbanning an unknown agent", "alice", "/channel/edit name=x ban_agent_ids=dave unban_agent_ids=carol,nobody", "404 agent_not_found"},
-	{"adding a banned agent", "alice", "/chat/group/edit name=x add_member_ids=dave,carol", "403 banned"},
-	{"adding one that blocks the caller", "alice", "/chat/group/edit remove_member_ids=bob add_member_ids=dave,erin", "403 blocked"},
+	{"adding an unknown agent", "alice", "/chat/group/edit name=x add_member_ids=dave,nobody", "404 agent_not_found nobody"},
+	{"removing an unknown agent", "alice", "/chat/group/edit name=x remove_member_ids=bob,nobody", "404 agent_not_found nobody"},
+	{"banning an unknown agent", "alice", "/channel/edit name=x remove_subscriber_ids=bob ban_agent_ids=dave,nobody",
+		"404 agent_not_found nobody"},
+	{"unbanning an unknown agent", "alice", "/channel/edit name=x ban_agent_ids=dave unban_agent_ids=carol,nobody",
+		"404 agent_not_found nobody"},
+	{"adding a banned agent", "alice", "/chat/group/edit name=x add_member_ids=dave,carol", "403 banned carol"},
+	{"adding one that blocks the caller", "alice", "/chat/group/edit remove_member_ids=bob add_member_ids=dave,erin", "403 blocked erin"},
 	{"the admin removes itself", "alice", "/chat/group/edit name=x remove_member_ids=bob,alice", "409 admin_must_transfer"},
 	{"the admin bans itself", "alice", "/channel/edit unban_agent_ids=carol ban_agent_ids=alice", "409 admin_must_transfer"},
 
@@ -59,24 +62,24 @@ var refusals = []refusal{
 	{"an unknown private chat", "alice", "/chat/private/info chat_id=no_chat", "404 chat_not_found"},
 	{"an unknown username", "alice", "/agent/profile username=somebody", "404 agent_not_found"},
 	{"blocking oneself", "alice", "/agent/block agent_id=alice", "400 invalid_request"},
-	{"blocking nobody", "alice", "/agent/block agent_id=nobody", "404 agent_not_found"},
-	{"unblocking nobody", "alice", "/agent/unblock agent_id=nobody", "404 agent_not_found"},
-	{"blocking a chat", "alice", "/agent/block agent_id=no_chat", "400 invalid_request"},
+	{"blocking nobody", "alice", "/agent/block agent_id=nobody", "404 agent_not_found nobody"},
+	{"unblocking nobody", "alice", "/agent/unblock agent_id=nobody", "404 agent_not_found nobody"},
+	{"blocking a chat", "alice", "/agent/block agent_id=no_chat", "400 invalid_request no_chat"},
 
 	{"access to a group that is not there", "dave", "/chat/group/request_access chat_id=no_chat", "404 chat_not_found"},
 	{"access to a private chat", "dave", "/chat/group/request_access chat_id=private", "404 chat_not_found"},
 	{"access to a deleted group", "dave", "/chat/group/request_access chat_id=ended", "410 deleted"},
 
 	{"the admin leaves itself the group", "alice", "/chat/group/leave successor_agent_id=alice", "400 successor_required"},
-	{"an unknown successor", "alice", "/chat/group/leave successor_agent_id=nobody", "404 agent_not_found"},
+	{"an unknown successor", "alice", "/chat/group/leave successor_agent_id=nobody", "404 agent_not_found nobody"},
 	{"a stranger as successor", "alice", "/chat/group/leave successor_agent_id=dave", "403 not_member"},
-	{"a banned successor", "alice", "/chat/group/leave successor_agent_id=carol", "403 banned"},
+	{"a banned successor", "alice", "/chat/group/leave successor_agent_id=carol", "403 banned carol"},
 	{"the only member leaves", "alice", "/chat/group/leave chat_id=lonely", "409 admin_alone"},
 	{"the only member leaves it to a stranger", "alice", "/chat/group/leave chat_id=lonely successor_agent_id=bob", "409 admin_alone"},
-	{"a group to nobody", "alice", "/chat/group/transfer new_admin_agent_id=nobody", "404 agent_not_found"},
-	{"a group to a banned agent", "alice", "/chat/group/transfer new_admin_agent_id=carol", "403 banned"},
-	{"a channel to nobody", "alice", "/channel/transfer new_admin_agent_id=nobody", "404 agent_not_found"},
-	{"a channel to a banned agent", "alice", "/channel/transfer new_admin_agent_id=carol message=yours", "403 banned"},
+	{"a group to nobody", "alice", "/chat/group/transfer new_admin_agent_id=nobody", "404 agent_not_found nobody"},
+	{"a group to a banned agent", "alice", "/chat/group/transfer new_admin_agent_id=carol", "403 banned carol"},
+	{"a channel to nobody", "alice", "/channel/transfer new_admin_agent_id=nobody", "404 agent_not_found nobody"},
+	{"a channel to a banned agent", "alice", "/channel/transfer new_admin_agent_id=carol message=yours", "403 banned carol"},
 }
 
 // conversationCalls are calls of the operations on one group chat or channel, good ones.
@@ -183,7 +186,13 @@ func TestConversationRefusals(t *testing.T) {
 	for _, test := range tests {
 		path, body := c.request(test.call)
 		a := c.agents[test.who].ask(path, body)
-		if got := fmt.Sprint(a.Status, " ", a.Code); got != test.want || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
+		got := fmt.Sprint(a.Status, " ", a.Code)
+		for _, name := range slices.Sorted(maps.Keys(c.ids)) {
+			if strings.Contains(a.Message, c.ids[name]) {
+				got += " " + name
+			}
+		}
+		if got != test.want || a.Charged || a.Header.Get(x402.HeaderPaymentResponse) != "" {
 			t.Errorf("%s (%s): %v, want %s, not charged", test.name, test.call, a, test.want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -55,7 +56,8 @@ func problemOf(err error) *problem {
 	case errors.As(err, &paying):
 		return problemOfPayment(paying)
 	case errors.As(err, &refusal):
-		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: refusal.Message, details: detailsOf(refusal)}
+		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: messageOf(refusal),
+			details: detailsOf(refusal)}
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
@@ -97,7 +99,20 @@ func detailsOf(refusal *store.Refusal) []gen.ErrorDetail {
 	if refusal.Kind != store.Invalid {
 		return nil
 	}
-	return []gen.ErrorDetail{{Field: refusal.Field, Message: refusal.Message}}
+	return []gen.ErrorDetail{{Field: refusal.Field, Message: messageOf(refusal)}}
+}
+
+// messageOf returns the message of a refusal, with the agents that it concerns. The caller sent their ids.
+func messageOf(refusal *store.Refusal) string {
+	const most = 20
+	ids := each(refusal.Agents, AgentID)
+	switch {
+	case len(ids) == 0:
+		return refusal.Message
+	case len(ids) > most:
+		return fmt.Sprintf("%s: %s and %d more", refusal.Message, strings.Join(ids[:most], ", "), len(ids)-most)
+	}
+	return refusal.Message + ": " + strings.Join(ids, ", ")
 }
 
 // errorBody is gen.ParleyError with typed x402 fields. Clients of x402 version 2 read the header, clients of version 1 read

@@ -140,7 +140,8 @@ func (c *change) PinGroupMessage(ctx context.Context, req gen.PinGroupMessageReq
 	return gen.PinGroupMessage200JSONResponse{Success: true, PinnedMessageIds: each(pinned, MessageID), Message: "message pinned"}, err
 }
 
-// RequestGroupAccess asks the admin to add the caller. It needs no lock, because it does not change the group.
+// RequestGroupAccess asks the admin to add the caller, unless its last word to the admin was the same. It needs no lock, because it does
+// not change the group.
 func (c *change) RequestGroupAccess(
 	ctx context.Context, req gen.RequestGroupAccessRequestObject,
 ) (gen.RequestGroupAccessResponseObject, error) {
@@ -154,7 +155,11 @@ func (c *change) RequestGroupAccess(
 	case store.StatusBanned:
 		return nil, store.ErrBanned
 	}
-	err = c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, c.caller.Username+" asks to be added to the", group, req.Body.Message)
+	what := c.caller.Username + " asks to be added to the"
+	chat, err := c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, what, group, req.Body.Message)
+	if err == nil {
+		err = c.tx.CheckNotRepeated(ctx, chat)
+	}
 	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, err
 }
 
@@ -164,7 +169,8 @@ func (c *change) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatReque
 	if err != nil {
 		return nil, err
 	}
-	if *group.AdminID == c.caller.ID {
+	switch {
+	case *group.AdminID == c.caller.ID:
 		if group.MemberCount == 1 {
 			return nil, store.ErrAdminAlone
 		}
@@ -174,6 +180,8 @@ func (c *change) LeaveGroupChat(ctx context.Context, req gen.LeaveGroupChatReque
 		if err := c.transfer(ctx, group, agentID(*req.Body.SuccessorAgentID), req.Body.TransferMessage); err != nil {
 			return nil, err
 		}
+	case req.Body.TransferMessage != nil:
+		return nil, store.ErrNoSuccessor
 	}
 	err = c.tx.Leave(ctx, group.ID, c.caller.ID)
 	return gen.LeaveGroupChat200JSONResponse{Success: true, Message: "left the group chat"}, err
@@ -199,7 +207,8 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 	if err := c.tx.Transfer(ctx, view.Kind, view.ID, c.caller.ID, successor); err != nil || note == nil {
 		return err
 	}
-	return c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
+	_, err := c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
+	return err
 }
 
 // SearchGroups finds discoverable group chats.

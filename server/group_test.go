@@ -203,6 +203,7 @@ func TestGroupNotes(t *testing.T) {
 	}
 	carol.groupMust("request_access", chat, "message", long)
 	says(alice, carol, "a request with a note", "carol asks", long)
+	carol.groupCall("request_access", chat, "message", long).WantRefused(t, "the same request again", 409, "already_requested")
 	carol.groupMust("request_access", chat)
 	says(alice, carol, "a request without a note", "carol asks")
 	if note := alice.noteFrom(carol); strings.Contains(note, "!") {
@@ -216,7 +217,8 @@ func TestGroupNotes(t *testing.T) {
 	says(alice, bob, "a transfer", "it is yours again")
 	alice.groupMust("edit", chat, "add_member_ids", []*agent{carol})
 	// Only the admin names a successor.
-	carol.groupMust("leave", chat, "successor_agent_id", carol.ID, "transfer_message", "for nobody")
+	carol.groupCall("leave", chat, "transfer_message", "for nobody").WantRefused(t, "a note to nobody", 400, "invalid_request")
+	carol.groupMust("leave", chat, "successor_agent_id", carol.ID)
 	alice.groupMust("leave", chat, "successor_agent_id", bob.ID, "transfer_message", "farewell")
 	says(bob, alice, "the admin leaves", "farewell")
 	if got := bob.groupOf(chat); got != "bob*" {

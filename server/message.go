@@ -18,8 +18,10 @@ const matchesPerPage = 50
 
 const messageSent = "message sent"
 
-// sendNote sends a private message about a group chat or channel. Why is the type of About.
-func (c *change) sendNote(ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note) error {
+// sendNote sends a private message about a group chat or channel, and returns the chat. Why is the type of About.
+func (c *change) sendNote(
+	ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note,
+) (chat uuid.UUID, err error) {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
@@ -28,11 +30,11 @@ func (c *change) sendNote(ctx context.Context, to uuid.UUID, why, what string, a
 	if note != nil {
 		text += " " + *note
 	}
-	_, _, err := c.send(ctx, store.OutgoingMessage{
+	chat, _, err = c.send(ctx, store.OutgoingMessage{
 		Kind: store.KindPrivate, To: to, Content: text,
 		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: *about.Name},
 	})
-	return err
+	return chat, err
 }
 
 // listMessages returns a page of a conversation, newest first, and marks it as read if asked to.

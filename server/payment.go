@@ -235,6 +235,7 @@ func problemOfPayment(e *payment.Error) *problem {
 	}
 	if e.Refusal != nil {
 		p.status, p.code, p.details = statusOf[e.Refusal.Kind], gen.ErrorCode(e.Refusal.Code), detailsOf(e.Refusal)
+		p.message = messageOf(e.Refusal) + strings.TrimPrefix(e.Message, e.Refusal.Message) // what follows says what was charged
 	}
 	if e.Field != "" {
 		p.details = []gen.ErrorDetail{{Field: e.Field, Message: e.Message}}

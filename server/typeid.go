@@ -78,7 +78,7 @@ func inOneList(lists ...[]uuid.UUID) error {
 	for i, list := range lists {
 		for _, id := range list {
 			if other, known := listOf[id]; known && other != i {
-				return store.ErrTwoLists
+				return store.ErrTwoLists.Because(id)
 			}
 			listOf[id] = i
 		}

@@ -169,6 +169,9 @@ func violations(err error) []gen.ErrorDetail {
 				return
 			}
 		case *openapi3.SchemaError:
+			if saidByAnother(e) {
+				return
+			}
 			field, message = violation(e, field)
 		case *openapi3filter.ParseError: // only of a parameter: checkJSON parses bodies
 			message = "has the wrong type"
@@ -193,6 +196,11 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 // notSpace begins the pattern of texts that must not be white space alone. \s is only ASCII in Go, so the others follow it.
 const notSpace = `[^\s`
 
+// saidByAnother reports whether the value also violates a rule that says better what is wrong: the shortest length, or the range.
+func saidByAnother(e *openapi3.SchemaError) bool {
+	return e.SchemaField == "pattern" && e.Value == "" && e.Schema.MinLength > 0 || e.SchemaField == "format" && e.Schema.Max != nil
+}
+
 // violation returns the field and what it must be.
 func violation(e *openapi3.SchemaError, field string) (of, message string) {
 	for _, key := range e.JSONPointer() {
@@ -213,9 +221,10 @@ func violation(e *openapi3.SchemaError, field string) (of, message string) {
 	case "pattern":
 		switch {
 		case strings.HasPrefix(schema.Pattern, "^"+agentPrefix):
-			return field, fmt.Sprintf("must be the %s (%s); POST /agent/profile returns the id of a username", schema.Title, schema.Pattern)
+			return field, fmt.Sprintf("must be the %s (%s), and is %q; POST /agent/profile returns the id of a username", schema.Title,
+				schema.Pattern, begin(e.Value))
 		case schema.Title != "": // an id: name the kind
-			return field, fmt.Sprintf("must be the %s (%s)", schema.Title, schema.Pattern)
+			return field, fmt.Sprintf("must be the %s (%s), and is %q", schema.Title, schema.Pattern, begin(e.Value))
 		case strings.HasPrefix(schema.Pattern, notSpace):
 			return field, "must not be white space alone"
 		}
@@ -238,6 +247,12 @@ func violation(e *openapi3.SchemaError, field string) (of, message string) {
 		return field, "must be at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64)
 	}
 	return field, "violates the contract's rule " + strconv.Quote(e.SchemaField)
+}
+
+// begin returns the beginning of what was sent in place of an id. It is too short for an API key.
+func begin(value any) string {
+	const longest = len("channel_01k70taybbefyb5rymrpvaf640")
+	return payment.Shorten(fmt.Sprint(value), longest)
 }
 
 // knownFields lists the fields of the request body, for error messages.

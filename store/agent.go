@@ -1,12 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -191,18 +189,14 @@ func (tx *Tx) UnblockAgent(ctx context.Context, blocker, blocked uuid.UUID) erro
 	return wrap("unblock agent", err)
 }
 
-// CheckAgents returns ErrAgentNotFound if one of the ids belongs to no agent, or to one that was erased.
+// CheckAgents returns ErrAgentNotFound because of the ids that belong to no agent, or to one that was erased.
 func (r *Reader) CheckAgents(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	wanted := slices.Compact(slices.SortedFunc(slices.Values(ids), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))
-	found, err := gorm.G[Agent](r.db).
-		Where("id IN ? AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = agents.id AND s.erased)", ids).Count(ctx, "*")
-	if err == nil && found < int64(len(wanted)) {
-		return ErrAgentNotFound
-	}
-	return wrap("look for agents", err)
+	return refuseAgents(ctx, r, ErrAgentNotFound, `SELECT unnest(CAST(@ids AS uuid[])) AS id EXCEPT SELECT a.id FROM agents a
+		WHERE a.id = ANY (@ids) AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased) ORDER BY id`,
+		named{"ids": ids})
 }
 
 // reservedUsername is a former username, stored as HashKey. AgentID is nil if the agent that had it was erased.

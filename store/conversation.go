@@ -122,8 +122,8 @@ func (tx *Tx) markDeleted(ctx context.Context, kind string, id uuid.UUID) (membe
 }
 
 // Transfer makes another agent the admin of a group chat or channel, and notifies it. The new admin of a group chat is a member; the former
-// admin of a channel becomes a subscriber. It returns ErrAgentNotFound, ErrBanned, ErrSuccessorNotMember or ErrAgentSuspended. Lock the
-// conversation first.
+// admin of a channel becomes a subscriber. It returns ErrAgentNotFound, ErrAgentBanned, ErrSuccessorNotMember or ErrAgentSuspended. Lock
+// the conversation first.
 func (tx *Tx) Transfer(ctx context.Context, kind string, id, from, to uuid.UUID) error {
 	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (tx *Tx) Transfer(ctx context.Context, kind string, id, from, to uuid.UUID)
 	case err != nil:
 		return err
 	case view.Status == StatusBanned:
-		return ErrBanned
+		return ErrAgentBanned.Because(to)
 	case kind == KindGroup && view.Status != StatusMember:
 		return ErrSuccessorNotMember
 	}

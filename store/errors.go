@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -26,15 +27,29 @@ const (
 )
 
 // Refusal is a rejection by the rules of the operation. Code is one of the contract's error codes. Message states the
-// problem and the remedy. Field is the JSON pointer of the field that an Invalid refusal concerns, or "" for the whole body.
+// problem and the remedy. Field is the JSON pointer of the field that an Invalid refusal concerns, or "" for the whole body. Agents are
+// the agents of the request because of which it is refused, if it names several.
 type Refusal struct {
 	Kind    Kind
 	Code    string
 	Message string
 	Field   string
+	Agents  []uuid.UUID
 }
 
 func (r *Refusal) Error() string { return r.Message }
+
+// Because returns the refusal with the agents that it concerns.
+func (r Refusal) Because(agents ...uuid.UUID) error {
+	r.Agents = agents
+	return &r
+}
+
+// Is reports whether the refusals differ in their agents only.
+func (r *Refusal) Is(target error) bool {
+	other, ok := target.(*Refusal) //nolint:errorlint // errors.Is unwraps
+	return ok && other.Code == r.Code && other.Message == r.Message
+}
 
 // All refusals.
 var (
@@ -42,8 +57,9 @@ var (
 	ErrBlockSelf      = invalid("invalid_request", "/agent_id", "you cannot block yourself")
 	ErrTransferToSelf = invalid("invalid_request", "/new_admin_agent_id", "you are already the admin; choose another agent")
 	ErrTwoLists       = invalid("invalid_request", "", "the same agent is in two lists; remove it from one")
-	ErrNoWord         = invalid("invalid_request", "/query", "the query has no word; send at least one letter, digit or symbol")
-	ErrNothingToFind  = invalid("invalid_request", "/query",
+	ErrNoWord         = invalid("invalid_request", "/query",
+		"the query has no word; send a letter, a digit, or a symbol such as $ or an emoji: punctuation alone finds nothing")
+	ErrNothingToFind = invalid("invalid_request", "/query",
 		"the query matches nearly every message; send a word, or an expression that requires one")
 	ErrPatternTooLarge = invalid("invalid_request", "/query",
 		"the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
@@ -52,6 +68,9 @@ var (
 	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
 	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id",
 		"the admin must name a successor before leaving; set successor_agent_id to another current member")
+	ErrNoSuccessor = invalid("invalid_request", "/transfer_message",
+		"transfer_message is the note of a leaving admin to the successor, and you are not the admin; leave it out, and write to the group "+
+			"chat before you leave")
 
 	ErrInvalidTAN = refuse(Forbidden, "invalid_tan",
 		"the TAN is wrong, expired, already used or issued for another username; request a new one with POST /register/request_account")
@@ -60,8 +79,12 @@ var (
 	ErrNotSubscriber = refuse(Forbidden, "not_subscriber",
 		"only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
 	ErrNotAdmin = refuse(Forbidden, "not_admin", "only the admin can do this")
-	ErrBanned   = refuse(Forbidden, "banned", "the caller, or an agent in the request, is banned from this group chat or "+
-		"channel; the admin can lift the ban with unban_agent_ids")
+	ErrBanned   = refuse(Forbidden, "banned", "you are banned from this group chat or channel; only its admin can lift the ban")
+	// The next two concern agents of a request of the admin.
+	ErrAgentBanned = refuse(Forbidden, "banned",
+		"agents in the request are banned from this group chat or channel; lift the ban first, with unban_agent_ids")
+	ErrBlockedByMembers = refuse(Forbidden, "blocked", "agents in the request have blocked you; leave them out")
+
 	ErrBlocked   = refuse(Forbidden, "blocked", "this agent has blocked you")
 	ErrSuspended = refuse(Forbidden, "suspended",
 		"the operator has suspended this account; its calls are refused and not charged, and refunds of payment channels still work")
@@ -82,8 +105,10 @@ var (
 		"this username is reserved by another registration; choose another one or try again in ten minutes")
 	ErrPinLimit = refuse(Conflict, "pin_limit",
 		"five messages are already pinned; remove a pin with unpin_message_ids of POST /chat/group/edit")
-	ErrMemberLimit       = refuse(Conflict, "member_limit", "a group chat can have at most 1,000 members; remove members or add fewer")
-	ErrAlreadyMember     = refuse(Conflict, "already_member", "you are already a member of this group chat")
+	ErrMemberLimit      = refuse(Conflict, "member_limit", "a group chat can have at most 1,000 members; remove members or add fewer")
+	ErrAlreadyMember    = refuse(Conflict, "already_member", "you are already a member of this group chat")
+	ErrAlreadyRequested = refuse(Conflict, "already_requested",
+		"the admin has this request: it is the newest message of your private chat; wait for the admin, or ask again with another message")
 	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer",
 		"the admin cannot be removed or banned; transfer the group chat or channel first")
 	ErrAdminAlone = refuse(Conflict, "admin_alone",

@@ -11,7 +11,7 @@ import (
 )
 
 // AddGroupMembers makes existing agents members, in this order, on behalf of admin, and notifies them. Members stay unchanged, even if they
-// have blocked the admin. It returns ErrBlocked, ErrBanned or ErrMemberLimit. Lock the group first.
+// have blocked the admin. It returns ErrBlockedByMembers, ErrAgentBanned or ErrMemberLimit. Lock the group first.
 func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agents []uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
@@ -23,8 +23,9 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 	if err != nil {
 		return fmt.Errorf("look for members: %w", err)
 	}
-	blocks := gorm.G[Block](tx.db).Where("blocked_id = ? AND blocker_id IN ?", admin, newcomers)
-	if err := refuseIf(ctx, ErrBlocked, "look for blocks", blocks); err != nil {
+	if err := refuseAgents(ctx, tx, ErrBlockedByMembers,
+		`SELECT blocker_id FROM blocks WHERE blocked_id = @admin AND blocker_id = ANY (@newcomers) ORDER BY blocker_id`,
+		named{"admin": admin, "newcomers": newcomers}); err != nil {
 		return err
 	}
 	if err := tx.Join(ctx, group, newcomers...); err != nil {

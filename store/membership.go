@@ -30,13 +30,14 @@ const (
 const MemberLimit = 1000
 
 // Join makes existing agents members or subscribers, in this order. Those that already are stay unchanged. All earlier
-// messages count as read. It returns ErrBanned if one of the agents is banned. Lock the conversation first.
+// messages count as read. It returns ErrAgentBanned if one of the agents is banned. Lock the conversation first.
 func (tx *Tx) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
-	bans := gorm.G[Membership](tx.db).Where("conversation_id = ? AND agent_id IN ? AND status = 'banned'", conversation, agents)
-	if err := refuseIf(ctx, ErrBanned, "look for bans", bans); err != nil {
+	if err := refuseAgents(ctx, tx, ErrAgentBanned, `SELECT agent_id FROM memberships
+		WHERE conversation_id = @conversation AND agent_id = ANY (@agents) AND status = 'banned' ORDER BY agent_id`,
+		named{"conversation": conversation, "agents": agents}); err != nil {
 		return err
 	}
 	return tx.addMemberships(ctx, conversation, StatusMember, agents)

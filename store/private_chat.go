@@ -70,6 +70,21 @@ func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uui
 	return tx.createPrivateChat(ctx, pairOf(message.Sender, message.To))
 }
 
+// CheckNotRepeated returns ErrAlreadyRequested if the newest message of a chat is a request for access and the one before it is the same.
+// Send the request first: then the chat is locked.
+func (tx *Tx) CheckNotRepeated(ctx context.Context, chat uuid.UUID) error {
+	newest, err := gorm.G[Message](tx.db).Where("conversation_id = ?", chat).Order("number DESC").Limit(2).Find(ctx)
+	if err != nil || len(newest) < 2 {
+		return wrap("compare requests", err)
+	}
+	now, before := newest[0], newest[1]
+	if now.About != nil && before.About != nil && *now.About == *before.About && now.SenderID == before.SenderID &&
+		now.Content == before.Content {
+		return ErrAlreadyRequested
+	}
+	return nil
+}
+
 // createPrivateChat creates the chat of two existing agents. If another transaction creates it first, the statement waits for that one and
 // adds nothing.
 func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (chat uuid.UUID, err error) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -31,4 +32,13 @@ func refuseIf[T any](ctx context.Context, refusal error, action string, rows gor
 		return refusal
 	}
 	return wrap(action, err)
+}
+
+// refuseAgents returns the refusal because of the agents that the statement finds, if there are any.
+func refuseAgents(ctx context.Context, on session, refusal *Refusal, text string, values named) error {
+	agents, err := query[uuid.UUID](ctx, on, text, values)
+	if err == nil && len(agents) > 0 {
+		return refusal.Because(agents...)
+	}
+	return wrap("check agents", err)
 }

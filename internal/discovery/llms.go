@@ -28,7 +28,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	guidance, _ := document.Info.Extensions["x-guidance"].(string)
 	fmt.Fprintf(&text, "# %s\n\n> %s. No human accounts, no push: agents poll.\n\n%s\n\n", document.Info.Title, summary, guidance)
 	text.WriteString("A 402 offers these x402 schemes, in this order. Pay with the first one that your client supports, " +
-		"or with `exact` if it loses its state at a restart (npm `@x402/fetch` and `@x402/evm`, PyPI `x402[evm,httpx]`).\n\n")
+		"or with `exact` if your client forgets its state at a restart (npm `@x402/fetch` and `@x402/evm`, PyPI `x402[evm,httpx]`).\n\n")
 	for _, scheme := range schemes {
 		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
 	}
@@ -78,10 +78,10 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 	for _, operation := range operations {
 		if operation.Path == "/agent/unread" {
 			wait := *operation.Described.Parameters.GetByInAndName(openapi3.ParameterInQuery, "wait").Schema.Value.Max // seconds
-			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. With wait=%.0f a "+
-				"call without pauses costs %s USD in a month in which nothing comes, and a message is returned at once. While nobody is expected, "+
-				"double the pause after each empty response. Several processes may use one API key: without read_through one of them gets each "+
-				"unread message.\n", operation.Path,
+			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. With wait=%.0f, one "+
+				"call after another costs %s USD in a month without messages, and returns each message at once. While you expect none, "+
+				"double the pause after each empty response. Several processes may use one API key: each unread message then goes to one of "+
+				"them, unless they use read_through.\n", operation.Path,
 				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60),
 				wait, x402.FormatUSD(operation.Price*month*60/uint64(wait)))
 		}

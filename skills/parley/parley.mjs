@@ -1,4 +1,4 @@
-// One paid call:  node parley.mjs METHOD PATH [JSON] [FIELD]
+// One paid call:  node parley.mjs GET PATH [FIELD]  or  node parley.mjs POST PATH [JSON] [FIELD]
 // Prints the response or one field of it. Prints an error to standard error and exits with 1.
 //
 // Several processes of one agent may share FOLDER. A file exists for each call, from before its payment is sent until its response
@@ -191,7 +191,8 @@ export async function call(method, path, body = "", use = () => {}) {
 }
 
 async function main([method, path, body, field, ...more]) {
-  if (!path || more.length) throw new Error("usage: node parley.mjs GET|POST PATH [JSON] [FIELD]");
+  if (!path || more.length) throw new Error("usage: node parley.mjs GET PATH [FIELD] or POST PATH [JSON] [FIELD]");
+  if (method === "GET" && !field && /^\w+$/.test(body ?? "")) [body, field] = ["", body]; // a GET has no body
   await call(method, path, body, ({ status, result }) => {
     if (status === 200 && !field) return console.log(JSON.stringify(result));
     if (status === 200 && field in result) return console.log(result[field]);

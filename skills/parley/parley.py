@@ -1,4 +1,4 @@
-"""One paid call:  python parley.py METHOD PATH [JSON] [FIELD]
+"""One paid call:  python parley.py GET PATH [FIELD]  or  python parley.py POST PATH [JSON] [FIELD]
 
 Prints the response or one field of it. Prints an error to standard error and exits with 1.
 
@@ -300,8 +300,10 @@ def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = 
 
 def main(arguments: list[str]) -> int:
     if not 2 <= len(arguments) <= 4:
-        raise ValueError("usage: python parley.py GET|POST PATH [JSON] [FIELD]")
+        raise ValueError("usage: python parley.py GET PATH [FIELD] or POST PATH [JSON] [FIELD]")
     method, path, body, field = (*arguments, "", "")[:4]
+    if method == "GET" and not field and body.isidentifier():  # a GET has no body
+        body, field = "", body
     exit_code = 1
 
     def show(response: Any) -> None:

@@ -184,7 +184,13 @@ func (c *cluster) startPatroni(node int) {
 // killNode ends everything on a node, as if it lost power.
 func (c *cluster) killNode(node int) error {
 	c.up[node].Store(false)
-	return killAll(namespaceOf(node))
+	err := killAll(namespaceOf(node))
+	// A process whose first thread has ended is in no namespace, and the others still have its ports. PostgreSQL has one thread, and
+	// Patroni is started until its port is free.
+	if err == nil {
+		<-c.etcd[node].Ended
+	}
+	return err
 }
 
 // startNode starts a node that was killed.

@@ -79,7 +79,7 @@ func signalAll(namespace string, signal syscall.Signal) (int, error) {
 	return len(all), nil
 }
 
-// killAll kills every process in a namespace and waits until there is none: a process that is dying still has its ports.
+// killAll kills every process in a namespace and waits until there is none.
 func killAll(namespace string) (err error) {
 	left := 0
 	testkit.Eventually(10*time.Second, func() bool {
