@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
+
+	"github.com/parley-chat/parley/x402"
 )
 
 const (
@@ -40,11 +41,8 @@ func (c *ClientWithResponses) Follow(ctx context.Context, cursor Cursor, came fu
 		case !again(response.StatusCode()):
 			return fmt.Errorf("get unread messages: %s %.500s", response.Status(), response.Body)
 		}
-		pause := followPause
-		if seconds, err := strconv.ParseUint(response.HTTPResponse.Header.Get("Retry-After"), 10, 16); err == nil {
-			pause = max(time.Duration(seconds)*time.Second, time.Second) //nolint:gosec // below 2^16
-		}
-		if err := sleep(ctx, pause); err != nil {
+		pause := x402.RetryAfter(response.HTTPResponse.Header.Get("Retry-After"), followPause)
+		if err := sleep(ctx, max(pause, time.Second)); err != nil {
 			return err
 		}
 	}

@@ -141,9 +141,7 @@ func (p *Payer) insist(request *http.Request, body []byte, payment string) (*htt
 			if !comeAgain(response.StatusCode, peek(response)) {
 				return response, nil
 			}
-			if seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31); err == nil {
-				wait = max(time.Duration(seconds)*time.Second, leastPause) //nolint:gosec // below 2^31
-			}
+			wait = max(x402.RetryAfter(response.Header.Get("Retry-After"), pause), leastPause)
 		}
 		if request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
 			return response, err // the outcome is unknown, so the amount counts as spent

@@ -28,21 +28,28 @@ func (s *channelShop) waitsFor(p *client.Payer) chan int {
 	return status
 }
 
+// holds returns a step of a fault. Other calls go on until it is released. It does not respond, or has responded without a receipt.
+func (s *channelShop) holds(responded bool) (step func(http.ResponseWriter) bool, held, release chan struct{}) {
+	held, release = make(chan struct{}), make(chan struct{})
+	return func(http.ResponseWriter) bool {
+		clear(s.answered) // a voucher is compared with its request
+		s.mu.Unlock()
+		held <- struct{}{}
+		<-release
+		s.mu.Lock()
+		clear(s.answered)
+		return responded
+	}, held, release
+}
+
 // TestPayerWaitIsOvertaken: however many calls overtake a call that waits, it is paid from the payment channel.
 func TestPayerWaitIsOvertaken(t *testing.T) {
 	t.Parallel()
 	shop := openChannelShop(t)
 	payer := payerFrom(t, &client.MemoryChannels{})
 	shop.wantCalls(payer, 1)
-	held, release := make(chan struct{}), make(chan struct{})
-	hold := fault{before: func(http.ResponseWriter) bool {
-		shop.mu.Unlock()
-		held <- struct{}{}
-		<-release
-		shop.mu.Lock()
-		clear(shop.answered) // a voucher is compared with its request
-		return false
-	}}
+	step, held, release := shop.holds(false)
+	hold := fault{before: step}
 	shop.fail(hold, fault{}, hold, fault{}, hold, fault{}, hold, fault{})
 	status := shop.waitsFor(payer)
 	for n := range 4 {
@@ -68,19 +75,12 @@ func TestPayerWaitWithoutReceipt(t *testing.T) {
 	shop := openChannelShop(t)
 	payer := payerFrom(t, &client.MemoryChannels{})
 	shop.wantCalls(payer, 1)
-	held, release := make(chan struct{}), make(chan struct{})
-	shop.fail(fault{after: func(http.ResponseWriter) bool {
-		clear(shop.answered) // a voucher is compared with its request
-		shop.mu.Unlock()
-		close(held)
-		<-release
-		shop.mu.Lock()
-		return true
-	}})
+	step, held, release := shop.holds(true)
+	shop.fail(fault{after: step})
 	status := shop.waitsFor(payer)
 	<-held
 	shop.wantCalls(payer, 1)
-	close(release)
+	release <- struct{}{}
 	if got := <-status; got != http.StatusOK {
 		t.Errorf("the call that waits has status %d", got)
 	}

@@ -42,6 +42,9 @@ type Attempt struct {
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
 func (a *Attempt) Payer() string { return a.Checked.Payer }
 
+// Channel is the id of the payment channel that pays, or "".
+func (a *Attempt) Channel() string { return a.payment.Channel() }
+
 // Signer is Identity if that is certain, else "": whoever names a wallet must not use up its tokens.
 func (a *Attempt) Signer() string {
 	if !a.Conclusive {

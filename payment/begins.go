@@ -44,11 +44,3 @@ func (e *Engine) Patience(a *Attempt, limit time.Duration) time.Duration {
 	}
 	return max(0, min(limit, a.ValidBefore.Sub(e.Store.Now())-x402.MinimumValidity-settleMargin))
 }
-
-// Key identifies the payment among those that wait. All vouchers of a payment channel have the same.
-func (a *Attempt) Key() string {
-	if channel := a.payment.Channel(); channel != "" {
-		return channel
-	}
-	return a.Payer() + ":" + a.Nonce
-}

@@ -166,8 +166,8 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		if err != nil {
 			return nil, err
 		}
-		if !receipt.Repeated {
-			s.room.overtake(record.attempt.Key())
+		if channel := record.attempt.Channel(); channel != "" && !receipt.Repeated {
+			s.room.overtake(channel)
 		}
 		record.transaction, record.paid, record.responseBytes = receipt.Settled.Transaction, !receipt.Repeated, len(receipt.Response)
 		s.setPaymentResponse(c, receipt.Settled)

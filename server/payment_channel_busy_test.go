@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
@@ -56,6 +57,31 @@ func TestBusyChannel(t *testing.T) {
 			w.checkChannels()
 		})
 	}
+}
+
+// TestBusyQueue: a call that waits too long for others of its payment channel is a conflict of the caller's own, no fault of the server.
+func TestBusyQueue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, payer := w.openChannel()
+	voucher := payer.sign(sendPath, 10_000, 0)
+	commit := w.hold("LOCK TABLE messages")
+	replied := make(chan testkit.Reply, 3)
+	send := func(text string) { replied <- alice.sendWith(voucher, bob, text) }
+	go send("held up")
+	testkit.Eventually(10*time.Second, func() bool {
+		return w.Count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
+	})
+	go send("behind it") // when the database gives up the first one, one of the two takes its place
+	go send("behind it too")
+	one, other := <-replied, <-replied
+	if other.Status == http.StatusConflict {
+		one = other
+	}
+	one.WantRefused(t, "a call behind another one", http.StatusConflict, "payment_in_progress")
+	commit()
+	<-replied
+	w.checkChannels()
 }
 
 // TestWithdrawalDuringADeposit: the payer starts a withdrawal while its deposit is being settled. The deposit is kept and nothing is

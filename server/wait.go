@@ -38,7 +38,7 @@ func waitingShare(limits Limits) int { return max(1, limits.Connections*3/4) }
 // checked. Then it waits and holds nothing but its request. After that it begins anew, as one that did not wait: its key and its payment
 // are checked again, it is charged once, and what it returns is stored. So a call that waited and was not charged has changed nothing.
 func (s *Server) holdBack(next echo.HandlerFunc) echo.HandlerFunc {
-	prepare := limitTime(s.authenticate(before(s.parsePayment)(before(s.limitPayments)(s.prepareWait))))
+	prepare := s.checkPayment(s.prepareWait)
 	return func(c echo.Context) error {
 		operation, record := operationFrom(c), recordFrom(c)
 		if operation == nil || operation.ID != listUnread || channel.MayBeRefund(c.Request().Header) {
@@ -87,7 +87,7 @@ func (s *Server) prepareWait(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	record.wait = &wait{Sources: sources, Payment: record.attempt.Key(), Nonce: record.attempt.Nonce}
+	record.wait = &wait{Sources: sources, Channel: record.attempt.Channel(), Nonce: record.attempt.Nonce}
 	record.wait.Agent, record.wait.Through = record.caller.ID, through
 	return nil
 }

@@ -32,7 +32,8 @@ const (
 )
 
 // waitingRoom holds the calls that wait until something is unread. They hold no connection to the database. One goroutine looks for all of
-// them, in one statement for many, first for those that were announced. An account, and a payment, has one call in the room: the newest.
+// them, in one statement for many, first for those that were announced. An account, and a payment channel, has one call in the
+// room: the newest.
 type waitingRoom struct {
 	most    int
 	check   func(context.Context, []store.Waiting) ([]bool, error) // store.HaveUnread
@@ -41,7 +42,7 @@ type waitingRoom struct {
 	refused prometheus.Counter
 
 	mu       sync.Mutex
-	byKey    map[any]*wait         // by the id of the account, and by the payment
+	byKey    map[any]*wait         // by the ids of the account and of the payment channel
 	bySource map[uuid.UUID][]*wait // by what is announced: the account, and its group chats and channels
 	checked  list.List             // of *wait, by the time of their last checks, the oldest first
 	due      []*wait               // announced since their last checks
@@ -53,7 +54,7 @@ type waitingRoom struct {
 // wait is a call in the room.
 type wait struct {
 	store.Waiting
-	Payment string      // see payment.Attempt.Key
+	Channel string      // the payment channel that pays, or ""
 	Nonce   string      // of the payment: the same for copies of one call
 	Sources []uuid.UUID // see store.Sources
 
@@ -145,7 +146,12 @@ func (r *waitingRoom) enter(w *wait) error {
 	return nil
 }
 
-func (w *wait) keys() []any { return []any{w.Agent, w.Payment} }
+func (w *wait) keys() []any {
+	if w.Channel == "" {
+		return []any{w.Agent}
+	}
+	return []any{w.Agent, w.Channel}
+}
 
 func (w *wait) sources() []uuid.UUID {
 	return append(w.Sources[:len(w.Sources):len(w.Sources)], w.Agent)
@@ -153,17 +159,17 @@ func (w *wait) sources() []uuid.UUID {
 
 // replacedBy is why the call ends when a newer one comes. A copy of it has the same payment, which may be charged for the copy.
 func (w *wait) replacedBy(newer *wait) error {
-	if w.Payment == newer.Payment && w.Nonce == newer.Nonce {
+	if w.Nonce == newer.Nonce {
 		return errWaitRepeated
 	}
 	return errWaitReplaced
 }
 
 // overtake ends the wait of a call whose voucher does not fit any more, because its payment channel was charged for another call.
-func (r *waitingRoom) overtake(payment string) {
+func (r *waitingRoom) overtake(channel string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.byKey[payment]; w != nil {
+	if w := r.byKey[channel]; w != nil {
 		r.remove(w, nil)
 	}
 }

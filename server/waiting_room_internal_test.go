@@ -67,8 +67,8 @@ func inRoom(t *testing.T, most int, test func(t *testing.T, r *waitingRoom, i *i
 
 // newWait is a call of an agent with a payment of its own.
 func newWait(sources ...uuid.UUID) *wait {
-	w := &wait{Payment: uuid.NewString(), Sources: sources}
-	w.Agent, w.Nonce = uuid.New(), w.Payment
+	w := &wait{Channel: uuid.NewString(), Sources: sources}
+	w.Agent, w.Nonce = uuid.New(), w.Channel
 	return w
 }
 
@@ -196,13 +196,13 @@ func TestOneWaitEach(t *testing.T) {
 			t.Errorf("the older call of an account ends with %v", err)
 		}
 		sharing := newWait()
-		sharing.Payment = other.Payment
+		sharing.Channel = other.Channel
 		sharingEnds := enter(sharing)
 		if err := <-otherEnds; !errors.Is(err, errWaitReplaced) {
 			t.Errorf("the older call of a payment channel ends with %v", err)
 		}
 		both := newWait()
-		both.Agent, both.Payment = next.Agent, sharing.Payment
+		both.Agent, both.Channel = next.Agent, sharing.Channel
 		bothEnds := enter(both)
 		if first, second := <-nextEnds, <-sharingEnds; !errors.Is(first, errWaitReplaced) || !errors.Is(second, errWaitReplaced) {
 			t.Errorf("a call that replaces two ends them with %v and %v", first, second)

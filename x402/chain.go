@@ -91,6 +91,28 @@ func (c *Chain) ChainID(ctx context.Context) (uint64, error) {
 	return uint64(id), err
 }
 
+// OtherChain is the error of an endpoint that serves another blockchain.
+type OtherChain struct {
+	Serves  uint64
+	Network string // the wanted one, a CAIP-2 id
+}
+
+func (e *OtherChain) Error() string {
+	return fmt.Sprintf("the endpoint serves chain %d, not %s", e.Serves, e.Network)
+}
+
+// Serving returns the chain id if the endpoint serves the network, and an [*OtherChain] if it serves another one.
+func (c *Chain) Serving(ctx context.Context, network string) (uint64, error) {
+	id, err := c.ChainID(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if want, err := ParseChainID(network); err != nil || id != want {
+		return 0, &OtherChain{id, network}
+	}
+	return id, nil
+}
+
 // Newest returns the number and the time of the newest block.
 func (c *Chain) Newest(ctx context.Context) (number uint64, at time.Time, err error) {
 	newest, err := c.block(ctx, evm.LatestBlock)

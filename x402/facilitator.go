@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -306,11 +305,7 @@ func (f *Facilitator) client() *http.Client {
 // pause returns how long to wait after a 429: the seconds in Retry-After, or else one second per attempt made, and at
 // most longestPause.
 func pause(retryAfter string, attempt int) time.Duration {
-	wait := time.Duration(attempt) * time.Second
-	if seconds, err := strconv.ParseUint(retryAfter, 10, 32); err == nil {
-		wait = time.Duration(seconds) * time.Second
-	}
-	return min(wait, longestPause)
+	return min(RetryAfter(retryAfter, time.Duration(attempt)*time.Second), longestPause)
 }
 
 // sleep waits. It returns false at once if ctx ends before the wait is over.

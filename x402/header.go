@@ -3,7 +3,9 @@ package x402
 import (
 	"encoding/base64"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 )
@@ -22,6 +24,18 @@ const (
 // maxHeaderBytes limits the length of a header's value before it is decoded: 16 KiB. A payment that echoes a full
 // catalogue entry takes an eighth of this.
 const maxHeaderBytes = 16 << 10
+
+// maxRetryAfter limits how long a server can make its callers wait.
+const maxRetryAfter = time.Hour
+
+// RetryAfter returns how long to wait by the value of a Retry-After header; otherwise if it has no number of seconds.
+func RetryAfter(header string, otherwise time.Duration) time.Duration {
+	seconds, err := strconv.ParseUint(header, 10, 64)
+	if err != nil {
+		return otherwise
+	}
+	return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second //nolint:gosec // an hour at most
+}
 
 // EncodePaymentRequired returns the value of a PAYMENT-REQUIRED header. It returns an error only if a string is not
 // valid UTF-8 or an extension is not valid JSON.

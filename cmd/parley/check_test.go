@@ -157,9 +157,9 @@ func TestCheckChain(t *testing.T) {
 	wantFinding(t, settings, "failed facilitator: it asks for another authentication", "--facilitator-url", closed.URL)
 	wantFinding(t, settings, "failed facilitator: it does not settle exact on eip155:8453", "--network", x402.NetworkBase)
 	wantFinding(t, settings, "failed endpoint: it does not respond", "--rpc-url", "http://127.0.0.1:1")
-	wantFinding(t, settings, "failed endpoint: it serves chain 84532, and --network is eip155:8453", "--network", x402.NetworkBase)
+	wantFinding(t, settings, "failed endpoint: the endpoint serves chain 84532, not eip155:8453", "--network", x402.NetworkBase)
 	err := invoke(t, append(append([]string{"serve"}, settings...), "--network", x402.NetworkBase)...).err
-	if err == nil || !strings.Contains(err.Error(), "serves chain 84532, but --network (PARLEY_NETWORK) is eip155:8453") {
+	if err == nil || !strings.Contains(err.Error(), "serves chain 84532, not eip155:8453; correct --rpc-url (PARLEY_RPC_URL) or --network") {
 		t.Errorf("serve on another chain: %v", err)
 	}
 	wantFinding(t, settings, "failed token: "+devnet.Accounts()[0].Address+" is not a contract", "--network",

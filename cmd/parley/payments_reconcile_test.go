@@ -232,7 +232,7 @@ func TestReconcileTerms(t *testing.T) {
 	wantError("connect", "--rpc-url", "http://127.0.0.1:1/the-key")
 	b.enter(store.PaymentDelivered, 0, map[string]string{"network": "'eip155:8453'"})
 	wantError("several networks, assets or payees; choose one: --network eip155:8453 --asset "+b.asset, "--rpc-url", b.rpcURL)
-	wantError("serves chain 84532, but the payments are on eip155:8453", "--rpc-url", b.rpcURL, "--network=eip155:8453")
+	wantError("serves chain 84532, not eip155:8453", "--rpc-url", b.rpcURL, "--network=eip155:8453")
 	if c, failed := b.reconcile("--network", devnet.NetworkID, "--payee", devnet.Payee, "--asset", strings.ToUpper(b.asset)); failed != nil ||
 		c.Payments != 1 {
 		t.Errorf("with all terms: %v, %+v", failed, c)

@@ -51,12 +51,9 @@ func Compare(ctx context.Context, database *store.Store, chain *x402.Chain, term
 }
 
 func (c *comparison) compare(ctx context.Context, since time.Time) error {
-	id, err := c.chain.ChainID(ctx)
+	id, err := c.chain.Serving(ctx, c.Network)
 	if err != nil {
 		return err
-	}
-	if want, err := x402.ParseChainID(c.Network); err != nil || id != want {
-		return fmt.Errorf("the endpoint serves chain %d, but the payments are on %s", id, c.Network)
 	}
 	begun := c.database.Now()
 	done, err := c.database.ChannelTransactions(ctx, store.TransactionFilter{Network: c.Network, Asset: c.Asset, PayTo: c.Payee, Since: since})

@@ -36,8 +36,7 @@ const (
 
 var (
 	errChannelBusy = &payment.Error{Code: payment.CodeInProgress, RetryAfter: 2,
-		Message: "another payment of this payment channel is being settled; send the same request with the same payment again"}
-	errQueueLong   = payment.Unavailable("other calls on this payment channel are running", 2, nil)
+		Message: "another payment of this payment channel is at work; send the same request with the same payment again"}
 	errRefundProof = &payment.Error{Code: payment.CodeProof,
 		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of " +
 			"an account that used " +

@@ -137,7 +137,7 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	if err := call.Admitted(); err != nil {
 		return nil, err
 	}
-	release, err := v.engine.Queue(ctx, v.of.ChannelID, errQueueLong)
+	release, err := v.engine.Queue(ctx, v.of.ChannelID, errChannelBusy)
 	if err != nil {
 		return nil, err
 	}

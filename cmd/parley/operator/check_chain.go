@@ -66,16 +66,16 @@ func (c *check) checkChain(ctx context.Context, config server.Config) (found fin
 		return nil // told as a wrong setting
 	}
 	chain := &x402.Chain{URL: c.RPCURL.Value}
-	id, err := chain.ChainID(ctx)
+	_, err := chain.Serving(ctx, config.Network.ID)
+	if _, other := errors.AsType[*x402.OtherChain](err); other {
+		found.fail("endpoint", err.Error(), "use an endpoint of "+config.Network.ID+", or correct --network")
+		return found // its tokens and balances say nothing
+	}
 	if err != nil {
 		found.fail("endpoint", "it does not respond: "+err.Error(), "correct --rpc-url, or let this machine through the firewall")
 		return found
 	}
-	found.require(id == config.Network.ChainID, "endpoint", fmt.Sprintf("it serves chain %d, and --network is %s", id, config.Network.ID),
-		"use an endpoint of "+config.Network.ID+", or correct --network")
-	if id != config.Network.ChainID {
-		return found // its tokens and balances say nothing
-	}
+	found.ok("endpoint", "it serves "+config.Network.ID)
 	if _, at, err := chain.Newest(ctx); err != nil {
 		found.fail("blocks", err.Error(), "use another endpoint")
 	} else {

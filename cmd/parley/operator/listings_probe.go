@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -94,8 +93,8 @@ func probeOnce(ctx context.Context, of *listing, query string, body []byte) (_ *
 		return nil, 0, err
 	}
 	defer response.Body.Close()
-	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
-		return nil, time.Duration(max(seconds, 1)) * time.Second, nil
+	if response.StatusCode == http.StatusTooManyRequests {
+		return nil, max(x402.RetryAfter(response.Header.Get("Retry-After"), 0), time.Second), nil
 	}
 	if response.StatusCode != http.StatusPaymentRequired {
 		return nil, 0, fmt.Errorf("status %d instead of 402", response.StatusCode)

@@ -49,12 +49,8 @@ func (p *paymentsRefund) Run(ctx context.Context, to console.Console) error {
 // given returns what the transaction gave back to the payer.
 func (p *paymentsRefund) given(ctx context.Context, record *store.PaymentRecord) (int64, error) {
 	chain := &x402.Chain{URL: p.RPCURL.Value}
-	id, err := chain.ChainID(ctx)
-	if err != nil {
+	if _, err := chain.Serving(ctx, record.Network); err != nil {
 		return 0, err
-	}
-	if want, err := x402.ParseChainID(record.Network); err != nil || id != want {
-		return 0, fmt.Errorf("the endpoint serves chain %d, but the payment is on %s", id, record.Network)
 	}
 	transfers, err := chain.TransfersIn(ctx, record.Asset, p.Transaction)
 	if err != nil {

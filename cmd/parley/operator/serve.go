@@ -194,9 +194,9 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 func (s *Serve) checkChain(ctx context.Context, network x402.Network) error {
 	limited, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	id, err := (&x402.Chain{URL: s.RPCURL.Value}).ChainID(limited)
-	if err == nil && id != network.ChainID {
-		return fmt.Errorf("--rpc-url (PARLEY_RPC_URL) serves chain %d, but --network (PARLEY_NETWORK) is %s; correct one of them", id, network.ID)
+	_, err := (&x402.Chain{URL: s.RPCURL.Value}).Serving(limited, network.ID)
+	if _, other := errors.AsType[*x402.OtherChain](err); other {
+		return fmt.Errorf("%w; correct --rpc-url (PARLEY_RPC_URL) or --network (PARLEY_NETWORK)", err)
 	}
 	return nil
 }
