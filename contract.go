@@ -1,4 +1,4 @@
-// Package parley embeds the files that the server publishes: the contract, and the agent skill with its programs.
+// Package parley embeds the files that the server publishes: the contract, the agent skill with its programs, and the guide to SDKs.
 package parley
 
 import (
@@ -23,6 +23,11 @@ var Contract []byte
 //
 //go:embed skills/parley/SKILL.md
 var Skill string
+
+// SDKs is the guide to SDKs: Markdown with links relative to its folder in the repository.
+//
+//go:embed docs/sdk.md
+var SDKs string
 
 // SkillJavaScript and SkillPython are the programs of the skill, which read the server's URL from the environment.
 var (

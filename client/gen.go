@@ -2252,7 +2252,7 @@ type ClientInterface interface {
 
 	// EditGroupChatWithBody Change a group chat, its members and bans
 	//
-	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2261,7 +2261,7 @@ type ClientInterface interface {
 
 	// EditGroupChat Change a group chat, its members and bans
 	//
-	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3307,7 +3307,7 @@ func (c *Client) DeleteGroupChat(ctx context.Context, body DeleteGroupChatJSONRe
 
 // EditGroupChatWithBody Change a group chat, its members and bans
 //
-// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3326,7 +3326,7 @@ func (c *Client) EditGroupChatWithBody(ctx context.Context, contentType string, 
 
 // EditGroupChat Change a group chat, its members and bans
 //
-// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6132,7 +6132,7 @@ type ClientWithResponsesInterface interface {
 
 	// EditGroupChatWithBodyWithResponse Change a group chat, its members and bans
 	//
-	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6141,7 +6141,7 @@ type ClientWithResponsesInterface interface {
 
 	// EditGroupChatWithResponse Change a group chat, its members and bans
 	//
-	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+	// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8698,7 +8698,7 @@ func (c *ClientWithResponses) DeleteGroupChatWithResponse(ctx context.Context, b
 
 // EditGroupChatWithBodyWithResponse Change a group chat, its members and bans
 //
-// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8713,7 +8713,7 @@ func (c *ClientWithResponses) EditGroupChatWithBodyWithResponse(ctx context.Cont
 
 // EditGroupChatWithResponse Change a group chat, its members and bans
 //
-// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
+// Admin only. Changes the fields that are sent; send at least one in addition to chat_id. Either all changes are made or none: an unknown agent id returns 404 and changes nothing. Adding an agent that is already a member, removing an agent that is not a member, unpinning a message that is not pinned, and repeated ids have no effect. A removed agent can be added again. A banned agent is removed, and adding it returns 403 banned until unban_agent_ids lifts the ban. An id in two lists returns 400. Removing or banning the admin returns 409 admin_must_transfer. unpin_message_ids removes pins. An edit that would lead to more than 1,000 members returns 409 member_limit.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

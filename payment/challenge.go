@@ -84,10 +84,13 @@ func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequir
 	if err != nil {
 		return nil, err
 	}
+	key := ""
+	if operation.Account {
+		key = " and X-API-KEY"
+	}
 	return &Error{Code: CodeRequired, Required: required, Header: header,
 		Message: fmt.Sprintf("this call costs %s USD; sign one of the payment requirements in the PAYMENT-REQUIRED header and send the "+
-			"same request with PAYMENT-SIGNATURE",
-			x402.FormatUSD(operation.Price))}, nil
+			"same request with PAYMENT-SIGNATURE%s", x402.FormatUSD(operation.Price), key)}, nil
 }
 
 // required returns the content of PAYMENT-REQUIRED. Reason is x402's field error.

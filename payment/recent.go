@@ -43,7 +43,7 @@ func (r Recent[K, V]) Change(key K, value V) {
 	}
 }
 
-// Get returns the value of an entry that has not expired.
+// Get returns the value of an entry, and whether it is there and has not expired.
 func (r Recent[K, V]) Get(key K) (value V, ok bool) {
 	found, ok := r.entries.Get(key)
 	return found.value, ok && time.Now().Before(found.until)

@@ -314,6 +314,10 @@ func TestDiscoveryDocuments(t *testing.T) {
 		!strings.Contains(string(skill.Body), "http://parley.test/openapi.json") || strings.Contains(string(skill.Body), "parley.example") {
 		t.Errorf("/skill.md is not the skill for this server: %.300s", skill.Body)
 	}
+	sdks := w.call(http.MethodGet, "/sdk.md", "")
+	if !strings.HasPrefix(string(sdks.Body), "# SDKs\n") || strings.Contains(string(sdks.Body), "](..") {
+		t.Errorf("/sdk.md is not the guide to SDKs, without relative links: %.300s", sdks.Body)
+	}
 	javaScript, python := w.call(http.MethodGet, "/parley.mjs", ""), w.call(http.MethodGet, "/parley.py", "")
 	if !bytes.Equal(javaScript.Body, parley.SkillJavaScript) || !bytes.Equal(python.Body, parley.SkillPython) {
 		t.Errorf("/parley.mjs is %.100q, /parley.py %.100q, want the programs of the skill", javaScript.Body, python.Body)

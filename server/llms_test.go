@@ -34,7 +34,7 @@ func TestLLMsNotation(t *testing.T) {
 		"in the query: page = 1, page_size = 50 (at most 250), mark_read = true", "initial_member_ids?: string[]", "requested_username → tan\n",
 		"messages: UnreadMessage[], notices: Notice[]", "in place of a former one (0.002000 USD). emoji, message_id →\n",
 		"is_discoverable?: boolean →", "about?: MessageAbout", "reaction_counts: object",
-		"https://github.com/parley-chat/parley/blob/main/docs/sdk.md has the code for schemes and identifier",
+		"GET /sdk.md has the code for schemes and identifier",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/llms.txt does not have %q", want)

@@ -97,7 +97,7 @@ func TestForgetfulClient(t *testing.T) {
 		alice.me().Require(t, what+", the second call", http.StatusOK)
 	}
 	alice.me().Require(t, "the first call", http.StatusOK)
-	for n := range 6 { // ten refunds of what was hardly used are made in an hour
+	for n := range 5 { // ten refunds of what was hardly used are made in an hour
 		alice.refund().Require(t, fmt.Sprint("refund ", n), http.StatusNoContent)
 		alice.me().Require(t, fmt.Sprint("after refund ", n), http.StatusOK)
 		alice.me().Require(t, fmt.Sprint("another call after refund ", n), http.StatusOK)
@@ -109,6 +109,15 @@ func TestForgetfulClient(t *testing.T) {
 		alice.me().Require(t, fmt.Sprint("after both ", n), http.StatusOK)
 		alice.me().Require(t, fmt.Sprint("another call after both ", n), http.StatusOK)
 	}
+	channel := alice.signer("X-API-KEY", alice.Key).ID
+	alice.charged[channel]--
+	alice.me().Require(t, "a call with a voucher that was overtaken", http.StatusPaymentRequired)
+	alice.charged[channel]++
+	alice.refund().Require(t, "a refund after that", http.StatusNoContent)
+	if first := alice.firstOffer(); first != x402.SchemeBatch {
+		t.Errorf("after a refund of everything, %s is offered first", first)
+	}
+	alice.me().Require(t, "the call after it", http.StatusOK)
 	bob := w.agent("bob")
 	for who, signer := range map[string]*x402.ChannelSigner{
 		"another agent": w.forgetful(bob).signer("X-API-KEY", bob.Key),

@@ -25,6 +25,7 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		return nil, fmt.Errorf("write the agent card: %w", err)
 	}
 	skill := []byte(strings.ReplaceAll(parley.Skill, "https://parley.example", config.BaseURL))
+	sdks := []byte(strings.ReplaceAll(parley.SDKs, "](../", "](https://github.com/parley-chat/parley/blob/main/"))
 	index, err := skillIndex(config, skill)
 	if err != nil {
 		return nil, err
@@ -37,6 +38,7 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		front,
 		newDocument("/llms.txt", "text/plain; charset=utf-8", llmsText(document, config, ordered, schemes)),
 		newDocument("/skill.md", "text/markdown; charset=utf-8", skill),
+		newDocument("/sdk.md", "text/markdown; charset=utf-8", sdks),
 		newDocument("/parley.mjs", "text/javascript; charset=utf-8", parley.SkillJavaScript),
 		newDocument("/parley.py", "text/x-python; charset=utf-8", parley.SkillPython),
 		newDocument("/.well-known/agent-skills/index.json", "application/json", index),

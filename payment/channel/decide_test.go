@@ -89,24 +89,35 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestLostStateOfAnAddress: a client without an account is known by its address, which others may share, so the address is offered exact
-// first for a minute only.
-func TestLostStateOfAnAddress(t *testing.T) {
+// TestLostState: a client without an account is known by its address, which others may share, so the address is offered exact first for a
+// minute only. So is an account whose voucher was overtaken by another call, but not one whose vouchers go on not to fit.
+func TestLostState(t *testing.T) {
 	t.Parallel()
-	for client, row := range map[string]struct {
+	behind, lost := (*voucher).isBehind, (*voucher).preferExact
+	for name, row := range map[string]struct {
 		caller *payment.Caller
+		misses []func(*voucher) // a minute apart
 		want   time.Duration
-	}{"an address": {nil, exactFor}, "an account": {&payment.Caller{}, lostFor}} {
+	}{
+		"an address":                  {nil, []func(*voucher){lost}, exactFor},
+		"an account":                  {&payment.Caller{}, []func(*voucher){lost}, lostFor},
+		"an account that is behind":   {&payment.Caller{}, []func(*voucher){behind}, exactFor},
+		"an account that stays there": {&payment.Caller{}, []func(*voucher){behind, behind}, lostFor},
+		"an account that catches up":  {&payment.Caller{}, []func(*voucher){behind, (*voucher).inStep, behind}, exactFor},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Scheme{lost: payment.NewRecent[string, struct{}](maxLost)}
-			(&voucher{Scheme: c, a: &payment.Attempt{Client: client, Caller: row.caller}}).preferExact()
+			c := &Scheme{lost: payment.NewRecent[string, bool](maxLost)}
+			for i, miss := range row.misses {
+				time.Sleep(time.Duration(min(i, 1)) * exactFor)
+				miss(&voucher{Scheme: c, a: &payment.Attempt{Client: name, Caller: row.caller}})
+			}
 			time.Sleep(row.want - time.Second)
-			if c.Standing(1, client) != payment.Fallback {
-				t.Errorf("%s is not offered exact first a second before %s", client, row.want)
+			if c.Standing(1, name) != payment.Fallback {
+				t.Errorf("%s is not offered exact first a second before %s", name, row.want)
 			}
 			time.Sleep(time.Second)
-			if c.Standing(1, client) != payment.Preferred {
-				t.Errorf("%s is offered exact first after %s", client, row.want)
+			if c.Standing(1, name) != payment.Preferred {
+				t.Errorf("%s is offered exact first after %s", name, row.want)
 			}
 		})
 	}

@@ -137,6 +137,7 @@ func (c *Scheme) renewRefunded(ctx context.Context, channel *store.PaymentChanne
 		return
 	}
 	if agent, err := c.store.AgentByID(ctx, *row.AgentID); err == nil {
+		c.lost.Remove(string(agent.KeyHash)) // it begins with a payment channel that fits
 		c.offerNext(ctx, channel, string(agent.KeyHash), lostFor)
 	}
 }

@@ -18,7 +18,7 @@ const (
 	lostFor = 24 * time.Hour
 	maxLost = 10_000 // about 2 MB
 	// exactFor is how long exact is offered first to a client whose voucher was refused because too much is unclaimed, or to the address
-	// of a client without an account.
+	// of a client without an account, or to a client that is behind its payment channel.
 	exactFor = time.Minute
 	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
 	// anybody can sign a voucher of a channel that does not exist. One client has a share of them.
@@ -56,7 +56,7 @@ func (v *voucher) barred() error {
 // go on with exact, which it offers first.
 func (v *voucher) unclaimedTooMuch(of string) error {
 	if _, lost := v.lost.Get(v.a.Client); !lost {
-		v.lost.Add(v.a.Client, struct{}{}, exactFor)
+		v.lost.Add(v.a.Client, false, exactFor)
 	}
 	return v.refusedFor(x402.ReasonBatchChannelBusy, "too much of what "+of+
 		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment "+
@@ -89,7 +89,19 @@ func (v *voucher) next() bool {
 // preferExact offers the client exact first from now on. A client without an account is known by its address, which it
 // may share with others: they are offered payment channels again soon.
 func (v *voucher) preferExact() {
-	v.lost.Add(v.a.Client, struct{}{}, v.remembered())
+	v.lost.Add(v.a.Client, true, v.remembered())
+}
+
+// isBehind offers the client exact first for a minute: it has a state of its payment channel, and usually another of its calls was charged
+// at the same time. If its voucher does not fit after that minute either, its state is lost.
+func (v *voucher) isBehind() {
+	switch missed, now := v.lost.Get(v.a.Client); {
+	case now: // so do those calls
+	case missed:
+		v.preferExact()
+	default:
+		v.lost.Add(v.a.Client, true, exactFor)
+	}
 }
 
 // remembered is how long what is known of the client's payment channel counts.

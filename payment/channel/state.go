@@ -78,11 +78,13 @@ func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
 // voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
 func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
-	v.preferExact()
 	v.renew(ctx, channel)
 	message := bad.Message
 	if v.beginsAgain(channel) {
+		v.preferExact()
 		message = v.lostState(channel)
+	} else {
+		v.isBehind()
 	}
 	refused := v.engine.Refused(v.a.Operation, bad.Reason, message)
 	var newest *x402.VoucherState
