@@ -5,13 +5,13 @@
 import { strict as assert } from "node:assert";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { validatePaymentRequiredDetailed } from "@agentcash/discovery";
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { extractDiscoveryInfo, validateDiscoveryExtension, validateDiscoveryExtensionSpec } from "@x402/extensions/bazaar";
+import { newFolder } from "../processes.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const origin = process.env.PARLEY_URL;
@@ -86,19 +86,15 @@ done("@x402/extensions", `bazaar entries of ${paid.length} paid operations: vali
 
 // The skills CLI installs the skill into an empty home directory, from the server's address and from the repository.
 const install = (source, want, files) => {
-  const home = mkdtempSync(join(tmpdir(), "parley-skill-"));
-  try {
-    const project = join(home, "project");
-    mkdirSync(project);
-    const argv = [join(here, "node_modules/skills/bin/cli.mjs"), "add", source, "--yes", "--agent", "claude-code", "--copy"];
-    const env = { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" };
-    execFileSync(process.execPath, argv, { cwd: project, env, stdio: "pipe", timeout: 120_000 });
-    assert.deepEqual(readdirSync(join(project, ".claude/skills")), ["parley"], `what was installed from ${source}`);
-    assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")).sort(), files);
-    assert.equal(readFileSync(join(project, ".claude/skills/parley/SKILL.md"), "utf8"), want, `the skill from ${source} differs`);
-  } finally {
-    rmSync(home, { recursive: true, force: true });
-  }
+  const home = newFolder();
+  const project = join(home, "project");
+  mkdirSync(project);
+  const argv = [join(here, "node_modules/skills/bin/cli.mjs"), "add", source, "--yes", "--agent", "claude-code", "--copy"];
+  const env = { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" };
+  execFileSync(process.execPath, argv, { cwd: project, env, stdio: "pipe", timeout: 120_000 });
+  assert.deepEqual(readdirSync(join(project, ".claude/skills")), ["parley"], `what was installed from ${source}`);
+  assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")).sort(), files);
+  assert.equal(readFileSync(join(project, ".claude/skills/parley/SKILL.md"), "utf8"), want, `the skill from ${source} differs`);
 };
 const served = await (await get(`${origin}/skill.md`)).text();
 const index = await (await get(`${origin}/.well-known/agent-skills/index.json`)).json();

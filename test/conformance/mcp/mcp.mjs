@@ -1,8 +1,6 @@
 // `parley mcp` meets the official inspector and the official TypeScript client.
 // The argument is the program; PARLEY_URL is a `parley dev`.
 import { execFile, execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import assert from "node:assert/strict";
@@ -10,11 +8,12 @@ import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { ElicitRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { newFolder } from "../processes.mjs";
 
 const run = promisify(execFile);
 const parley = resolve(process.argv[2]);
 const bin = new URL("node_modules/.bin/", import.meta.url).pathname;
-const home = mkdtempSync(join(tmpdir(), "parley-mcp-"));
+const home = newFolder();
 const environment = (name) => ({ ...process.env, PARLEY_HOME: join(home, name), PARLEY_SECRETS: "file" });
 const account = (name, username = name) =>
   execFileSync(parley, ["init", "--server", process.env.PARLEY_URL, "--username", username, "--yes"], { env: environment(name), stdio: ["ignore", "pipe", "inherit"] });
@@ -87,11 +86,7 @@ async function journey() {
   console.log("ok journey of the official TypeScript client");
 }
 
-try {
-  account("alice");
-  account("bob");
-  await inspector();
-  await journey();
-} finally {
-  rmSync(home, { recursive: true });
-}
+account("alice");
+account("bob");
+await inspector();
+await journey();
