@@ -67,7 +67,7 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 	}, nil
 }
 
-// expand puts what aliases stand for in their places: not every tool reads them.
+// expand puts what aliases and merge keys stand for in their places: not every tool reads them.
 func expand(node *yaml.Node) {
 	node.Anchor = ""
 	for i, child := range node.Content {
@@ -75,6 +75,9 @@ func expand(node *yaml.Node) {
 			node.Content[i] = child.Alias
 		}
 		expand(node.Content[i])
+	}
+	if i := slices.IndexFunc(node.Content, func(key *yaml.Node) bool { return key.Tag == "!!merge" }); i >= 0 {
+		node.Content = slices.Replace(node.Content, i, i+2, node.Content[i+1].Content...)
 	}
 }
 
