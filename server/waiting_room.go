@@ -103,8 +103,8 @@ func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) er
 	return r.leaving.Wait(ctx)
 }
 
-// charge does what a call with a voucher does after it has waited, when few others do. It waits for them no longer than CallTime. An account
-// has one such call: else those that wait for another call of their payment channel would take all places.
+// charge does what a call with a voucher does after it has waited, when few others do. It waits for them no longer than CallTime. An
+// account has one such call: else those that wait for another call of their payment channel would take all places.
 func (r *waitingRoom) charge(ctx context.Context, agent uuid.UUID, do func() error) error {
 	r.mu.Lock()
 	taken := r.inTurn[agent]
