@@ -11,7 +11,7 @@ import (
 
 const (
 	longestWait = 60              // seconds, the contract's maximum
-	followPause = 5 * time.Second // after a refusal without Retry-After
+	followPause = 5 * time.Second // after a refusal without Retry-After, and between two calls that return nothing
 )
 
 // Follow passes unread messages and notices to a function as they come. Each call waits at the server for up to a minute, and costs one
@@ -26,7 +26,9 @@ func (c *ClientWithResponses) Follow(ctx context.Context, cursor Cursor, came fu
 		next.ReadThrough = &cursor
 	}
 	for {
+		began := time.Now()
 		response, err := c.ListUnreadMessagesWithResponse(ctx, &next)
+		var pause time.Duration
 		switch {
 		case err != nil:
 			return err
@@ -35,14 +37,16 @@ func (c *ClientWithResponses) Follow(ctx context.Context, cursor Cursor, came fu
 				if err := came(ctx, page); err != nil {
 					return err
 				}
+			} else { // a server that does not wait is not paid in a loop
+				pause = followPause - time.Since(began)
 			}
 			next.ReadThrough = response.JSON200.Cursor
-			continue
 		case !again(response.StatusCode()):
 			return fmt.Errorf("get unread messages: %s %.500s", response.Status(), response.Body)
+		default:
+			pause = max(x402.RetryAfter(response.HTTPResponse.Header.Get("Retry-After"), followPause), time.Second)
 		}
-		pause := x402.RetryAfter(response.HTTPResponse.Header.Get("Retry-After"), followPause)
-		if err := sleep(ctx, max(pause, time.Second)); err != nil {
+		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,9 @@ var (
 			"process wait"}
 	errWaitRepeated = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 2, unknown: true,
 		message: "this payment waits in a newer copy of this call; send the same request with the same payment again"}
+	errWaitCharged = &problem{status: http.StatusConflict, code: gen.ErrorCodePaymentInProgress, retryAfter: 2, unknown: true,
+		message: "another call of this account has waited and is being charged; wait for Retry-After seconds, then send the same request with " +
+			"the same payment again"}
 )
 
 // waitingShare is how many of the requests that the server admits may wait: three in four. The others find room.
@@ -63,7 +66,7 @@ func (s *Server) holdBack(next echo.HandlerFunc) echo.HandlerFunc {
 				return err
 			}
 			if voucher {
-				return s.room.inTurn(c.Request().Context(), func() error { return next(c) })
+				return s.room.charge(c.Request().Context(), waiting.Agent, func() error { return next(c) })
 			}
 		}
 		return next(c)

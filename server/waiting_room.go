@@ -43,6 +43,7 @@ type waitingRoom struct {
 
 	mu       sync.Mutex
 	byKey    map[any]*wait         // by the ids of the account and of the payment channel
+	inTurn   map[uuid.UUID]bool    // the accounts whose calls are being charged: see charge
 	bySource map[uuid.UUID][]*wait // by what is announced: the account, and its group chats and channels
 	checked  list.List             // of *wait, by the time of their last checks, the oldest first
 	due      []*wait               // announced since their last checks
@@ -70,7 +71,7 @@ func newWaitingRoom(most int, check func(context.Context, []store.Waiting) ([]bo
 	return &waitingRoom{
 		most: most, check: check, leaving: rate.NewLimiter(leaveRate, leaveBurst),
 		charged: semaphore.NewWeighted(vouchersAtOnce),
-		byKey:   map[any]*wait{}, bySource: map[uuid.UUID][]*wait{}, wake: make(chan struct{}, 1),
+		byKey:   map[any]*wait{}, inTurn: map[uuid.UUID]bool{}, bySource: map[uuid.UUID][]*wait{}, wake: make(chan struct{}, 1),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_waits_refused_total",
 			Help: "Calls that could not wait for unread messages, because too many waited."}),
 	}
@@ -102,8 +103,21 @@ func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) er
 	return r.leaving.Wait(ctx)
 }
 
-// inTurn does what a call with a voucher does after it has waited, when few others do. It waits for them no longer than CallTime.
-func (r *waitingRoom) inTurn(ctx context.Context, do func() error) error {
+// charge does what a call with a voucher does after it has waited, when few others do. It waits for them no longer than CallTime. An
+// account has one such call: else those that wait for another call of their payment channel would take all places.
+func (r *waitingRoom) charge(ctx context.Context, agent uuid.UUID, do func() error) error {
+	r.mu.Lock()
+	taken := r.inTurn[agent]
+	r.inTurn[agent] = true
+	r.mu.Unlock()
+	if taken {
+		return errWaitCharged
+	}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.inTurn, agent)
+	}()
 	waiting, cancel := context.WithTimeout(ctx, store.CallTime)
 	defer cancel()
 	if r.charged.Acquire(waiting, 1) == nil {

@@ -259,7 +259,7 @@ func TestManyWait(t *testing.T) {
 }
 
 // TestVouchersInTurn: of the calls that leave with a voucher few go on at once, and the others do when these take too long, unless their
-// callers hang up.
+// callers hang up. One account cannot take the places of others.
 func TestVouchersInTurn(t *testing.T) {
 	inRoom(t, 1, func(t *testing.T, r *waitingRoom, _ *inboxes) {
 		const many = 3 * vouchersAtOnce
@@ -267,7 +267,7 @@ func TestVouchersInTurn(t *testing.T) {
 		var now, most, done atomic.Int64
 		leave := func(ctx context.Context, takes time.Duration) {
 			all.Go(func() {
-				_ = r.inTurn(ctx, func() error {
+				_ = r.charge(ctx, uuid.New(), func() error {
 					most.Store(max(most.Load(), now.Add(1)))
 					time.Sleep(takes)
 					now.Add(-1)
@@ -281,6 +281,24 @@ func TestVouchersInTurn(t *testing.T) {
 		}
 		if all.Wait(); most.Load() != vouchersAtOnce || done.Load() != many {
 			t.Errorf("%d of %d calls went on, %d at once; want %d", done.Load(), many, most.Load(), vouchersAtOnce)
+		}
+		agent, refused := uuid.New(), 0
+		slow := func() error { time.Sleep(time.Second); return nil }
+		for range vouchersAtOnce {
+			all.Go(func() {
+				if errors.Is(r.charge(t.Context(), agent, slow), errWaitCharged) {
+					refused++
+				}
+			})
+			synctest.Wait()
+		}
+		began := time.Now()
+		_ = r.charge(t.Context(), uuid.New(), func() error { return nil })
+		if took := time.Since(began); took > 0 || refused != vouchersAtOnce-1 {
+			t.Errorf("beside the calls of one account, of which %d were refused, a call goes on after %s", refused, took)
+		}
+		if all.Wait(); r.charge(t.Context(), agent, func() error { return nil }) != nil {
+			t.Error("the account is refused after its call")
 		}
 		for range vouchersAtOnce {
 			leave(t.Context(), time.Hour)
