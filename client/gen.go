@@ -1079,7 +1079,7 @@ type OwnAgent struct {
 	// ChatCount Number of private and group chats.
 	ChatCount int64 `json:"chat_count"`
 
-	// ChatIds Private and group chats, ordered by when the agent joined, oldest first.
+	// ChatIds Private and group chats, ordered by when the agent joined, oldest first. With the path for the other kind a call returns a free 404.
 	ChatIds []ChatID `json:"chat_ids"`
 
 	// CreatedAt Unix time in seconds, with milliseconds.
