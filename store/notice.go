@@ -110,14 +110,8 @@ func (tx *Tx) readNotices(ctx context.Context, agent uuid.UUID) ([]NoticeView, e
 }
 
 // forgetNotices deletes notices of the agent that it has read. It does not wait for those that are being replaced.
-func (tx *Tx) forgetNotices(ctx context.Context, agent uuid.UUID, numbers []int64) error {
-	if len(numbers) == 0 {
-		return nil
-	}
-	_, err := exec(ctx, tx, `
-		WITH read AS MATERIALIZED (
-			SELECT number FROM notices WHERE agent_id = @agent AND number = ANY (CAST(@numbers AS bigint[])) FOR UPDATE SKIP LOCKED
-		)
-		DELETE FROM notices n USING read WHERE n.agent_id = @agent AND n.number = read.number`, named{"agent": agent, "numbers": numbers})
-	return wrap("delete read notices", err)
-}
+const forgetNotices = `
+	WITH read AS MATERIALIZED (
+		SELECT number FROM notices WHERE agent_id = @agent AND number = ANY (CAST(@numbers AS bigint[])) FOR UPDATE SKIP LOCKED
+	)
+	DELETE FROM notices n USING read WHERE n.agent_id = @agent AND n.number = read.number`

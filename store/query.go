@@ -83,6 +83,13 @@ func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
 	return connection.SendBatch(ctx, batch).Close()
 }
 
+// send runs the statements of a batch in the transaction, one after the other, in one round trip.
+func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
+	return tx.tx.Raw(func(driver any) error {
+		return driver.(*stdlib.Conn).Conn().SendBatch(ctx, batch).Close() //nolint:forcetypeassert // see Open
+	})
+}
+
 // queue adds a statement to a batch, and collects its rows.
 func queue[T any](batch *pgx.Batch, rows *[]T, text string, values pgx.QueryRewriter) {
 	batch.Queue(text, values).Query(func(result pgx.Rows) (err error) {

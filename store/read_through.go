@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // Through is what a page of unread messages and notices returned to an agent, which confirms it later. It names every range and every
@@ -30,27 +31,42 @@ func (u *Unread) Through() Through {
 // or is of a conversation that the agent has left, is ignored: the same confirmation changes nothing when it comes again. Calls for one
 // agent run one after the other, and cannot deadlock: see ReadUnread. What another transaction locks for too long stays unread.
 func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error) {
-	if err := tx.takeTurn(ctx, agent); err != nil {
-		return nil, err
+	var locked []uuid.UUID
+	batch := &pgx.Batch{}
+	takeTurn(batch, agent)
+	queue(batch, &locked, behindRanges+` FOR NO KEY UPDATE OF m SKIP LOCKED`, markValues(agent, through.Ranges...))
+	if err := tx.send(ctx, batch); err != nil {
+		return nil, wrap("lock what is to be confirmed", err)
 	}
-	behind, err := query[uuid.UUID](ctx, tx, `
-		SELECT m.conversation_id FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, newest)
-		JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.newest`,
-		markValues(agent, through.Ranges...))
-	if err != nil {
-		return nil, wrap("look for what is to be confirmed", err)
-	}
-	if len(behind) > 0 {
-		if behind, err = tx.lockMemberships(ctx, agent, behind); err != nil {
-			return nil, err
+	if len(locked) < len(through.Ranges) { // the others are read already, or locked
+		behind, err := query[uuid.UUID](ctx, tx, behindRanges, markValues(agent, through.Ranges...))
+		if err != nil {
+			return nil, wrap("look for what is to be confirmed", err)
+		}
+		if len(locked) < len(behind) {
+			if locked, err = tx.lockMemberships(ctx, agent, behind); err != nil {
+				return nil, err
+			}
 		}
 	}
-	ranges := slices.DeleteFunc(slices.Clone(through.Ranges), func(of ReadRange) bool { return !slices.Contains(behind, of.Conversation) })
-	if err := tx.mark(ctx, agent, ranges...); err != nil {
-		return nil, err
+	ranges := slices.DeleteFunc(slices.Clone(through.Ranges), func(of ReadRange) bool { return !slices.Contains(locked, of.Conversation) })
+	batch = &pgx.Batch{}
+	if len(ranges) > 0 {
+		batch.Queue(markRead, markValues(agent, ranges...))
 	}
-	if err := tx.forgetNotices(ctx, agent, through.Notices); err != nil {
-		return nil, err
+	if len(through.Notices) > 0 {
+		batch.Queue(forgetNotices, named{"agent": agent, "numbers": through.Notices})
 	}
-	return tx.Unread(ctx, agent, page, size)
+	var rows []unreadRow
+	queue(batch, &rows, listUnread, unreadValues(agent, page, size))
+	if err := tx.send(ctx, batch); err != nil {
+		return nil, wrap("confirm", err)
+	}
+	unread := unreadOf(rows)
+	return unread, tx.addNotices(ctx, agent, unread)
 }
+
+// behindRanges finds the conversations of which the agent has not read a range to its end.
+const behindRanges = `
+	SELECT m.conversation_id FROM unnest(CAST(@conversations AS uuid[]), CAST(@newest AS bigint[])) AS r (id, newest)
+	JOIN memberships m ON m.conversation_id = r.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < r.newest`

@@ -79,40 +79,59 @@ type unreadRow struct {
 // only as many messages as fit on a page by size. It changes nothing and reads committed data only.
 func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	unread, err := r.unreadMessages(ctx, agent, page, size)
-	if err == nil && unread.noticed {
+	if err != nil {
+		return nil, err
+	}
+	return unread, r.addNotices(ctx, agent, unread)
+}
+
+// addNotices adds the oldest notices to a page.
+func (r *Reader) addNotices(ctx context.Context, agent uuid.UUID, unread *Unread) (err error) {
+	if unread.noticed {
 		unread.Notices, err = r.notices(ctx, agent, "")
 	}
-	return unread, err
+	return err
 }
 
 func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	rows, err := query[unreadRow](ctx, r, listUnread, named{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent})
+	rows, err := query[unreadRow](ctx, r, listUnread, unreadValues(agent, page, size))
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
+	return unreadOf(rows), nil
+}
+
+func unreadValues(agent uuid.UUID, page, size int64) named {
+	return named{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent}
+}
+
+// unreadOf is the page that the rows of listUnread make, without notices.
+func unreadOf(rows []unreadRow) *Unread {
 	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
 	if rows[0].Whole == 0 {
-		return unread, nil
+		return unread
 	}
 	for _, row := range rows[:fitting(len(rows), func(i int) string { return rows[i].Content })] {
 		unread.Messages = append(unread.Messages, row.UnreadMessage)
 	}
 	unread.CutShort = int64(len(unread.Messages)) < rows[0].Whole
-	return unread, nil
+	return unread
 }
 
 // ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless an unread
 // message before the returned ones would be skipped (a later page). Two calls for one agent run one after the other and never return the
 // same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	if err := tx.takeTurn(ctx, agent); err != nil {
-		return nil, err
+	var rows []unreadRow
+	batch := &pgx.Batch{}
+	takeTurn(batch, agent)
+	queue(batch, &rows, listUnread, unreadValues(agent, page, size))
+	if err := tx.send(ctx, batch); err != nil {
+		return nil, fmt.Errorf("list unread messages in turn: %w", err)
 	}
-	unread, err := tx.unreadMessages(ctx, agent, page, size)
-	if err != nil {
-		return nil, err
-	}
+	unread := unreadOf(rows)
 	if unread.noticed {
+		var err error
 		if unread.Notices, err = tx.readNotices(ctx, agent); err != nil {
 			return nil, err
 		}
@@ -131,11 +150,10 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 	return unread, tx.mark(ctx, agent, unread.Ranges()...)
 }
 
-// takeTurn waits until no other transaction reads unread messages of the agent and marks them.
-func (tx *Tx) takeTurn(ctx context.Context, agent uuid.UUID) error {
-	_, err := exec(ctx, tx, `SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`,
-		named{"agent": agent})
-	return wrap("wait for turn", err)
+// takeTurn queues the statement that waits until no other transaction reads unread messages of the agent and marks them. What follows sees
+// what that one has changed.
+func takeTurn(batch *pgx.Batch, agent uuid.UUID) {
+	batch.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`, named{"agent": agent})
 }
 
 // Ranges are the messages of the page, by conversation.
