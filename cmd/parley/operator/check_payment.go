@@ -94,8 +94,7 @@ func trial(ctx context.Context, baseURL string, payer *client.Payer) error {
 	if err != nil {
 		return err
 	}
-	response, err := agent.RequestAccountWithResponse(ctx,
-		client.RequestAccountRequest{RequestedUsername: "check_" + strings.ToLower(rand.Text()[:16])})
+	response, err := agent.RequestAccountWithResponse(ctx, client.RequestAccountRequest{RequestedUsername: trialName("check")})
 	if err != nil {
 		return fmt.Errorf("the call failed: %w", err)
 	}
@@ -105,6 +104,9 @@ func trial(ctx context.Context, baseURL string, payer *client.Payer) error {
 	}
 	return nil
 }
+
+// trialName is a username that nobody else asks for.
+func trialName(prefix string) string { return prefix + "_" + strings.ToLower(rand.Text()[:16]) }
 
 // trialRecord returns the payment of the trial in the ledger.
 func (c *check) trialRecord(ctx context.Context, config server.Config, payer string) (*store.PaymentRecord, error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -95,8 +94,7 @@ type ownCall struct {
 // ownCalls returns calls by path that change nothing for others. With an account these are its profile and unread messages, searches, and
 // its conversations, without marking anything as read.
 func (l *listings) ownCalls(ctx context.Context, database *store.Store) (map[string]ownCall, error) {
-	name := "listing_" + strings.ToLower(rand.Text()[:16])
-	calls := map[string]ownCall{trialPath: {body: map[string]any{"requested_username": name}}}
+	calls := map[string]ownCall{trialPath: {body: map[string]any{"requested_username": trialName("listing")}}}
 	if l.APIKey.Value == "" {
 		return calls, nil
 	}
