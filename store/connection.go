@@ -67,6 +67,7 @@ func configure(url string, guard *guard, tracer *tracing.Tracer) (*pgxpool.Confi
 	}
 	dialer := &net.Dialer{Timeout: connecting, KeepAliveConfig: keepAlive, Control: giveUpAfter(silence)}
 	config.ConnConfig.DialFunc = dialer.DialContext
+	config.AfterConnect = registerUUID
 	if guard == nil {
 		return config, nil
 	}
