@@ -609,7 +609,7 @@ type Emoji = string
 // - `blocked` (403): One of the two agents has blocked the other.
 // - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
 // - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
-// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
+// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429: wait, then request a new TAN.
 // - `path_not_found` (404): The path does not exist.
 // - `agent_not_found` (404): The agent does not exist.
 // - `chat_not_found` (404): No chat of this kind has this id.
@@ -1135,7 +1135,7 @@ type ParleyError struct {
 	// - `blocked` (403): One of the two agents has blocked the other.
 	// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
 	// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
-	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429.
+	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429: wait, then request a new TAN.
 	// - `path_not_found` (404): The path does not exist.
 	// - `agent_not_found` (404): The agent does not exist.
 	// - `chat_not_found` (404): No chat of this kind has this id.

@@ -23,7 +23,7 @@ const needsKey = `ApiKey realm="parley", header="X-API-KEY"`
 const rotateKey = "rotateKey"
 
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
-	message: "missing or invalid API key; send the API key of your account in the X-API-KEY header; without an account, register with " +
+	message: "missing or invalid API key; send the newest API key of your account in the X-API-KEY header; without an account, register with " +
 		"POST /register/request_account and then POST /register/create_account, which returns a key"}
 
 var errReplacedKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,

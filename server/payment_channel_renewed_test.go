@@ -141,6 +141,31 @@ func TestForgetfulClient(t *testing.T) {
 	w.checkChannels()
 }
 
+// TestClientStaysBehind: a client that lost the response to a call, cannot repeat it and knows no other scheme pays from a new payment
+// channel after a minute. What is left in the old one is refunded.
+func TestClientStaysBehind(t *testing.T) {
+	testkit.Long(t)
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice := w.forgetful(w.agent("alice"))
+	alice.me().Require(t, "the first call", http.StatusOK)
+	alice.me().Require(t, "the call whose response is lost", http.StatusOK)
+	old := alice.signer("X-API-KEY", alice.Key).ID
+	alice.charged[old]--
+	alice.me().Require(t, "the next call", http.StatusPaymentRequired)
+	alice.me().Require(t, "a call soon after", http.StatusPaymentRequired)
+	if now := alice.signer("X-API-KEY", alice.Key).ID; now != old {
+		t.Error("a client that may only have been overtaken is offered a new payment channel")
+	}
+	time.Sleep(61 * time.Second)
+	alice.me().Require(t, "a call after a minute", http.StatusPaymentRequired)
+	alice.me().Require(t, "the call after that", http.StatusOK)
+	if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE balance > charged`) == 1 }) {
+		t.Error("what is left in the payment channel that the client cannot use is not refunded")
+	}
+	w.checkChannels()
+}
+
 // TestSuggestedDeposit: the deposit that is suggested to newcomers pays for the account too.
 func TestSuggestedDeposit(t *testing.T) {
 	t.Parallel()

@@ -39,13 +39,14 @@ type policy struct {
 	quota  int
 	window time.Duration
 	whose  string // for the message
+	remedy string // what to do then, for the message
 }
 
 // exceeded returns the 429 of the limit.
 func (p policy) exceeded(wait time.Duration) *problem {
 	return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, limit: &p,
 		retryAfter: max(int(math.Ceil(wait.Seconds())), 1),
-		message:    fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then send the same request", p.whose)}
+		message:    fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then %s", p.whose, p.remedy)}
 }
 
 // writeHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers.
@@ -68,7 +69,7 @@ type buckets[K comparable] struct {
 func newBuckets[K comparable](name, whose string, limit Rate, wider func(K) K) *buckets[K] {
 	all, _ := simplelru.NewLRU[K, *rate.Limiter](manyBuckets+sharedBuckets+1, nil) // fails for sizes below 1
 	window := time.Duration(math.Ceil(float64(limit.Burst)/limit.PerSecond)) * time.Second
-	return &buckets[K]{policy: policy{name, limit.Burst, window, whose}, rate: limit, wider: wider, all: all}
+	return &buckets[K]{policy: policy{name, limit.Burst, window, whose, "send the same request"}, rate: limit, wider: wider, all: all}
 }
 
 // find returns the bucket of a key, or the one that it shares. A new one is added, or nil is returned.

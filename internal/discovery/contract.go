@@ -51,6 +51,7 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 		}
 	}
 	openEnums(root)
+	quoteNumbers(root)
 	var asYAML bytes.Buffer
 	encoder := yaml.NewEncoder(&asYAML)
 	encoder.SetIndent(2)
@@ -117,6 +118,16 @@ func openEnums(node *yaml.Node) {
 			}
 		}
 		return
+	}
+}
+
+// quoteNumbers quotes texts that parsers of YAML 1.1 would take for hexadecimal numbers.
+func quoteNumbers(node *yaml.Node) {
+	if node.Tag == "!!str" && node.Style == 0 && strings.HasPrefix(node.Value, "0x") {
+		node.Style = yaml.DoubleQuotedStyle
+	}
+	for _, child := range node.Content {
+		quoteNumbers(child)
 	}
 }
 

@@ -25,7 +25,8 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		return nil, fmt.Errorf("write the agent card: %w", err)
 	}
 	skill := []byte(strings.ReplaceAll(parley.Skill, "https://parley.example", config.BaseURL))
-	sdks := []byte(strings.ReplaceAll(parley.SDKs, "](../", "](https://github.com/parley-chat/parley/blob/main/"))
+	sdks := []byte(strings.NewReplacer("](../", "](https://github.com/parley-chat/parley/blob/main/", localServer, config.BaseURL).
+		Replace(parley.SDKs))
 	index, err := skillIndex(config, skill)
 	if err != nil {
 		return nil, err
@@ -46,6 +47,9 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		newDocument("/favicon.svg", "image/svg+xml", []byte(icon)),
 	}, nil
 }
+
+// localServer is the server in the examples of the guide to SDKs.
+const localServer = "http://127.0.0.1:8402"
 
 // icon is shown by service directories and browsers.
 const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">` +

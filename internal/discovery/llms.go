@@ -80,7 +80,8 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 		if operation.Path == "/agent/unread" {
 			wait := *operation.Described.Parameters.GetByInAndName(openapi3.ParameterInQuery, "wait").Schema.Value.Max // seconds
 			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. With wait=%.0f, one "+
-				"call after another costs %s USD in a month without messages, and returns each message at once. While you expect none, "+
+				"call after another, paid from a payment channel, costs %s USD in a month without messages, and returns each message at once; "+
+				"with exact a call waits only until 22 seconds before its payment expires. While you expect none, "+
 				"double the pause after each empty response. Several processes may use one API key: each unread message then goes to one of "+
 				"them, unless they use read_through.\n", operation.Path,
 				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60),

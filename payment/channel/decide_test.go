@@ -90,10 +90,17 @@ func TestDecide(t *testing.T) {
 }
 
 // TestLostState: a client without an account is known by its address, which others may share, so the address is offered exact first for a
-// minute only. So is an account whose voucher was overtaken by another call, but not one whose vouchers go on not to fit.
+// minute only. So is an account whose voucher was overtaken by another call; one whose vouchers go on not to fit has lost its state.
 func TestLostState(t *testing.T) {
 	t.Parallel()
-	behind, lost := (*voucher).isBehind, (*voucher).preferExact
+	lost := (*voucher).preferExact
+	misses := func(again bool) func(*voucher) {
+		return func(v *voucher) {
+			if got := v.isBehind(); got != again {
+				t.Errorf("%s has lost its state: %t, want %t", v.a.Client, got, again)
+			}
+		}
+	}
 	for name, row := range map[string]struct {
 		caller *payment.Caller
 		misses []func(*voucher) // a minute apart
@@ -101,9 +108,9 @@ func TestLostState(t *testing.T) {
 	}{
 		"an address":                  {nil, []func(*voucher){lost}, exactFor},
 		"an account":                  {&payment.Caller{}, []func(*voucher){lost}, lostFor},
-		"an account that is behind":   {&payment.Caller{}, []func(*voucher){behind}, exactFor},
-		"an account that stays there": {&payment.Caller{}, []func(*voucher){behind, behind}, lostFor},
-		"an account that catches up":  {&payment.Caller{}, []func(*voucher){behind, (*voucher).inStep, behind}, exactFor},
+		"an account that is behind":   {&payment.Caller{}, []func(*voucher){misses(false)}, exactFor},
+		"an account that stays there": {&payment.Caller{}, []func(*voucher){misses(false), misses(true)}, exactFor},
+		"an account that catches up":  {&payment.Caller{}, []func(*voucher){misses(false), (*voucher).inStep, misses(false)}, exactFor},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &Scheme{lost: payment.NewRecent[string, bool](maxLost)}

@@ -117,7 +117,8 @@ func (v *voucher) misses(channel *store.PaymentChannel) bool {
 // deposit then.
 func (v *voucher) renew(ctx context.Context, channel *store.PaymentChannel) {
 	if v.beginsAgain(channel) || v.of.Type == x402.BatchVoucher && v.max() > channel.Balance {
-		v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), v.remembered())
+		// It lasts longer than exact is offered first: afterwards the client deposits into it, and what is left in this one is refunded.
+		v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), 2*v.remembered())
 	}
 }
 
@@ -142,19 +143,22 @@ func (c *Scheme) renewRefunded(ctx context.Context, channel *store.PaymentChanne
 	}
 }
 
-// offerNext offers a client the payment channel after this one: of the newest generation that it has, or of the next.
-func (c *Scheme) offerNext(ctx context.Context, channel *store.PaymentChannel, slot string, lifetime time.Duration) {
+// offerNext offers a client the payment channel after this one: of the newest generation that it has, or of the next. It returns false if
+// there is none.
+func (c *Scheme) offerNext(ctx context.Context, channel *store.PaymentChannel, slot string, lifetime time.Duration) bool {
 	all, err := c.allGenerations(ctx, channel)
 	if err != nil {
-		return // as above
+		return false // as above
 	}
 	next := c.generationOf(uint64(channel.WithdrawDelay)) + 1 //nolint:gosec // positive
 	for _, one := range all {
 		next = max(next, c.generationOf(uint64(one.WithdrawDelay))) //nolint:gosec // positive
 	}
-	if next <= c.lastGeneration() {
-		c.offerGeneration(slot, next, lifetime)
+	if next > c.lastGeneration() {
+		return false
 	}
+	c.offerGeneration(slot, next, lifetime)
+	return true
 }
 
 // allGenerations returns the payment channels that differ from this one by their generation at most.

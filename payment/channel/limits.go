@@ -93,15 +93,13 @@ func (v *voucher) preferExact() {
 }
 
 // isBehind offers the client exact first for a minute: it has a state of its payment channel, and usually another of its calls was charged
-// at the same time. If its voucher does not fit after that minute either, its state is lost.
-func (v *voucher) isBehind() {
-	switch missed, now := v.lost.Get(v.a.Client); {
-	case now: // so do those calls
-	case missed:
-		v.preferExact()
-	default:
+// at the same time. If its voucher does not fit after that minute either, its state is lost, and isBehind returns true.
+func (v *voucher) isBehind() (lost bool) {
+	missed, now := v.lost.Get(v.a.Client)
+	if !now { // else they are those calls
 		v.lost.Add(v.a.Client, true, exactFor)
 	}
+	return missed && !now
 }
 
 // remembered is how long what is known of the client's payment channel counts.

@@ -84,7 +84,11 @@ func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel,
 		v.preferExact()
 		message = v.lostState(channel)
 	} else {
-		v.isBehind()
+		if v.isBehind() && !v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), v.remembered()) {
+			v.preferExact()
+		}
+		message += "; to repeat a call whose response was lost, send the same request; a client that cannot sign this voucher sends a request " +
+			"without a payment in a minute: the next 402s offer exact, and then a new payment channel"
 	}
 	refused := v.engine.Refused(v.a.Operation, bad.Reason, message)
 	var newest *x402.VoucherState
