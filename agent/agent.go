@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -27,11 +26,7 @@ type Agent struct {
 	secrets  Secrets
 	chain    Chain  // may be nil
 	address  string // of the wallet
-	spent    atomic.Uint64
 }
-
-// Spent returns what this process was charged, in atomic units, as far as the server says.
-func (a *Agent) Spent() uint64 { return a.spent.Load() }
 
 // Result is the response to a call.
 type Result struct {
@@ -41,7 +36,8 @@ type Result struct {
 	Body json.RawMessage
 	// Charged is what the call cost, in atomic units.
 	Charged uint64
-	// Earlier is true if this is the response to a call that was made before and whose response had not been seen.
+	// Earlier is true if this is the response to the same call of another command, which ran at the same time or was interrupted before its
+	// response was seen. Nothing was paid for it now.
 	Earlier bool
 
 	id string
@@ -55,10 +51,14 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	if e.Message == "" {
-		return fmt.Sprintf("%s: the server responded with status %d", e.Operation, e.Status)
+	code := string(e.Code)
+	if e.Message == "" || e.Status >= http.StatusInternalServerError {
+		code = described(e.Status, code, e.RequestID)
 	}
-	return fmt.Sprintf("%s: %s (%s)", e.Operation, e.Message, e.Code)
+	if e.Message == "" {
+		return fmt.Sprintf("%s: the server responded with %s", e.Operation, code)
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.Operation, e.Message, code)
 }
 
 // OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
@@ -119,13 +119,19 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if options.MaxPrice != nil && price > *options.MaxPrice {
 		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}
 	}
-	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key)}
+	command := commandOf(ctx)
+	ctx = context.WithValue(ctx, commandKey{}, command)
+	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began}
+	if o.ReadOnly || isPoll(o.ID) {
+		of.Since = time.Now() // a command that repeats it wants the present state
+	}
 	patience := options.Patience
 	if patience == 0 {
 		patience = defaultPatience
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(withLastError(ctx), patience)
 	defer cancel()
+	defer command.waiting(o.ID)()
 	result, err := a.callAlone(ctx, o, arguments, of, price)
 	if o.Account && a.keyReplaced(ctx, err, key) {
 		result, err = a.callAlone(ctx, o, arguments, of, price)
@@ -133,7 +139,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	return result, err
 }
 
-// callAlone makes a call while no other process makes the same one. So the second of them finds the response of a first one that died.
+// callAlone makes a call while no other process makes the same one. So the second of them finds the response of the first one.
 func (a *Agent) callAlone(
 	ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64,
 ) (result *Result, err error) {
@@ -210,26 +216,42 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(ctx, of.ID) {
-			return nil, &OpenError{of.ID, withoutURL(err)}
+			return nil, &OpenError{of.ID, whyOpen(ctx, err)}
 		}
 		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
-		return nil, &OpenError{of.ID, err}
+		return nil, &OpenError{of.ID, whyOpen(ctx, err)}
 	}
-	charged := a.ledger.charged(ctx, of.ID)
-	countCharge(ctx, charged)
+	command, charged := commandOf(ctx), a.ledger.charged(ctx, of.ID)
+	command.charged.Add(charged)
 	if response.StatusCode != http.StatusOK {
 		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
 		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
+		if last := lastError(ctx); last != nil && refused.Code == client.ErrorCodePaymentRefused {
+			refused.Status, refused.Code, refused.RequestID = last.Status, client.ErrorCode(last.Code), last.RequestID
+			refused.Message = "the server failed until the payment was too old to be taken; nothing was charged"
+		}
 		return nil, refused
 	}
+	command.made(of.ID)
 	text, err := withoutSecrets(body)
 	if err != nil {
 		return nil, err
 	}
-	a.spent.Add(charged)
 	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: charged, id: of.ID}, nil
+}
+
+// whyOpen returns why the outcome of a call is not known: what the server responded last, or err.
+func whyOpen(ctx context.Context, err error) error {
+	if last := lastError(ctx); last != nil {
+		return last
+	}
+	err = withoutURL(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("the server did not respond in time: %w", err)
+	}
+	return err
 }

@@ -45,7 +45,7 @@ func TestCharges(t *testing.T) {
 	w := newWorld(t)
 	alice, _ := w.register("alice")
 	w.register("bob")
-	ctx, charges := agent.CountCharges(t.Context())
+	ctx, command := agent.BeginCommand(t.Context())
 	before := w.Revenue()
 	for range 2 {
 		if _, err := alice.Resolve(ctx, "bob"); err != nil {
@@ -55,8 +55,8 @@ func TestCharges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if paid := w.Revenue() - before; charges.Load() != 2000 || paid != 2000 {
-		t.Errorf("%d is counted, %d was paid, want 2000", charges.Load(), paid)
+	if paid := w.Revenue() - before; command.Charged() != 2000 || paid != 2000 {
+		t.Errorf("%d is counted, %d was paid, want 2000", command.Charged(), paid)
 	}
 }
 

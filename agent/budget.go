@@ -23,6 +23,8 @@ type intent struct {
 	Peer string
 	// Request is the hash of the request.
 	Request string
+	// Since is when the same call of another command must have ended to be another call: the response to one that ended later is shared.
+	Since time.Time
 	// Approval is the id of the approval that lets the call be paid above the limits, or "".
 	Approval string
 }

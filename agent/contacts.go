@@ -116,6 +116,16 @@ func (c Contacts) Find(to string) (*Contact, error) {
 	return nil, nil //nolint:nilnil // none
 }
 
+// notTrusted returns a [*GroupNotTrustedError] if a name is that of a group chat that is not trusted, or nil.
+func (c Contacts) notTrusted(name string) error {
+	for _, one := range c {
+		if one.Kind == KindGroup && one.Name == name && !one.Trusted {
+			return &GroupNotTrustedError{one}
+		}
+	}
+	return nil
+}
+
 // Shows reports whether the text of a sender may be shown to a model: the owner trusts the sender, or the conversation.
 func (c Contacts) Shows(sender, conversation string) bool {
 	from, in := c.ByID(sender), c.ByID(conversation)

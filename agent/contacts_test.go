@@ -88,3 +88,26 @@ func TestRegisterApproved(t *testing.T) {
 		t.Errorf("%d was paid", w.Revenue())
 	}
 }
+
+// TestMissingNames: a channel or a group chat that is not found has an error of its own, and so has a group chat that is not trusted. Where
+// only a group chat can be meant, nothing is looked up.
+func TestMissingNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	const chat = "chat_01k70t94aqeembse7n65ptksh0"
+	testkit.NoError(t, alice.ChangeContact(t.Context(), chat, func(c *agent.Contact) { c.Name, c.Kind = "team", agent.KindGroup }))
+	before := w.Revenue()
+	_, err := alice.Resolve(t.Context(), "team", agent.KindGroup)
+	if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); !ok || group.Group.ID != chat || w.Revenue() != before {
+		t.Errorf("the group chat team: %v; %d was paid", err, w.Revenue()-before)
+	}
+	_, err = alice.Resolve(t.Context(), "team")
+	if _, ok := errors.AsType[*agent.GroupNotTrustedError](err); !ok {
+		t.Errorf("team, which is no agent: %v", err)
+	}
+	_, err = alice.Resolve(t.Context(), "#nosuch")
+	if missing, ok := errors.AsType[*agent.NotFoundError](err); !ok || missing.Kind != agent.KindChannel {
+		t.Errorf("a channel that does not exist: %v", err)
+	}
+}

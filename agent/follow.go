@@ -98,6 +98,9 @@ func temporary(err error) bool {
 	if _, over := errors.AsType[*LimitError](err); over {
 		return true // tomorrow it is not
 	}
+	if _, unreachable := errors.AsType[*client.UnreachableError](err); unreachable {
+		return true
+	}
 	refused, ok := errors.AsType[*RefusedError](err)
 	return ok && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
 }

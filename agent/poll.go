@@ -58,6 +58,22 @@ func (p *Poller) Pause() time.Duration {
 	return max(pause, p.lasting())
 }
 
+// Most returns the most fetches that a poller makes in a time from its start: when messages come all the time.
+func (p Polling) Most(within time.Duration) (fetches int) {
+	var now time.Duration
+	poller := NewPoller(p)
+	began := time.Now()
+	poller.Now, poller.Random = func() time.Time { return began.Add(now) }, func() float64 { return 0 }
+	for ; fetches < p.PerDay; fetches++ {
+		if now += poller.Pause(); now >= within {
+			break
+		}
+		poller.Fetched()
+		poller.Active()
+	}
+	return fetches
+}
+
 // lasting returns the pause with which the budget lasts until the oldest fetches do not count any more, or 0 if it lasts anyway.
 func (p *Poller) lasting() time.Duration {
 	now := p.Now()

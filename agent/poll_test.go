@@ -85,11 +85,8 @@ var policies = []struct {
 	policy Polling
 }{
 	{"every minute, without waiting", Polling{Wait: 1, First: time.Minute, Longest: time.Minute, PerDay: 1 << 30}},
-	{"always waiting", Polling{Wait: time.Minute, First: 1, Longest: 1, PerDay: 1 << 30}},
 	{"every 5 minutes", Polling{Wait: time.Minute, First: 4 * time.Minute, Longest: 4 * time.Minute, PerDay: 1 << 30}},
-	{"every 30 minutes", Polling{Wait: time.Minute, First: 29 * time.Minute, Longest: 29 * time.Minute, PerDay: 1 << 30}},
 	{"adaptive, at most 5 minutes, no budget", Polling{Longest: 5 * time.Minute, PerDay: 1 << 30}},
-	{"adaptive, at most 15 minutes, 200 a day", Polling{PerDay: 200}},
 	{"**adaptive, at most 15 minutes, 100 a day (default)**", DefaultPolling},
 	{"adaptive, at most an hour, 50 a day", Polling{Longest: time.Hour, PerDay: 50}},
 }
@@ -143,6 +140,18 @@ func TestPollingBudget(t *testing.T) {
 	for i := DefaultPolling.PerDay; i < len(at); i++ {
 		if at[i].Sub(at[i-DefaultPolling.PerDay]) < day {
 			t.Fatalf("more than %d fetches in 24 hours before %s", DefaultPolling.PerDay, at[i])
+		}
+	}
+}
+
+// TestMost: a poller that always finds messages fetches at once as long as the rest of the budget lasts for the rest of the day.
+func TestMost(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[Polling]int{
+		DefaultPolling: 7, {PerDay: 5000, Longest: time.Minute}: 3619, {PerDay: 10, Longest: 15 * time.Minute}: 1,
+	} {
+		if got := policy.Most(time.Hour); got != want {
+			t.Errorf("%+v fetches at most %d times in an hour, want %d", policy, got, want)
 		}
 	}
 }

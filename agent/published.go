@@ -43,7 +43,8 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 	}
 	transport := client.NewTransport()
 	defer transport.CloseIdleConnections()
-	reader := &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect, Timeout: publishedPatience}
+	defer commandOf(ctx).waiting("read the contract")()
+	reader := &http.Client{Transport: observed{base: client.Limited(transport)}, CheckRedirect: noRedirect, Timeout: publishedPatience}
 	response, err := reader.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("read the contract of %s: %w", server, withoutURL(err))

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/parley-chat/parley/client"
@@ -17,9 +19,27 @@ var (
 
 func isID(text string) bool { return idForm.MatchString(text) }
 
+// NotFoundError means that no channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
+type NotFoundError struct{ Kind, Name string }
+
+func (e *NotFoundError) Error() string {
+	if e.Kind == KindGroup {
+		return fmt.Sprintf("no group chat in the contacts has the name %s; use its id", VisibleName(e.Name))
+	}
+	return fmt.Sprintf("no %s that can be found has exactly the name %s; parley find --%[1]ss lists similar ones", e.Kind, VisibleName(e.Name))
+}
+
+// GroupNotTrustedError means that a name is that of a group chat whose name counts only once it is trusted.
+type GroupNotTrustedError struct{ Group Contact }
+
+func (e *GroupNotTrustedError) Error() string {
+	return fmt.Sprintf("%s is the name that others gave to the group chat %s, which is not trusted; use the id, or trust it with: %s",
+		VisibleName(e.Group.Name), e.Group.ID, e.Group.TrustCommand())
+}
+
 // Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
-// the contacts, which is paid for once, and keeps it, neither trusted nor held.
-func (a *Agent) Resolve(ctx context.Context, to string) (Contact, error) {
+// the contacts, which is paid for once, and keeps it, neither trusted nor held. kinds, if any, are those that the caller can use.
+func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contact, error) {
 	contacts, err := a.Contacts()
 	if err != nil {
 		return Contact{}, err
@@ -38,8 +58,16 @@ func (a *Agent) Resolve(ctx context.Context, to string) (Contact, error) {
 		return a.resolveChat(ctx, to)
 	case channel && name != "":
 		return a.resolveChannel(ctx, name)
+	case slices.Equal(kinds, []string{KindGroup}):
+		return Contact{}, cmp.Or[error](contacts.notTrusted(to), &NotFoundError{KindGroup, to})
 	case usernameForm.MatchString(to):
-		return a.resolveUsername(ctx, to)
+		found, err := a.resolveUsername(ctx, to)
+		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeAgentNotFound {
+			err = cmp.Or(contacts.notTrusted(to), err)
+		}
+		return found, err
+	case contacts.notTrusted(to) != nil:
+		return Contact{}, contacts.notTrusted(to)
 	}
 	return Contact{}, fmt.Errorf("%s is no username, no #channel, no id, and no group chat in the contacts", VisibleName(to))
 }
@@ -80,8 +108,7 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	}
 	switch len(ids) {
 	case 0:
-		return Contact{}, fmt.Errorf("no channel that can be found has exactly the name %s; parley find --channels lists similar ones",
-			VisibleName(name))
+		return Contact{}, &NotFoundError{KindChannel, name}
 	case 1:
 		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel})
 	}

@@ -74,13 +74,17 @@ func (a *Agent) Seen(ctx context.Context, result *Result) error {
 	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
 }
 
-// unseen returns the response of the last day to a request that never reached the caller, or nil.
-func (l *Ledger) unseen(ctx context.Context, request string) (*Result, error) {
-	found, err := l.responses(ctx, "request = ? AND NOT seen AND at >= ? ORDER BY number DESC LIMIT 1", request, micros(time.Now().Add(-day)))
+// elsewhere returns a response to a request that need not be paid again, or nil: one that never reached its caller, of the last day, or one
+// that another command got after a time.
+func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time) (*Result, error) {
+	command := commandOf(ctx)
+	found, err := l.responses(ctx, `request = ? AND (NOT seen AND at >= ? OR at >= ? AND call NOT IN (SELECT value FROM json_each(?)))
+		ORDER BY number DESC LIMIT 1`, request, micros(time.Now().Add(-day)), micros(since), command.had())
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	r := found[0]
+	command.made(r.id)
 	return &Result{Operation: r.Operation, Status: http.StatusOK, Body: r.Body, Charged: r.charged, Earlier: true, id: r.id}, nil
 }
 

@@ -28,7 +28,7 @@ func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
 			return a.finish(ctx, call)
 		}
 	}
-	return a.ledger.unseen(ctx, of.Request)
+	return a.ledger.elsewhere(ctx, of.Request, of.Since)
 }
 
 // finish ends a call whose outcome is not known: it sends the payment again. If that was not charged and cannot be any more, it makes
@@ -60,6 +60,7 @@ func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	ctx, _ = BeginCommand(ctx) // what others pay is not what this command pays
 	for _, call := range calls {
 		if err := a.resumeOne(ctx, call); err != nil {
 			return open, err
@@ -132,6 +133,9 @@ func (l *Ledger) alone(ctx context.Context, request string, run func() error) er
 		return err
 	}
 	lock, err := lockfile.Wait(ctx, path)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &OpenError{cause: errors.New("another process is making this call and has not ended")}
+	}
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS responses (
 	seen      INTEGER NOT NULL DEFAULT 0  -- it reached the caller
 );
 CREATE INDEX IF NOT EXISTS responses_operation ON responses (operation);
-CREATE INDEX IF NOT EXISTS responses_unseen ON responses (request) WHERE NOT seen;
+CREATE INDEX IF NOT EXISTS responses_request ON responses (request);
 
 -- What the blockchain showed last in a payment channel.
 CREATE TABLE IF NOT EXISTS balances (

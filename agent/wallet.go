@@ -61,12 +61,18 @@ func Open(settings Settings) (*Agent, error) {
 	if transport == nil {
 		transport = client.NewTransport()
 	}
+	transport = observed{client.Limited(transport), func(request *http.Request) uint64 {
+		if o := contract.At(request.Method, request.URL.Path); o != nil {
+			return agreed.agreed().price(o)
+		}
+		return 0
+	}}
 	a.payer = &client.Payer{
 		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,
 		Base: keyed{a, transport}, Channels: client.NewPaymentChannels(settings.Signer, channels, maxDeposit),
 	}
 	a.http = &http.Client{Transport: a.payer, CheckRedirect: noRedirect}
-	a.unpaid = &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect}
+	a.unpaid = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	return a, nil
 }
 

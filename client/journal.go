@@ -29,6 +29,7 @@ type SignedPayment struct {
 
 // Outcome is the known outcome of a call.
 type Outcome struct {
+	// Status is 0 if the last payment of the call was not sent.
 	Status int
 	Header http.Header
 	Body   []byte

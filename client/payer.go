@@ -114,7 +114,7 @@ func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Respons
 	call := &purchase{Payer: p, request: request, body: signed.Body, id: signed.ID, charged: signed.Price}
 	response, err := p.insist(request, signed.Body, signed.Payment)
 	if err != nil {
-		return response, err
+		return response, outcomeOf(err, true)
 	}
 	problem := peek(response)
 	call.closed = !comeAgain(response.StatusCode, problem)
@@ -133,9 +133,12 @@ func (p *Payer) insist(request *http.Request, body []byte, payment string) (*htt
 	if patience == 0 {
 		patience = time.Minute
 	}
-	deadline := time.Now().Add(patience + heldBack(request))
+	began := time.Now()
+	deadline := began.Add(patience + heldBack(request))
+	sent := false
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		response, err := p.send(request, body, payment)
+		sent = sent || !wasNotSent(err)
 		wait := pause
 		if err == nil {
 			if !comeAgain(response.StatusCode, peek(response)) {
@@ -143,16 +146,27 @@ func (p *Payer) insist(request *http.Request, body []byte, payment string) (*htt
 			}
 			wait = max(x402.RetryAfter(response.Header.Get("Retry-After"), pause), leastPause)
 		}
-		if request.Context().Err() != nil || time.Now().Add(wait).After(deadline) {
-			return response, err // the outcome is unknown, so the amount counts as spent
+		if request.Context().Err() != nil || time.Now().Add(wait).After(deadline) || !sent && time.Since(began) > unreachablePatience {
+			return response, outcomeOf(err, sent) // if it was sent, the outcome is unknown, so the amount counts as spent
 		}
 		if response != nil {
 			discard(response)
 		}
-		if err := sleep(request.Context(), wait); err != nil {
-			return nil, err
+		if stopped := sleep(request.Context(), wait); stopped != nil {
+			if !sent {
+				stopped = err
+			}
+			return nil, stopped
 		}
 	}
+}
+
+// outcomeOf returns the error of a payment. If it was sent before, the server may have it although it cannot be reached now.
+func outcomeOf(err error, sent bool) error {
+	if unreachable, ok := errors.AsType[*UnreachableError](err); ok && sent {
+		return errors.New(unreachable.reason())
+	}
+	return err
 }
 
 // heldBack is how long the server may hold the request back: see the parameter wait of GET /agent/unread.

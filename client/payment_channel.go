@@ -151,6 +151,9 @@ func (c *PaymentChannels) pay(
 		} else {
 			response, err = send(ctx, header)
 		}
+		if wasNotSent(err) {
+			return nil, 0, errors.Join(err, call.save())
+		}
 		if err != nil || comeAgain(response.StatusCode, peek(response)) {
 			return response, call.price, errors.Join(err, call.lost())
 		}

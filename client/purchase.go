@@ -45,6 +45,12 @@ func (p *Payer) RoundTrip(request *http.Request) (*http.Response, error) {
 		call.id = NewIdentifier()
 	}
 	response, err := call.pay(request.Context())
+	if wasNotSent(err) {
+		call.charged = 0
+		if p.Journal != nil {
+			p.Journal.Closed(request.Context(), call.id, Outcome{})
+		}
+	}
 	p.count(call.charged)
 	if err != nil {
 		return response, err
@@ -150,6 +156,9 @@ func (c *purchase) payExact(
 	c.charged = price
 	response, err := c.insist(c.request, c.body, payment)
 	if err != nil {
+		if wasNotSent(err) {
+			release(ctx, c.Budget, reserved, false)
+		}
 		return response, err
 	}
 	problem := peek(response)

@@ -37,13 +37,14 @@ func NewTransport() *http.Transport {
 	return transport
 }
 
-// Limited sends requests with base, and limits the bodies of their responses: reading more fails with [ErrTooLong].
+// Limited sends requests with base, and limits the bodies of their responses: reading more fails with [ErrTooLong]. If there is no
+// connection to the server, the error is an [*UnreachableError].
 func Limited(base http.RoundTripper) http.RoundTripper { return limited{base} }
 
 type limited struct{ base http.RoundTripper }
 
 func (l limited) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := l.base.RoundTrip(request)
+	response, err := roundTrip(l.base, request)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ type call struct {
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
 	return func(ctx context.Context, request *mcp.CallToolRequest, in map[string]any) (*mcp.CallToolResult, any, error) {
-		counted, charges := agent.CountCharges(ctx)
+		counted, command := agent.BeginCommand(ctx)
 		counted, cancel := context.WithTimeout(counted, s.patience)
 		defer cancel()
 		c := &call{parleyServer: s, reply: newReply(), ctx: counted, request: request, in: in}
@@ -46,7 +46,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			c.noteSeen(context.WithoutCancel(ctx))
 		}
-		result, structured := c.finish(s.money(context.WithoutCancel(ctx), charges.Load()))
+		result, structured := c.finish(s.money(context.WithoutCancel(ctx), command.Charged()))
 		return result, structured, nil
 	}
 }
@@ -63,7 +63,7 @@ func (c *call) do(operation, peer string, arguments map[string]any, into any) er
 	c.seen = append(c.seen, result)
 	if result.Earlier {
 		c.facts["earlier"] = true
-		c.note("This is the response to the same call made before, which was interrupted. It is not charged again.")
+		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is not charged again.")
 	}
 	if into == nil {
 		return nil

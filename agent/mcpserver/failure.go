@@ -54,12 +54,25 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return "terms_changed", problem, "ask your human to look at it with: parley prices"
 	}
 	if _, ok := errors.AsType[*agent.OpenError](err); ok {
-		return "open", "the payment was sent and its outcome is not known yet; it is finishing in the background",
+		problem = "the payment was sent and its outcome is not known yet; it is finishing in the background"
+		if server, ok := errors.AsType[*agent.ServerError](err); ok {
+			problem += "; " + server.Error()
+		}
+		return "open", problem,
 			"make exactly the same call again in a minute; it returns the response and is not charged twice"
 	}
 	if unknown, ok := errors.AsType[*unknownError](err); ok {
 		return "unknown_recipient", unknown.Error(),
 			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
+	}
+	if unreachable, ok := errors.AsType[*client.UnreachableError](err); ok {
+		return "unreachable", unreachable.Error(), "make the same call again later"
+	}
+	if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
+		return missing.Kind + "_not_found", missing.Error(), ""
+	}
+	if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
+		return "group_not_trusted", group.Error(), ""
 	}
 	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
 		return "bad_response", bad.Error(), ""

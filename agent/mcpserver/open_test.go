@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,4 +71,34 @@ func TestFinishedAtStart(t *testing.T) {
 	w.Front.Store(nil)
 	alice.session(t, Options{})
 	alice.finishes()
+}
+
+// TestSameCallTwice: of two equal calls at the same time one is paid, and both get the response.
+func TestSameCallTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	w.register("bob")
+	alice.trust("bob")
+	paying, proceed := make(chan struct{}, 2), make(chan struct{})
+	hold := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		paying <- struct{}{}
+		<-proceed
+		next.ServeHTTP(rw, r)
+	}
+	w.Front.Store(&hold)
+	s := alice.session(t, Options{})
+	before := w.Revenue()
+	texts := make(chan string, 2)
+	for range 2 {
+		go func() { texts <- s.does("parley_send", map[string]any{"to": "bob", "text": "once"}) }()
+	}
+	<-paying
+	time.Sleep(200 * time.Millisecond) // the other call begins meanwhile
+	close(proceed)
+	both := <-texts + <-texts
+	if paid := w.Revenue() - before; paid != 5000 || strings.Count(both, "not charged again") != 1 ||
+		strings.Count(both, "paid 0.00 USD") != 1 {
+		t.Errorf("%d was paid:\n%s", paid, both)
+	}
 }

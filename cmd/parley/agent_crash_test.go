@@ -5,7 +5,9 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -76,6 +78,38 @@ func TestNextCommandFinishes(t *testing.T) {
 	}
 	if again := alice.run("send", "bob", "sent by another command"); again["earlier"] != true {
 		t.Errorf("the same command makes another call: %v", again)
+	}
+}
+
+// TestSentTwiceAtOnce: of two equal commands that run at the same time one pays, and the other one returns its result.
+func TestSentTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
+	alice.run("contacts", "add", "bob")
+	server.Signal(syscall.SIGSTOP)
+	var outputs [2]testkit.Buffer
+	var sends [2]*exec.Cmd
+	for i := range sends {
+		sends[i] = alice.command("send", "bob", "once")
+		sends[i].Stdout = &outputs[i]
+		testkit.NoError(t, sends[i].Start())
+	}
+	signed := testkit.Eventually(20*time.Second, func() bool { return len(alice.openPayments()) > 0 })
+	time.Sleep(2 * time.Second) // the other command begins meanwhile
+	server.Signal(syscall.SIGCONT)
+	for _, send := range sends {
+		if err := send.Wait(); err != nil || !signed {
+			t.Errorf("a command ended with %v; a payment was signed: %v", err, signed)
+		}
+	}
+	both := outputs[0].String() + outputs[1].String()
+	if strings.Count(both, `"earlier":true`) != 1 || strings.Count(both, `"paid_usd":"0.00"`) != 1 ||
+		strings.Count(both, `"paid_usd":"0.005"`) != 1 {
+		t.Errorf("the commands returned\n%s", both)
+	}
+	if got := texts(bob.run("inbox", "--strangers")); len(got) != 1 {
+		t.Errorf("bob has %q, want one message", got)
 	}
 }
 

@@ -72,6 +72,45 @@ func TestFollowWakes(t *testing.T) {
 	}
 }
 
+// TestFollowInsists: a command that fails is run again, and its messages are not confirmed. The costs are told before and after.
+func TestFollowInsists(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
+	if plan := bob.run("inbox", "--follow", "--dry-run"); plan["dry_run"] != true {
+		t.Errorf("--dry-run returns %v", plan)
+	}
+	_, told, _ := bob.try("inbox", "--follow", "--dry-run", "--budget", "5")
+	if !strings.Contains(told, "which is below --budget: 0.10 USD a day") ||
+		!strings.Contains(told, "at most 0.007 USD an hour and 0.10 USD a day") {
+		t.Errorf("a budget above the wallet's limit: %s", told)
+	}
+	bob.run("contacts", "trust", "alice")
+	alice.run("send", "bob", "one")
+	for _, test := range []struct{ exec, told, paid string }{
+		{`echo failed >>"$WOKEN"; [ $(wc -l <"$WOKEN") -ge 2 ] && echo one >>"$WOKEN"; false`, "--exec: exit status 1; again in 2s", "0.001"},
+		{`cat >"$WOKEN"`, "fetching costs at most", "0.00"}, // the message comes again, free
+	} {
+		woken := filepath.Join(t.TempDir(), "woken")
+		follow := bob.command("inbox", "--follow", "--exec", test.exec)
+		follow.Env = append(follow.Env, "WOKEN="+woken)
+		errs := &testkit.Buffer{}
+		follow.Stderr = errs
+		testkit.NoError(t, follow.Start())
+		if !testkit.Eventually(30*time.Second, func() bool {
+			text, err := os.ReadFile(woken)
+			return err == nil && strings.Contains(string(text), "one") && strings.Contains(errs.String(), test.told)
+		}) {
+			t.Errorf("the command does not get the message: %s", errs)
+		}
+		testkit.NoError(t, follow.Process.Signal(os.Interrupt))
+		_ = follow.Wait()
+		if !strings.Contains(errs.String(), `"error":"stopped; fetches: 1, cost: `+test.paid+` USD","paid_usd":"`+test.paid+`"`) {
+			t.Errorf("it does not tell what it paid: %s", errs)
+		}
+	}
+}
+
 // TestWalletReport: the report has what the payments cost.
 func TestWalletReport(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ func TestTwoCommands(t *testing.T) {
 		t.Errorf("init does not tell where the key is and what it costs:\n%s", told)
 	}
 	alice.run("init", "--username", "alice", "--yes")
-	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != nil || again["username"] != "alice" {
+	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != "0.00" || again["username"] != "alice" {
 		t.Errorf("the second init paid: %v", again)
 	}
 	sent := alice.run("send", "bob", "hi\x1b[2J\u202e there")
@@ -38,7 +38,7 @@ func TestTwoCommands(t *testing.T) {
 	}
 	bob.run("contacts", "trust", "alice")
 	shown := []string{`hi\u{001B}[2J\u{202E} there`, "two"}
-	if cached := bob.run("inbox", "--cached"); !slices.Equal(texts(cached), shown) || cached["paid_usd"] != nil {
+	if cached := bob.run("inbox", "--cached"); !slices.Equal(texts(cached), shown) || cached["paid_usd"] != "0.00" {
 		t.Errorf("the local copy is %v, want %q for nothing", cached, shown)
 	}
 	if read := bob.run("read", "alice", "-n", "5"); !slices.Equal(texts(read), shown) || read["paid_usd"] != "0.001" {
@@ -82,14 +82,22 @@ func TestExitCodes(t *testing.T) {
 		{"call", "getOwnAgent", "nonsense"}, {"status", "--jq", "{"},
 		{"react", "msg_1"},
 		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"},
-		{"call", "sendPrivateMessage", `{"content": 5}`},
+		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"},
 	} {
-		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false {
+		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)
 		}
 	}
-	if got := alice.fails(agent.ExitRefused, "send", "nobody", "hi"); got["code"] != "agent_not_found" || got["charged"] != false {
+	if got := alice.fails(agent.ExitRefused, "send", "nobody", "hi"); got["code"] != "agent_not_found" || got["charged"] != false ||
+		got["paid_usd"] != "0.00" || got["status"] != 404.0 || got["request_id"] == nil {
 		t.Errorf("to nobody: %v", got)
+	}
+	if got := alice.fails(agent.ExitRefused, "send", "#nosuch", "hi"); got["code"] != "channel_not_found" || got["charged"] != false ||
+		got["paid_usd"] != "0.005" {
+		t.Errorf("to a channel that does not exist: %v, want what the search cost", got)
+	}
+	if got := alice.fails(agent.ExitRefused, "group", "info", "team"); got["code"] != "chat_not_found" || got["paid_usd"] != "0.00" {
+		t.Errorf("a group chat that is not known: %v", got)
 	}
 	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--max-usd", "0.004"); got["code"] != "limit" {
 		t.Errorf("above --max-usd: %v", got)

@@ -48,7 +48,8 @@ func interruptible(parent context.Context) (ctx context.Context, stop context.Ca
 const secondSignal = 200 * time.Millisecond
 
 func run(ctx context.Context, args []string, to console.Console) error {
-	exited, running, server := false, &agent.Invocation{}, &serverSettings{}
+	ctx, running := agent.NewInvocation(ctx)
+	exited, server := false, &serverSettings{}
 	parser, err := newParser(server,
 		kong.Description("Messaging for AI agents, paid per call with x402."),
 		kong.Vars{"version": console.ProgramVersion()},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -45,6 +46,10 @@ type failure struct {
 	charged   any
 	retryable bool
 	next      string // a command that helps
+	paid      uint64 // by the whole command, in atomic units
+	// What the server responded, if it did.
+	status    int
+	requestID string
 }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -59,6 +64,12 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	if s == nil {
 		return command.Run()
 	}
+	if limit := s.flags.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
+		defer cancel()
+		command.BindTo(ctx, (*context.Context)(nil))
+	}
 	if !slices.Contains(withoutWallet, s.command) {
 		err = s.open(ctx)
 	}
@@ -71,25 +82,36 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	if err == nil {
 		return nil
 	}
-	return explain(ctx, err, s.wantsJSON())
+	f := explain(ctx, err, s.wantsJSON())
+	f.paid = s.calls.Charged()
+	return f
 }
 
-// Usage returns the error for a command line that cannot be parsed.
+// errTimeout means that --timeout ended a command.
+var errTimeout = errors.New("the command was not done within --timeout")
+
+// negative is what the parser says about a negative number.
+var negative = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "-[0-9.]+[a-z]*" \(short flag\)`)
+
+// Usage returns the error for a command line that cannot be parsed. The name of an unknown command is expected to be an agent's.
 func Usage(ctx context.Context, err error, to console.Console) error {
 	wrong := console.Usage(err)
 	parsed, ok := errors.AsType[*kong.ParseError](err)
 	if !ok {
 		return wrong
 	}
-	command := parsed.Context.Selected()
-	if command == nil {
-		return wrong
+	if found := negative.FindStringSubmatch(err.Error()); found != nil {
+		wrong = console.Usagef("%s must not be negative", found[1])
 	}
-	if group := command.ClosestGroup(); group == nil || group.Key != Group {
-		return wrong
+	help, command := "parley", parsed.Context.Selected()
+	if command != nil {
+		if group := command.ClosestGroup(); group == nil || group.Key != Group {
+			return wrong
+		}
+		help = command.FullPath()
 	}
-	f := explain(ctx, wrong, to.Plain())
-	f.next = command.FullPath() + " --help"
+	f := explain(ctx, wrong, to.Plain() || slices.Contains(parsed.Context.Args, "--json"))
+	f.next = help + " --help"
 	return f
 }
 
@@ -103,6 +125,10 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 		}
 	} else if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
 		f.refused(refused)
+	} else if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
+		f.exit, f.code, f.next = ExitRefused, notFound[missing.Kind], "parley find WORDS --"+missing.Kind+"s"
+	} else if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
+		f.exit, f.code, f.next = ExitRefused, "group_not_trusted", group.Group.TrustCommand()
 	} else if personal, ok := errors.AsType[*personError](err); ok {
 		f.exit, f.code, f.next = ExitLimit, "person_needed", personal.command
 	} else if stranger, ok := errors.AsType[*strangerError](err); ok {
@@ -120,10 +146,25 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	} else {
 		f.simple(err)
 	}
-	if ctx.Err() != nil {
+	if server, ok := errors.AsType[*agent.ServerError](err); ok {
+		f.status, f.requestID = server.Status, server.RequestID
+	}
+	switch {
+	case ctx.Err() == nil:
+	case !errors.Is(context.Cause(ctx), errTimeout):
 		f.exit, f.code, f.charged, f.retryable = ExitInterrupted, "interrupted", nil, true
+	case f.exit != ExitOpen:
+		f.code, f.retryable = "timeout", true
+		if errors.Is(err, context.DeadlineExceeded) {
+			f.error = errTimeout
+		}
 	}
 	return f
+}
+
+// notFound are the codes of the server for an id that does not exist, by kind.
+var notFound = map[string]string{
+	agent.KindGroup: string(client.ErrorCodeChatNotFound), agent.KindChannel: string(client.ErrorCodeChannelNotFound),
 }
 
 // simple explains errors without fields.
@@ -138,6 +179,8 @@ func (f *failure) simple(err error) {
 		f.exit, f.code = ExitLimit, "limit"
 	case errors.Is(err, agent.ErrNoAccount), errors.Is(err, errNoWallet):
 		f.exit, f.code, f.next = ExitNoKey, "no_account", "parley init"
+	case errors.Is(err, errNoKey):
+		f.exit, f.code = ExitNoKey, "no_key"
 	case errors.Is(err, agent.ErrNoKeyring), errors.Is(err, errNoPlace):
 		f.exit, f.code, f.next = ExitNoKey, "no_keyring", "parley init --secrets encrypted"
 	}
@@ -146,6 +189,7 @@ func (f *failure) simple(err error) {
 // refused explains a refusal of the server.
 func (f *failure) refused(refused *agent.RefusedError) {
 	f.exit, f.code, f.charged = ExitRefused, agent.PlainWord(string(refused.Code)), false
+	f.status, f.requestID = refused.Status, refused.RequestID
 	if refused.Charged != nil {
 		f.charged = *refused.Charged
 	}
@@ -174,14 +218,24 @@ func Report(to io.Writer, err error) int {
 		return ExitError
 	}
 	text := agent.Visible(f.Error()) // a server may have written it
+	paid := agent.USD(f.paid)
 	if !f.asJSON {
 		fmt.Fprintln(to, "parley:", strings.ReplaceAll(text, "\n", "\n    "))
+		if f.paid > 0 {
+			fmt.Fprintln(to, "paid", paid, "USD")
+		}
 		if f.next != "" && !strings.Contains(text, f.next) {
 			fmt.Fprintln(to, "try:", agent.Reveal(f.next))
 		}
 		return f.exit
 	}
-	shown := object{"error": text, "code": f.code, "charged": f.charged, "retryable": f.retryable}
+	shown := object{"error": text, "code": f.code, "charged": f.charged, "retryable": f.retryable, "paid_usd": paid}
+	if f.status != 0 {
+		shown["status"] = f.status
+	}
+	if f.requestID != "" {
+		shown["request_id"] = agent.PlainWord(f.requestID)
+	}
 	if f.next != "" {
 		shown["next"] = f.next
 	}

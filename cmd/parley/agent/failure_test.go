@@ -37,6 +37,10 @@ func TestExplain(t *testing.T) {
 		"not allowed":  {refused(http.StatusForbidden, client.ErrorCodeNotAdmin, ""), ExitRefused, `"charged":false,"code":"not_admin"`},
 		"no account":   {agent.ErrNoAccount, ExitNoKey, `"next":"parley init"`},
 		"an escape":    {errors.New("\x1b[2J"), ExitError, `\\u{001B}[2J`},
+		"no channel":   {&agent.NotFoundError{Kind: agent.KindChannel}, ExitRefused, `"code":"channel_not_found"`},
+		"no trust":     {&agent.GroupNotTrustedError{Group: agent.Contact{}}, ExitRefused, `"code":"group_not_trusted"`},
+		"server error": {&agent.ServerError{Status: 503, RequestID: "r"}, ExitError, `"request_id":"r","retryable":false,"status":503`},
+		"no key":       {fmt.Errorf("x: %w", errNoKey), ExitNoKey, `"code":"no_key"`},
 		"old approval": {agent.ErrNoApproval, ExitLimit, `"code":"limit"`},
 	} {
 		var out bytes.Buffer
@@ -44,6 +48,11 @@ func TestExplain(t *testing.T) {
 		if code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
 			t.Errorf("%s: exit code %d, want %d; %s, want %s", name, code, test.exit, out.String(), test.want)
 		}
+	}
+	timed, end := context.WithTimeoutCause(t.Context(), 0, errTimeout)
+	defer end()
+	if code := Report(&bytes.Buffer{}, explain(timed, &agent.OpenError{}, true)); code != ExitOpen {
+		t.Errorf("--timeout with an open payment: exit code %d", code)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -65,7 +74,10 @@ func TestHumanAmounts(t *testing.T) {
 			t.Errorf("%s is %d, %v, want %d", want, back, err, amount)
 		}
 	}
-	for _, bad := range []string{"", "much", "-1", "1.2.3", "0.0000001", "1e3"} {
+	if _, err := console.ParseUSD("-1"); err == nil || err.Error() != "must not be negative" {
+		t.Errorf("a negative amount: %v", err)
+	}
+	for _, bad := range []string{"", "much", "1.2.3", "0.0000001", "1e3"} {
 		if amount, err := console.ParseUSD(bad); err == nil {
 			t.Errorf("%q is %d", bad, amount)
 		}

@@ -30,10 +30,13 @@ type following struct {
 	WakeStrangers bool          `help:"With --exec and --forward-to: also for messages of strangers. Their text is not shown."`
 }
 
+// forwardTime limits one request of --forward-to.
+const forwardTime = 30 * time.Second
+
+// What fails is run again after firstRetry, then after twice that, and so on up to longestRetry.
 const (
-	// forwardTime limits one request of --forward-to, and forwardTries how often it is repeated.
-	forwardTime  = 30 * time.Second
-	forwardTries = 3
+	firstRetry   = time.Second
+	longestRetry = 5 * time.Minute
 )
 
 // follow shows messages as they come.
@@ -43,38 +46,63 @@ func (c *inboxCommand) follow(ctx context.Context, s *session) error {
 	if err != nil {
 		return console.Usage(err)
 	}
-	policy, err := f.policy(s)
+	policy, err := f.policy(ctx, s)
 	if err != nil {
 		return err
 	}
-	return s.agent.Follow(ctx, policy, nil, func(page *client.UnreadPage) error {
+	if s.pay.DryRun {
+		_, err := s.call(ctx, fetchOperation, "", object{"wait": int(policy.Wait.Seconds())})
+		return err
+	}
+	s.calls.Waiting = nil // it waits all the time
+	err = s.agent.Follow(ctx, policy, nil, func(page *client.UnreadPage) error {
 		if err := s.agent.Learn(ctx, *page); err != nil {
 			return err
 		}
 		if err := c.show(s, page); err != nil {
 			return err
 		}
-		if err := c.wake(ctx, s, page, target); err != nil {
-			fmt.Fprintln(s.Err, "parley:", err) // the messages stay in the local copy
-		}
-		return nil
+		return c.wake(ctx, s, page, target) // until then the messages are not confirmed
 	})
+	if ctx.Err() != nil {
+		err = fmt.Errorf("stopped; fetches: %d, cost: %s USD", s.calls.Calls(), agent.USD(s.calls.Charged()))
+	}
+	return err
 }
 
-// policy returns how often to fetch.
-func (f *following) policy(s *session) (agent.Polling, error) {
+// fetchOperation fetches unread messages.
+const fetchOperation = "listUnreadMessages"
+
+// policy returns how often to fetch, and tells what that costs.
+func (f *following) policy(ctx context.Context, s *session) (agent.Polling, error) {
 	budget, err := console.ParseUSD(f.Budget)
 	if err != nil {
 		return agent.Polling{}, console.Usagef("--budget: %w", err)
 	}
-	fetch, err := s.agent.Operation("listUnreadMessages")
+	fetch, err := s.agent.Operation(fetchOperation)
 	if err != nil {
 		return agent.Polling{}, err
 	}
-	return f.within(budget, fetch.Agreed)
+	limits, left, _, err := s.agent.Ledger().Limits(ctx)
+	if err != nil {
+		return agent.Polling{}, err
+	}
+	ends := "--budget " + agent.USD(budget)
+	if most := min(limits.Polls, limits.PerDay); most < budget {
+		budget = most
+		ends = fmt.Sprintf("the limit of the wallet, which is below --budget: %s USD a day for fetches (parley wallet limits)", agent.USD(most))
+	}
+	policy, err := f.within(budget, fetch.Agreed)
+	if err == nil && fetch.Agreed > 0 {
+		cost := func(fetches int) string { return agent.USD(uint64(fetches) * fetch.Agreed) } //nolint:gosec // not negative
+		fmt.Fprintf(s.Err, "fetching costs at most %s USD an hour and %s USD a day, %s USD for each fetch, which waits up to %s; "+
+			"it is limited by %s; %s USD are left today\n",
+			cost(policy.Most(time.Hour)), cost(policy.PerDay), agent.USD(fetch.Agreed), policy.Wait, ends, agent.USD(min(left.Polls, left.PerDay)))
+	}
+	return policy, err
 }
 
-// Within returns how often to fetch for a price.
+// within returns how often to fetch for a price.
 func (f *following) within(budget, price uint64) (agent.Polling, error) {
 	policy := agent.DefaultPolling
 	policy.Longest = max(f.MaxWait, policy.First)
@@ -126,12 +154,27 @@ func (c *inboxCommand) wake(ctx context.Context, s *session, page *client.Unread
 		return err
 	}
 	if c.Following.Exec != "" {
-		err = runFor(ctx, s, c.Following.Exec, shown, text)
+		err = s.insist(ctx, "--exec", func() error { return runFor(ctx, s, c.Following.Exec, shown, text) })
 	}
-	if target != nil {
-		err = errors.Join(err, forward(ctx, target, text))
+	if err == nil && target != nil {
+		direct := &http.Client{Timeout: forwardTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		err = s.insist(ctx, "--forward-to", func() error { return forward(ctx, direct, target, text) })
 	}
 	return err
+}
+
+// insist does something until it succeeds or ctx ends, with longer and longer pauses. Meanwhile nothing is fetched or paid.
+func (s *session) insist(ctx context.Context, what string, do func() error) error {
+	for pause := firstRetry; ; pause = min(2*pause, longestRetry) {
+		err := do()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(s.Err, "parley: %s: %v; again in %s. The messages stay unread, and are in: parley inbox --cached\n", what, err, pause)
+		if err := console.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // runFor runs a command of the user. The environment has only numbers, ids and names in which every character is seen.
@@ -144,10 +187,7 @@ func runFor(ctx context.Context, s *session, command string, shown []shownMessag
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), s.rawErr, s.rawErr
 	cmd.Env = append(environmentWithoutSecrets(), "PARLEY_MESSAGES="+strconv.Itoa(len(shown)),
 		"PARLEY_FROM="+strings.Join(senders, " "), "PARLEY_MESSAGE_IDS="+strings.Join(ids, " "))
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("--exec: %w; the messages are in: parley inbox --cached", err)
-	}
-	return nil
+	return cmd.Run()
 }
 
 // environmentWithoutSecrets is the environment without the keys of the wallet.
@@ -174,20 +214,7 @@ func forwardURL(text string) (*url.URL, error) {
 }
 
 // forward sends messages to a URL, which must respond with a status of 2xx. It follows no redirects.
-func forward(ctx context.Context, target *url.URL, text []byte) (err error) {
-	direct := &http.Client{Timeout: forwardTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for try := range forwardTries {
-		if err := console.Sleep(ctx, time.Duration(try)*time.Second); err != nil {
-			return err
-		}
-		if err = forwardOnce(ctx, direct, target, text); err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("--forward-to: %w; the messages are in: parley inbox --cached", err)
-}
-
-func forwardOnce(ctx context.Context, direct *http.Client, target *url.URL, text []byte) error {
+func forward(ctx context.Context, direct *http.Client, target *url.URL, text []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(text))
 	if err != nil {
 		return err

@@ -3,6 +3,11 @@ package agent
 import (
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
 )
 
 // TestFreeFetches: a fetch that costs nothing needs no budget.
@@ -16,5 +21,19 @@ func TestFreeFetches(t *testing.T) {
 	}
 	if _, err := f.within(500, 1000); err == nil {
 		t.Error("a budget below one fetch is accepted")
+	}
+}
+
+// TestFromFiltersNotices: --from shows the notices of an agent or a conversation, as it does with messages.
+func TestFromFiltersNotices(t *testing.T) {
+	t.Parallel()
+	opened, err := agent.Open(agent.Settings{Folder: t.TempDir(), Signer: x402.NewKeySigner(testkit.NewKey())})
+	testkit.NoError(t, err)
+	t.Cleanup(opened.Close)
+	page := client.UnreadPage{Notices: []client.Notice{{ActorUsername: "bob"}, {ActorUsername: "eve"}}}
+	c := inboxCommand{From: "bob"}
+	_, notices, _, err := c.view(&session{agent: opened, flags: &agentFlags{}}, []client.UnreadPage{page})
+	if err != nil || len(notices) != 1 || notices[0]["by"] != "bob" {
+		t.Errorf("the notices are %v, %v", notices, err)
 	}
 }

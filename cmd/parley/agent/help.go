@@ -6,9 +6,10 @@ var Help = map[string]string{
 	"exec": "With --follow: run this shell command when messages of contacts come. They are JSON on its standard input, never " +
 		"arguments.",
 	"forward-to":   "With --follow: send the same JSON to this URL, by POST. It must be https:// or on this machine.",
-	"from":         "Show only messages from this sender or conversation. The others stay in the local copy: --cached.",
+	"from":         "Show only messages and notices from this sender or conversation. The others stay in the local copy: --cached.",
 	"init rpc-url": "A JSON-RPC endpoint of the blockchain, to read the wallet's balance.",
 	"home":         "Folder of the wallet's ledger, contacts and settings; by default parley in the user's folder for settings.",
+	"timeout":      "End the command after this time, such as 30s. The same command finishes a payment that was sent, and pays nothing more.",
 	"server":       "URL of the server; by default the one that parley init agreed with.",
 	"secrets": "Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being " +
 		"named).",

@@ -67,13 +67,16 @@ func (c *inboxCommand) view(s *session, pages []client.UnreadPage) (shown []show
 			return nil, nil, 0, console.Usage(err)
 		}
 	}
+	fits := func(sender, senderID, source string) bool {
+		return c.From == "" || sender == c.From || only != nil && (only.ID == senderID || only.ID == source)
+	}
 	v := view{contacts: contacts, self: s.config.Username, all: c.Strangers || !s.wantsJSON()}
 	seen := map[string]bool{}
 	for _, page := range pages {
 		for _, m := range page.Messages {
-			switch fits := c.From == "" || m.SenderUsername == c.From || only != nil && (only.ID == m.SenderID || only.ID == m.SourceID); {
+			switch {
 			case seen[m.MessageID]:
-			case fits:
+			case fits(m.SenderUsername, m.SenderID, m.SourceID):
 				shown = append(shown, v.unread(m))
 			default:
 				others++
@@ -81,7 +84,9 @@ func (c *inboxCommand) view(s *session, pages []client.UnreadPage) (shown []show
 			seen[m.MessageID] = true
 		}
 		for _, n := range page.Notices {
-			notices = append(notices, v.notice(n))
+			if fits(n.ActorUsername, n.ActorID, n.SourceID) {
+				notices = append(notices, v.notice(n))
+			}
 		}
 	}
 	if c.Cached && len(shown) > c.N {

@@ -23,6 +23,9 @@ var walletAddress = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 // errNoWallet means that no key is configured.
 var errNoWallet = errors.New("there is no wallet yet; make one with: parley init")
 
+// errNoKey means that the key of a wallet that exists cannot be found.
+var errNoKey = errors.New("set PARLEY_WALLET_KEY_FILE, PARLEY_WALLET_KEY or PARLEY_SIGNER again if its key came from there")
+
 // errNoPlace means that no safe place for secrets was found.
 var errNoPlace = errors.New(
 	"this system has no keyring for the keys. Choose one: --secrets encrypted with a passphrase in PARLEY_PASSPHRASE_FILE, " +
@@ -64,6 +67,10 @@ func (s *session) loadSigner() (x402.Signer, error) {
 		return signer, err
 	}
 	digits, err := s.secrets.Load(walletKeyName)
+	if errors.Is(err, agent.ErrNoSecret) && s.config.Address != "" {
+		return nil, fmt.Errorf("the key of the wallet %s in the folder %s is not in the place %q, the folder was made with the place %q; %w",
+			s.config.Address, s.home, s.secrets.Place(), s.config.Secrets, errNoKey)
+	}
 	if errors.Is(err, agent.ErrNoSecret) {
 		return nil, errNoWallet
 	}
@@ -85,11 +92,6 @@ func hexKey(key *ecdsa.PrivateKey) string { return hex.EncodeToString(evm.FromEC
 func (s *session) makeSigner() (signer x402.Signer, made bool, err error) {
 	if signer, err = s.loadSigner(); !errors.Is(err, errNoWallet) {
 		return signer, false, err
-	}
-	if s.config.Address != "" {
-		return nil, false, fmt.Errorf(
-			"the key of the wallet %s is not in the place %q; its folder %s was made with the place %q or with a key from the environment",
-			s.config.Address, s.secrets.Place(), s.home, s.config.Secrets)
 	}
 	key, err := evm.GenerateKey()
 	if err != nil {

@@ -57,7 +57,8 @@ var word = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 func TestExamplesParse(t *testing.T) {
 	t.Parallel()
 	fresh := func() *kong.Kong {
-		return kong.Must(&Commands{}, kong.Name("parley"), kong.Bind(console.Console{Out: io.Discard, Err: io.Discard}, &Invocation{}))
+		_, running := NewInvocation(t.Context())
+		return kong.Must(&Commands{}, kong.Name("parley"), kong.Bind(console.Console{Out: io.Discard, Err: io.Discard}, running))
 	}
 	model, parsed := fresh().Model, 0
 	AddExamples(model)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"strconv"
+	"sync"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -29,10 +30,16 @@ func (s *session) write(text string) error {
 	return nil
 }
 
-// revealing is an output in which every character is seen.
-type revealing struct{ io.Writer }
+// revealing is an output in which every character is seen. It is safe for concurrent use.
+type revealing struct {
+	io.Writer
 
-func (r revealing) Write(text []byte) (int, error) {
+	mu sync.Mutex
+}
+
+func (r *revealing) Write(text []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, err := io.WriteString(r.Writer, agent.Reveal(string(text))); err != nil {
 		return 0, err
 	}
@@ -40,7 +47,7 @@ func (r revealing) Write(text []byte) (int, error) {
 }
 
 // print writes the output of a command, as JSON or with a function for people, and then notes that it was seen: from then on the same
-// command is a new one. Paid commands end with what was paid.
+// command is a new one.
 func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
 	var text bytes.Buffer
 	if s.wantsJSON() {
@@ -98,15 +105,15 @@ func (s *session) encode(w io.Writer, value object) error {
 	}
 }
 
-// money is what a paid command adds to its output.
+// money is what a command adds to its output: what all its calls paid, as in the output of an error.
 func (s *session) money(ctx context.Context) object {
-	if s.agent == nil || len(s.seen) == 0 && s.agent.Spent() == 0 {
-		return nil
+	add := object{"paid_usd": agent.USD(s.calls.Charged())}
+	if len(s.seen) == 0 && s.calls.Charged() == 0 {
+		return add
 	}
-	add := object{"paid_usd": agent.USD(s.agent.Spent())}
 	for _, result := range s.seen {
 		if result.Earlier {
-			add["earlier"] = true // a response of a command that was interrupted; nothing was paid for it now
+			add["earlier"] = true
 		}
 	}
 	if limits, left, _, err := s.agent.Ledger().Limits(ctx); err == nil {
@@ -117,12 +124,12 @@ func (s *session) money(ctx context.Context) object {
 
 func (s *session) moneyLine(ctx context.Context) string {
 	m := s.money(ctx)
-	if m == nil {
+	if m["today_usd"] == nil {
 		return ""
 	}
 	line := fmt.Sprintf("paid %s USD · today %s of %s", m["paid_usd"], m["today_usd"], m["limit_usd"])
 	if m["earlier"] != nil {
-		line += " · the response of an interrupted command, paid before"
+		line += " · the response of the same command, which paid it before"
 	}
 	return line
 }

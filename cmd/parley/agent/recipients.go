@@ -36,7 +36,7 @@ func (s *session) contact(ctx context.Context, to string, kinds ...string) (agen
 		}
 		return *found, nil
 	}
-	found, err := s.agent.Resolve(ctx, to)
+	found, err := s.agent.Resolve(ctx, to, kinds...)
 	if ambiguous, ok := errors.AsType[*agent.AmbiguousError](err); ok {
 		return agent.Contact{}, console.Usage(ambiguous)
 	}

@@ -22,10 +22,13 @@ import (
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
 	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal."`
+	Verbose   bool   `help:"Print each request on standard error: method, path, status, duration and payment."`
 	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression."`
 	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER"`
 	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL"`
 	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE"`
+
+	Timeout time.Duration `placeholder:"DURATION"`
 }
 
 // payFlags are the flags of commands that pay.
@@ -47,12 +50,23 @@ func (f *recipientFlags) AfterApply(running *Invocation) error { //nolint:unpara
 }
 
 // Invocation is the run of a command. Its session is nil for commands of a server.
-type Invocation struct{ session *session }
+type Invocation struct {
+	session *session
+	calls   *agent.Command
+}
+
+// NewInvocation returns an invocation that begins now, and the context of its calls.
+func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
+	ctx, calls := agent.BeginCommand(ctx)
+	return ctx, &Invocation{calls: calls}
+}
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
 	s := &session{flags: f, command: strings.TrimPrefix(command.Selected().FullPath(), command.Model.Name+" "), Console: to, rawErr: to.Err}
-	s.Err = revealing{to.Err}
+	s.Err, s.calls = &revealing{Writer: to.Err}, running.calls
+	said := &progress{to: s.Err, verbose: f.Verbose}
+	s.calls.Requested, s.calls.Waiting = said.requested, said.waiting
 	running.session = s
 	command.Bind(s)
 	if f.JQ == "" {
@@ -97,6 +111,7 @@ type session struct {
 	newSecrets bool
 	keyPlace   string // where the wallet's key is
 	agent      *agent.Agent
+	calls      *agent.Command  // what the command pays
 	finished   bool            // open payments were looked at
 	seen       []*agent.Result // that the output will contain
 	planned    []plan          // of a dry run

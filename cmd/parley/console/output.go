@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -42,6 +43,9 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 // ParseUSD converts dollars with at most six decimals to atomic units.
 func ParseUSD(text string) (uint64, error) {
+	if strings.HasPrefix(text, "-") {
+		return 0, errors.New("must not be negative")
+	}
 	whole, fraction, _ := strings.Cut(text, ".")
 	amount, err := x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
 	if err != nil {

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Command is one command of the command line, or one call of a tool: it may make several calls.
+type Command struct {
+	// Requested, if not nil, learns of each request. It may be called concurrently.
+	Requested func(Request)
+	// Waiting, if not nil, is called when a call begins, such as sendPrivateMessage, and the function that it returns when the call ends.
+	Waiting func(call string) (ended func())
+
+	began   time.Time
+	charged atomic.Uint64
+	mu      sync.Mutex
+	results []string // payment identifiers of the responses that it has, also of those that another command paid
+}
+
+type commandKey struct{}
+
+// BeginCommand returns a context whose calls belong to one command, also those of Resolve and Chat.
+func BeginCommand(ctx context.Context) (context.Context, *Command) {
+	command := &Command{began: time.Now()}
+	return context.WithValue(ctx, commandKey{}, command), command
+}
+
+// commandOf returns the command of a context, or one that begins now.
+func commandOf(ctx context.Context) *Command {
+	if command, ok := ctx.Value(commandKey{}).(*Command); ok {
+		return command
+	}
+	_, command := BeginCommand(ctx)
+	return command
+}
+
+// Charged returns what the calls of the command were charged, in atomic units, as far as that is known.
+func (c *Command) Charged() uint64 { return c.charged.Load() }
+
+// Calls returns the number of calls that succeeded.
+func (c *Command) Calls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.results)
+}
+
+// made notes a call that succeeded.
+func (c *Command) made(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.results = append(c.results, id)
+}
+
+// had returns the payment identifiers of the command's results as JSON.
+func (c *Command) had() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text, _ := json.Marshal(append([]string{}, c.results...)) // texts; without any it is [], not null
+	return string(text)
+}
+
+func (c *Command) waiting(call string) (ended func()) {
+	if c.Waiting == nil {
+		return func() {}
+	}
+	return c.Waiting(call)
+}

@@ -1,0 +1,62 @@
+//go:build !noserver
+
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestSilentServer: a command that waits says so once, --timeout ends it, and --verbose shows the requests. Standard output stays empty.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer silent.Close()
+	init := []string{"init", "--username", "alice", "--yes", "--timeout"}
+	began := time.Now()
+	out, errs, code := newUser(t, silent.URL).try(append(init, "4s", "--verbose")...)
+	if code != agent.ExitError || out != "" || !strings.Contains(errs, `"code":"timeout"`) || time.Since(began) > 15*time.Second ||
+		strings.Count(errs, "waiting for the server (read the contract)\n") != 1 || !strings.Contains(errs, "GET /openapi.json, ") {
+		t.Errorf("exit code %d after %s\n%s%s", code, time.Since(began), out, errs)
+	}
+	_, errs, _ = newUser(t, silent.URL).try(append(init, "500ms")...)
+	if strings.Contains(errs, "waiting") || strings.Contains(errs, "GET /") {
+		t.Errorf("a command that is short or not --verbose: %s", errs)
+	}
+}
+
+// TestWrongCommandLines: what is wrong is said as JSON, without a server and without a wallet.
+func TestWrongCommandLines(t *testing.T) {
+	t.Parallel()
+	server := "http://" + testkit.FreeAddress(t)
+	alice := newUser(t, server)
+	for want, args := range map[string][]string{
+		`unexpected argument sned, did you mean "send"?`: {"sned", "bob", "hi"},
+		"--n must not be negative":                       {"inbox", "-n", "-1"},
+		"--budget must not be negative":                  {"inbox", "--follow", "--budget", "-1"},
+		"--max-usd: must not be negative":                {"inbox", "--max-usd=-1"},
+	} {
+		if got := alice.fails(agent.ExitUsage, args...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
+			t.Errorf("parley %v: %v, want %q", args, got, want)
+		}
+	}
+	if got := alice.fails(agent.ExitError, "init", "--username", "alice", "--yes"); got["error"] !=
+		"read the contract of "+server+": could not reach "+server+" (connection refused); nothing was sent" {
+		t.Errorf("without a server: %v", got)
+	}
+	testkit.NoError(t, os.MkdirAll(alice.home, 0o700))
+	config := `{"address":"0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A","secrets":"file"}`
+	testkit.NoError(t, os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(config), 0o600))
+	if got := alice.fails(agent.ExitNoKey, "status"); got["code"] != "no_key" ||
+		!strings.Contains(got["error"].(string), "PARLEY_WALLET_KEY") {
+		t.Errorf("without the key of the environment: %v", got)
+	}
+}
