@@ -109,6 +109,8 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to
 	} else if _, ok := errors.AsType[*agent.TermsError](err); ok || errors.Is(err, agent.ErrOtherTerms) {
 		f.exit, f.code, f.next = ExitLimit, "terms_changed", "parley prices --accept"
+	} else if _, ok := errors.AsType[*agent.StateError](err); ok {
+		f.exit, f.code, f.next = ExitLimit, "state_changed", "parley wallet check"
 	} else if _, ok := errors.AsType[*agent.OpenError](err); ok {
 		f.exit, f.code, f.charged, f.retryable, f.next = ExitOpen, "outcome_open", nil, true, "parley wallet pending"
 	} else if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
@@ -197,16 +199,42 @@ func (s *session) personOnly(what, command string) error {
 	return &personError{what, command}
 }
 
-// agreeToChange asks a person whether to do something. Without one it is not done.
-func (s *session) agreeToChange(what, command string) error {
+// decide asks a person at the terminal, and for the wallet's passphrase if there is one. Without a person the error names what was to be
+// done and the command for it.
+func (s *session) decide(question, what, command string) error {
 	if err := s.personOnly(what, command); err != nil {
 		return err
 	}
-	yes, err := s.Confirm("This will " + what + ". Agree?")
+	yes, err := s.Confirm(question)
 	if err == nil && !yes {
 		err = errors.New("not agreed; nothing was changed")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.askPassphrase()
+}
+
+// askPassphrase returns an error unless a person enters the wallet's passphrase, or there is none.
+func (s *session) askPassphrase() error {
+	guard := agent.Passphrase{Secrets: s.secrets, Address: s.config.Address}
+	if s.agent != nil {
+		guard = s.agent.Passphrase()
+	}
+	set, err := guard.IsSet()
+	if err != nil || !set {
+		return err
+	}
+	text, err := s.AskSecret("The wallet's passphrase: ")
+	if err != nil {
+		return err
+	}
+	return guard.Check(text)
+}
+
+// agreeToChange asks a person whether to do something.
+func (s *session) agreeToChange(what, command string) error {
+	return s.decide("This will "+what+". Agree?", what, command)
 }
 
 // personError means that only a person may do something.

@@ -122,6 +122,9 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 			"the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)
 	}
 	if before := s.config.Secrets; before != "" && before != place {
+		if err := s.openSecrets(before); err != nil { // the wallet's passphrase is there
+			return err
+		}
 		err := s.agreeToChange("keep the API key of this wallet in another place than "+before, "parley init --secrets "+agent.VisibleName(place))
 		if err != nil {
 			return err
@@ -216,12 +219,8 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 	if !s.Person() {
 		return console.Usagef("there is no terminal to ask you in; read the terms above and add --yes to agree")
 	}
-	yes, err := s.Confirm("Agree and create the account?")
-	if err != nil {
+	if err := s.decide("Agree and create the account?", "agree to the price of an account", "parley init"); err != nil {
 		return err
-	}
-	if !yes {
-		return errors.New("not agreed; nothing was paid")
 	}
 	return s.agent.Agree(terms, true)
 }
@@ -233,8 +232,8 @@ func (s *session) agreeAgain(terms *agent.Agreement) error {
 		return err
 	}
 	fmt.Fprintln(s.Err, err)
-	if yes, askErr := s.Confirm("Agree to these terms in place of them?"); askErr != nil || !yes {
-		return errors.Join(err, askErr)
+	if noErr := s.decide("Agree to these terms in place of them?", "agree to other terms", "parley init"); noErr != nil {
+		return errors.Join(err, noErr)
 	}
 	return s.agent.Agree(terms, true)
 }
