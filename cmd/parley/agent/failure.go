@@ -30,7 +30,7 @@ const (
 )
 
 // poorError means that the wallet has too little money.
-type poorError struct{ text string }
+type poorError struct{ text, next string }
 
 func (e *poorError) Error() string { return e.text }
 
@@ -115,8 +115,8 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 		f.exit, f.code, f.charged, f.retryable, f.next = ExitOpen, "outcome_open", nil, true, "parley wallet pending"
 	} else if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
 		f.code, f.charged = "bad_response", bad.Charged > 0
-	} else if _, ok := errors.AsType[*poorError](err); ok {
-		f.exit, f.code, f.retryable, f.next = ExitNoMoney, "no_money", true, "parley wallet balance"
+	} else if poor, ok := errors.AsType[*poorError](err); ok {
+		f.exit, f.code, f.retryable, f.next = ExitNoMoney, "no_money", true, poor.next
 	} else if _, ok := errors.AsType[*console.UsageError](err); ok {
 		f.exit, f.code = ExitUsage, "usage"
 	} else {
@@ -154,8 +154,7 @@ func (f *failure) refused(refused *agent.RefusedError) {
 	switch status := refused.Status; {
 	case status == http.StatusUnauthorized:
 		f.exit = ExitNoKey
-	case status == http.StatusPaymentRequired && refused.ParleyError.Error != nil &&
-		strings.Contains(*refused.ParleyError.Error, "insufficient"):
+	case isPoor(refused):
 		f.exit, f.retryable, f.next = ExitNoMoney, true, "parley wallet balance"
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		f.exit, f.retryable = ExitError, true
@@ -163,6 +162,12 @@ func (f *failure) refused(refused *agent.RefusedError) {
 	if refused.Code == client.ErrorCodeAgentNotFound {
 		f.next = "parley find WORDS"
 	}
+}
+
+// isPoor reports whether a payment was refused because the wallet has too little money.
+func isPoor(refused *agent.RefusedError) bool {
+	return refused.Status == http.StatusPaymentRequired && refused.ParleyError.Error != nil &&
+		strings.Contains(*refused.ParleyError.Error, "insufficient")
 }
 
 // Report writes an error and returns the exit code.

@@ -86,17 +86,18 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
 	}
-	if account {
+	if account && s.config.Username != "" {
 		return c.finish(ctx, s, terms)
 	}
-	if err := c.waitForMoney(ctx, s, terms, published.Facilitator); err != nil {
-		return err
+	if !account {
+		if err := c.waitForMoney(ctx, s, terms, published.Facilitator); err != nil {
+			return err
+		}
 	}
-	register := s.agent.RegisterOnce
-	if s.Person() {
-		register = s.agent.RegisterApproved
+	body, err := c.register(ctx, s)
+	if refused, ok := errors.AsType[*agent.RefusedError](err); ok && isPoor(refused) {
+		return c.poor(s, terms, "too little")
 	}
-	body, err := register(ctx, c.Username, c.Description)
 	if err != nil {
 		return err
 	}
@@ -238,14 +239,78 @@ func (s *session) agreeAgain(terms *agent.Agreement) error {
 	return s.agent.Agree(terms, true)
 }
 
+// register makes the account, or shows the one that is there. It goes on where an earlier run was interrupted. A reservation of the username
+// that has expired is lost, and made again once.
+func (c *initCommand) register(ctx context.Context, s *session) (json.RawMessage, error) {
+	register := s.agent.RegisterOnce
+	if s.Person() {
+		register = s.agent.RegisterApproved
+	}
+	reserved, err := s.agent.Reserved(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if reserved != nil && time.Now().After(reserved.Until) {
+		tellLost(s, reserved)
+	}
+	body, err := register(ctx, c.Username, c.Description)
+	if refused, ok := errors.AsType[*agent.RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
+		tellLost(s, &agent.Reserved{Username: c.Username})
+		body, err = register(ctx, c.Username, c.Description)
+	}
+	if limit, over := errors.AsType[*agent.LimitError](err); over && !s.Person() {
+		sent, sentErr := s.agent.SentForAccounts(ctx)
+		if sentErr != nil {
+			return nil, sentErr
+		}
+		what := "agree to the price of an account (" + limit.Reason() + ")"
+		if sent > 0 {
+			what = fmt.Sprintf("agree to another payment for an account: %s USD were sent for one before. If they were not taken, "+
+				"and the blockchain shows that after some minutes (--rpc-url), the same command goes on. Otherwise", agent.USD(sent))
+		}
+		return nil, &personError{what, c.again()}
+	}
+	return body, err
+}
+
+// tellLost says that the payment for a username is lost.
+func tellLost(s *session, reserved *agent.Reserved) {
+	fmt.Fprintf(s.Err, "the reservation of the username %s has expired before the account was made: the 0.01 USD for it are lost; "+
+		"reserving it again for 0.01 USD\n", agent.VisibleName(reserved.Username))
+}
+
+// again is the command that goes on.
+func (c *initCommand) again() string {
+	return strings.TrimSpace("parley init --username " + agent.VisibleName(c.Username))
+}
+
+// poor returns the error that says what to send where.
+func (c *initCommand) poor(s *session, terms *agent.Agreement, balance string) error {
+	next := c.again()
+	if c.Yes {
+		next += " --yes"
+	}
+	return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
+		s.agent.Address(), balance, agent.USD(accountPrice), terms.Network), next}
+}
+
 // accountPrice is what an account costs, and the price of the first calls.
 const accountPrice = 1_010_000
 
 // waitForMoney gives play money to a new wallet, or waits until a person has sent money to it.
 func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent.Agreement, facilitator string) error {
+	if used, err := s.agent.Ledger().Used(ctx); err != nil || used {
+		return err // an interrupted run has paid a part; the server refuses the payment if there is too little
+	}
 	chain := s.chain()
 	if chain == nil {
-		return nil // the server refuses the payment if there is too little
+		fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; with --rpc-url this program waits until they are there\n",
+			agent.USD(accountPrice), terms.Network, s.agent.Address())
+		if !s.Person() {
+			return nil // the server refuses the payment if there is too little
+		}
+		_, err := s.Ask("Press Enter when they have arrived: ")
+		return err
 	}
 	for told := false; ; told = true {
 		balance, err := chain.Balance(ctx, terms.Asset, s.agent.Address())
@@ -258,8 +323,7 @@ func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent
 		case s.config.PlayMoney:
 			return Fund(ctx, facilitator, s.agent.Address())
 		case !s.Person():
-			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
-				s.agent.Address(), agent.USD(balance), agent.USD(accountPrice), terms.Network)}
+			return c.poor(s, terms, agent.USD(balance))
 		case !told:
 			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
 				agent.USD(accountPrice-balance), terms.Network, s.agent.Address())

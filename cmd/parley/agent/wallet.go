@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -165,7 +166,20 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	for _, credit := range credits {
 		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": agent.USD(credit.Signed.Price), "since": credit.Since})
 	}
-	return s.print(ctx, object{"pending": calls, "credits": paid}, func(w io.Writer) {
+	value := object{"pending": calls, "credits": paid}
+	reserved, err := s.agent.Reserved(ctx)
+	if err != nil {
+		return err
+	}
+	if reserved != nil {
+		value["reserved"] = object{"username": agent.PlainWord(reserved.Username), "until": reserved.Until.Format(time.RFC3339),
+			"price_usd": agent.USD(reserved.Paid), "next": "parley init --username " + agent.PlainWord(reserved.Username)}
+	}
+	return s.print(ctx, value, func(w io.Writer) {
+		if reserved != nil {
+			fmt.Fprintf(w, "the username %s is reserved until %s, without an account; go on with: parley init\n",
+				agent.PlainWord(reserved.Username), reserved.Until.Format(time.RFC3339))
+		}
 		for _, call := range calls {
 			fmt.Fprintf(w, "%s  %s  %s USD  %s\n", call["since"], call["operation"], call["price_usd"], call["to"])
 		}
