@@ -88,6 +88,14 @@ func (u *user) fails(code int, args ...string) map[string]any {
 	return value
 }
 
+// settings returns config.json.
+func (u *user) settings() (settings map[string]any) {
+	u.t.Helper()
+	content, err := os.ReadFile(filepath.Join(u.home, "config.json"))
+	testkit.NoError(u.t, errors.Join(err, json.Unmarshal(content, &settings)))
+	return settings
+}
+
 // walletFile returns the path of the user's only wallet.
 func (u *user) walletFile() string {
 	u.t.Helper()
