@@ -43,8 +43,8 @@ func TestRegisterResumes(t *testing.T) {
 		"before showing it":                {show, false, true, "", reservePrice + createPrice + showPrice},
 		"shown, response lost":             {show, true, true, "", reservePrice + createPrice + showPrice},
 	} {
-		for scheme, settings := range map[string][]func(*server.Config){"": nil, " (payment channel)": {withChannels}} {
-			t.Run(name+scheme, func(t *testing.T) {
+		for scheme, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
+			t.Run(name+" ("+scheme+")", func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, settings...)
 				mine := w.wallet()

@@ -27,8 +27,8 @@ func (e *StateError) Error() string {
 		"parley wallet check --accept", e.Path, e.Problem)
 }
 
-// step is the last change of a wallet that matters for what it may spend: a payment, limits, freezing or terms. The hash is over that state,
-// the number and the wallet's address.
+// step is the last change of a wallet that matters for what it may spend: a payment, limits, freezing or terms. The hash is over that, the
+// number and the wallet's address.
 type step struct {
 	Number uint64 `json:"number"`
 	Hash   string `json:"hash"`

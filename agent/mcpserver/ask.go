@@ -92,7 +92,7 @@ func (c *call) hasForms() bool {
 	return capabilities.Elicitation.Form != nil || capabilities.Elicitation.URL == nil // neither means forms
 }
 
-// needsPassphrase reports whether the human can answer only at a terminal, because the wallet has a passphrase. It does if that is not known.
+// needsPassphrase reports whether the human can answer only at a terminal, because the wallet has a passphrase, or that is not known.
 func (c *call) needsPassphrase(q question) bool {
 	if q.approval == "" {
 		return false

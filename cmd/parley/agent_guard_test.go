@@ -13,8 +13,8 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// TestGuarded: what only a person may do is asked at the terminal, is not done after a no or with a piped yes, and needs the passphrase once
-// there is one.
+// TestGuarded: what only a person may do is asked at the terminal, is not done after a no or with a piped yes, and needs the passphrase
+// once there is one.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
@@ -84,7 +84,8 @@ func TestInitWaitsForMoney(t *testing.T) {
 	alice := newUser(t, realServer(t, play), "PARLEY_SECRETS=file", "PARLEY_RPC_URL="+endpoint)
 	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes")
 	address, _ := alice.settings()["address"].(string)
-	if !strings.Contains(poor["error"].(string), address+" has 0.00 USDC and needs 1.01") || poor["next"] != "parley init --username alice --yes" {
+	if !strings.Contains(poor["error"].(string), address+" has 0.00 USDC and needs 1.01") ||
+		poor["next"] != "parley init --username alice --yes" {
 		t.Errorf("without money: %v", poor)
 	}
 	go func() {

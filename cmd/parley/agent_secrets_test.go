@@ -64,7 +64,8 @@ func everyCommand(u *user) {
 	u.t.Helper()
 	const id = "_01k70t94aqeembse7n65ptksh0"
 	for _, line := range []string{
-		"status", "send bob hello --anyone", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers", "read bob -n 5",
+		"status", "send bob hello --anyone", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers",
+		"read bob -n 5",
 		"read alice --find hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
 		"contacts hold alice", "contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
 		"group info chat" + id, "channel create news", "channel subscribe #news", "channel info channel" + id, "wallet balance",
