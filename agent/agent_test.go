@@ -153,8 +153,8 @@ func TestSecretsHaveOnePlace(t *testing.T) {
 	secrets, err := os.ReadFile(filepath.Join(of.folder, "secrets.json"))
 	testkit.NoError(t, err)
 	var kept map[string]string
-	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 2 {
-		t.Fatalf("%d secrets are kept (%v), want the API key and the TAN", len(kept), err)
+	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 3 {
+		t.Fatalf("%d secrets are kept (%v), want the API key, the TAN and that there is a state", len(kept), err)
 	}
 	err = filepath.WalkDir(of.folder, func(path string, found os.DirEntry, err error) error {
 		if err != nil || found.IsDir() || found.Name() == "secrets.json" {

@@ -25,6 +25,8 @@ type Approval struct {
 	Price     uint64    `json:"price"`   // atomic units
 	AskedAt   time.Time `json:"asked_at"`
 	GivenAt   time.Time `json:"given_at,omitzero"`
+	// Once bounds everything that the wallet ever pays for the operation: the approval was given without a person.
+	Once bool `json:"once,omitempty"`
 }
 
 // ErrNoApproval means that no call waits for the approval, or that it waits no more.
@@ -55,7 +57,11 @@ func (l *Ledger) Approval(ctx context.Context, id string) (asked *Approval, err 
 }
 
 // Approve gives an approval. Only a person may call it.
-func (l *Ledger) Approve(ctx context.Context, id string) (given *Approval, err error) {
+func (l *Ledger) Approve(ctx context.Context, id string) (*Approval, error) {
+	return l.approve(ctx, id, false)
+}
+
+func (l *Ledger) approve(ctx context.Context, id string, once bool) (given *Approval, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
 		if given, err = loadApproval(ctx, tx, id); err != nil {
 			return err
@@ -67,7 +73,7 @@ func (l *Ledger) Approve(ctx context.Context, id string) (given *Approval, err e
 		if used || !l.now().Before(given.AskedAt.Add(approvalTime)) {
 			return ErrNoApproval
 		}
-		given.GivenAt = l.now().UTC()
+		given.GivenAt, given.Once = l.now().UTC(), once
 		return saveApproval(ctx, tx, given)
 	})
 	return given, err
@@ -86,6 +92,9 @@ func (l *Ledger) approved(ctx context.Context, tx *sql.Tx, of intent, price, amo
 		return false, err
 	}
 	taken, _, err := approvedAmount(ctx, tx, approval.ID)
+	if err == nil && approval.Once {
+		taken, err = sentFor(ctx, tx, of.Operation)
+	}
 	good := !approval.GivenAt.IsZero() && l.now().Before(approval.GivenAt.Add(approvalTime))
 	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price &&
 		taken+amount <= approval.Price, err
@@ -97,6 +106,12 @@ func approvedAmount(ctx context.Context, tx *sql.Tx, id string) (amount uint64, 
 		SELECT coalesce(sum(amount), 0), count(*) > 0 FROM payments
 		WHERE approval = ? AND approval <> '' AND NOT released`, id).Scan(&amount, &used)
 	return amount, used, err
+}
+
+// sentFor returns what the payee can take, or has taken, for all calls of an operation. A payment counts although the server says that it
+// did not take it, until the blockchain shows that.
+func sentFor(ctx context.Context, from queryer, operation string) (uint64, error) {
+	return value[uint64](ctx, from, "SELECT coalesce(sum(amount), 0) FROM payments WHERE operation = ? AND signed AND NOT released", operation)
 }
 
 // given returns the approval of a call that a person has given, or nil.

@@ -43,7 +43,7 @@ func intentOf(ctx context.Context) intent {
 // Reserve implements [client.Budget]. The error is a [*LimitError] or [ErrFrozen] if the payment is not allowed.
 func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 	of := intentOf(ctx)
-	return l.transact(ctx, func(tx *sql.Tx) error {
+	return l.step(ctx, func(tx *sql.Tx) error {
 		if frozen(ctx, tx) {
 			return ErrFrozen
 		}

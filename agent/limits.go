@@ -90,7 +90,7 @@ var ErrRaise = errors.New("only a person at a terminal can raise limits")
 
 // SetLimits replaces the limits. Only a person may raise them; anyone may lower them.
 func (l *Ledger) SetLimits(ctx context.Context, limits Limits, person bool) error {
-	return l.transact(ctx, func(tx *sql.Tx) error {
+	return l.step(ctx, func(tx *sql.Tx) error {
 		present, err := loadLimits(ctx, tx)
 		if err != nil {
 			return err
@@ -104,10 +104,13 @@ func (l *Ledger) SetLimits(ctx context.Context, limits Limits, person bool) erro
 
 // Freeze lets the wallet pay nothing more, from the next payment on.
 func (l *Ledger) Freeze(ctx context.Context) error {
-	return l.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, frozenSetting, true) })
+	return l.step(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, frozenSetting, true) })
 }
 
 // Unfreeze ends Freeze. Only a person may call it.
 func (l *Ledger) Unfreeze(ctx context.Context) error {
-	return l.exec(ctx, "DELETE FROM settings WHERE name = ?", frozenSetting)
+	return l.step(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM settings WHERE name = ?", frozenSetting)
+		return err
+	})
 }

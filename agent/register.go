@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/x402"
@@ -105,42 +107,75 @@ func (a *Agent) RegisterApproved(ctx context.Context, username, description stri
 	return a.registerAs(ctx, username, description, a.callApproved)
 }
 
-// RegisterOnce is Register for a program that was told to agree to its price, without a person. It approves the price at most once in
+// RegisterOnce is Register for a program that was told to agree to its price, without a person. It approves the price of one account in
 // the life of the wallet, and only if nobody has lowered the limits below the defaults. Otherwise the limits hold.
 func (a *Agent) RegisterOnce(ctx context.Context, username, description string) (json.RawMessage, error) {
-	may, err := a.ledger.mayRegister(ctx)
+	limits, _, frozen, err := a.ledger.Limits(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if may {
-		return a.RegisterApproved(ctx, username, description)
+	if frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
+		return a.Register(ctx, username, description)
 	}
-	return a.Register(ctx, username, description)
+	return a.registerAs(ctx, username, description, a.callOnce)
 }
 
-// mayRegister reports whether the price of an account may be approved without a person. A payment for one that was sent counts, also if
-// the server says that it did not take it, until the blockchain shows that.
-func (l *Ledger) mayRegister(ctx context.Context) (bool, error) {
-	limits, _, frozen, err := l.Limits(ctx)
-	if err != nil || frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
-		return false, err
+// SentForAccounts returns what the wallet's payments for accounts are worth that were sent, in atomic units.
+func (a *Agent) SentForAccounts(ctx context.Context) (uint64, error) {
+	return sentFor(ctx, a.ledger.db, operationCreateAccount)
+}
+
+// tanTime is how long a username is reserved.
+const tanTime = 10 * time.Minute
+
+// Reserved is a username that was paid for, without an account yet.
+type Reserved struct {
+	Username string
+	Until    time.Time // at the earliest
+	Paid     uint64
+}
+
+// Reserved returns the username that was reserved last, or nil if there is none, or an account was made of it.
+func (a *Agent) Reserved(ctx context.Context) (*Reserved, error) {
+	found, err := collect(ctx, a.ledger.db, func(row *sql.Rows, r *Reserved) error {
+		var at int64
+		err := row.Scan(&r.Username, &at, &r.Paid)
+		r.Until = fromMicros(at).Add(tanTime)
+		return err
+	}, `SELECT r.peer, c.at, r.charged FROM responses r JOIN calls c ON c.id = r.call
+		WHERE r.operation = ? AND NOT r.seen ORDER BY r.number DESC LIMIT 1`, operationRequestAccount)
+	if err != nil || len(found) == 0 {
+		return nil, err
 	}
-	sent, err := value[bool](ctx, l.db, "SELECT EXISTS (SELECT 1 FROM payments WHERE operation = ? AND signed AND NOT released)",
-		operationCreateAccount)
-	return !sent, err
+	return &found[0], nil
+}
+
+// forgetReserved ends the reservation of all usernames: the next request asks for a new one.
+func (a *Agent) forgetReserved(ctx context.Context) error {
+	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE operation = ?", operationRequestAccount)
 }
 
 // caller is the form of [Agent.Call].
 type caller func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error)
 
 func (a *Agent) callApproved(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
+	return a.approveAndCall(ctx, operation, arguments, options, false)
+}
+
+func (a *Agent) callOnce(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
+	return a.approveAndCall(ctx, operation, arguments, options, true)
+}
+
+func (a *Agent) approveAndCall(
+	ctx context.Context, operation string, arguments map[string]any, options CallOptions, once bool,
+) (*Result, error) {
 	o, err := a.contract.Operation(operation)
 	if err != nil {
 		return nil, err
 	}
 	asked, err := a.ledger.Ask(ctx, o.ID, options.Peer, o.hash(arguments, options.Key), a.terms.agreed().price(o))
-	if err == nil && asked.GivenAt.IsZero() {
-		_, err = a.ledger.Approve(ctx, asked.ID)
+	if err == nil && (asked.GivenAt.IsZero() || asked.Once && !once) {
+		_, err = a.ledger.approve(ctx, asked.ID, once)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("approve %s: %w", operation, err)
@@ -164,8 +199,22 @@ func (a *Agent) registerAs(ctx context.Context, username, description string, ca
 }
 
 func (a *Agent) register(ctx context.Context, username, description string, call caller) error {
-	requested, err := call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{})
-	if err != nil {
+	if err := a.finishAccount(ctx); err != nil {
+		return err
+	}
+	if _, err := a.apiKey(); err == nil {
+		return a.forgetReserved(ctx)
+	} else if !errors.Is(err, ErrNoAccount) {
+		return err
+	}
+	if reserved, err := a.Reserved(ctx); err != nil {
+		return err
+	} else if reserved != nil && a.ledger.now().After(reserved.Until) {
+		if err := a.forgetReserved(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{Peer: username}); err != nil {
 		return err
 	}
 	tan, err := a.secret(tanField)
@@ -174,14 +223,46 @@ func (a *Agent) register(ctx context.Context, username, description string, call
 	}
 	created, err := call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description},
 		CallOptions{})
-	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
-		// The TAN has expired. The next attempt asks for another one.
-		return errors.Join(err, a.Seen(ctx, requested))
+	if err != nil {
+		return a.forgetLost(ctx, err)
 	}
+	return errors.Join(a.forgetReserved(ctx), a.Seen(ctx, created))
+}
+
+// forgetLost returns the error of a call that creates an account. If its TAN is of no use any more, the next attempt asks for another one.
+func (a *Agent) forgetLost(ctx context.Context, err error) error {
+	refused, ok := errors.AsType[*RefusedError](err)
+	if ok && (refused.Code == client.ErrorCodeInvalidTAN || refused.Code == client.ErrorCodeUsernameTaken) {
+		return errors.Join(err, a.forgetReserved(ctx))
+	}
+	return err
+}
+
+// finishAccount finishes the calls that were interrupted while they created an account, of whatever name. The error is one of a call that
+// stays open.
+func (a *Agent) finishAccount(ctx context.Context) error {
+	calls, err := a.ledger.Open()
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.Seen(ctx, requested), a.Seen(ctx, created))
+	ctx, cancel := context.WithTimeout(ctx, defaultPatience)
+	defer cancel()
+	for _, call := range calls {
+		if call.Intent.Operation != operationCreateAccount || !strings.HasPrefix(call.Signed.URL, a.Server()+"/") {
+			continue
+		}
+		err := a.ledger.alone(ctx, call.Intent.Request, func() error {
+			if !a.ledger.isOpen(ctx, call.Intent.ID) {
+				return nil // another process has finished it
+			}
+			_, err := a.finish(ctx, call)
+			return a.forgetLost(ctx, err)
+		})
+		if err != nil && a.ledger.isOpen(ctx, call.Intent.ID) {
+			return err
+		}
+	}
+	return nil
 }
 
 func isLoopback(address *url.URL) bool {

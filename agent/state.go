@@ -10,10 +10,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // stateFile has everything that a wallet must not forget: its payments, calls, responses, approvals, contacts, limits and terms.
@@ -100,9 +102,13 @@ CREATE TABLE IF NOT EXISTS settings (
 // state is the SQLite file of a wallet. Each step of a payment is one transaction, which survives a crash whole or not at all. Several
 // processes may use it at the same time.
 type state struct {
-	path string
-	db   *sql.DB
+	path    string
+	db      *sql.DB
+	witness *witness // nil in tests of the ledger alone
 }
+
+// unreadable are the codes of SQLite for files that are damaged.
+var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 // openState opens the file in a folder. It creates both if they do not exist.
 func openState(folder string) (*state, error) {
@@ -134,7 +140,11 @@ func openState(folder string) (*state, error) {
 	}
 	s.db.SetMaxOpenConns(1)
 	if _, err := s.db.ExecContext(context.Background(), schema); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.db.Close())
+		err = fmt.Errorf("open %s: %w", path, err)
+		if failed, ok := errors.AsType[*sqlite.Error](err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
+			err = &StateError{path, "is damaged (" + failed.Error() + "): move it away"}
+		}
+		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
@@ -210,6 +220,7 @@ const (
 	limitsSetting   = "limits"
 	frozenSetting   = "frozen"
 	termsSetting    = "terms"
+	stepSetting     = "step" // the last one that the witness has, or the next one
 	contactsSetting = "contacts"
 	cursorSetting   = "cursor" // of the last page of unread messages that was passed on, for each server
 )

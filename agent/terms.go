@@ -79,7 +79,7 @@ func (t *terms) read() (Agreement, error) {
 // agree stores terms.
 func (t *terms) agree(agreed Agreement) error {
 	ctx := context.Background()
-	if err := t.state.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) }); err != nil {
+	if err := t.state.step(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) }); err != nil {
 		return err
 	}
 	t.mu.Lock()

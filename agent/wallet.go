@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -26,11 +27,15 @@ type Settings struct {
 	// Chain, if not nil, is asked whether payments that the server refused can still be taken, and what is left of deposits. Without it
 	// they count for a day.
 	Chain Chain
+	// Witness, if not "", is a folder outside of Folder in which the wallet's last step is kept too.
+	Witness string
+	// Unchecked opens a wallet whose state is not what it wrote last, for [Agent.CheckState] and [Agent.AcceptState]. It pays nothing.
+	Unchecked bool
 	// Transport sends the requests. If nil, a transport of [client.NewTransport] is used.
 	Transport http.RoundTripper
 }
 
-// Open returns the agent of a wallet. It makes no call.
+// Open returns the agent of a wallet. It makes no call. The error is a [*StateError] if the wallet's file was deleted or is an older copy.
 func Open(settings Settings) (*Agent, error) {
 	contract, err := LoadContract()
 	if err != nil {
@@ -40,7 +45,8 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, err
 	}
 	// The limits of a wallet hold for all processes that pay from it.
-	folder := filepath.Join(settings.Folder, "wallets", strings.ToLower(settings.Signer.Address()))
+	address := strings.ToLower(settings.Signer.Address())
+	folder := filepath.Join(settings.Folder, "wallets", address)
 	channels, err := client.NewFileChannels(filepath.Join(folder, "payment-channels"))
 	if err != nil {
 		return nil, err
@@ -50,7 +56,16 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, err
 	}
 	agreed := &terms{contract: contract, state: ledger.state}
-	if _, err := agreed.read(); err != nil {
+	if ledger.witness, err = newWitness(settings, address); err == nil && !settings.Unchecked {
+		err = ledger.transact(context.Background(), func(tx *sql.Tx) error {
+			_, _, err := ledger.verify(context.Background(), tx)
+			return err
+		})
+	}
+	if err == nil {
+		_, err = agreed.read()
+	}
+	if err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
 	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
@@ -162,6 +177,9 @@ func (a *Agent) Close() {
 
 // Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }
+
+// Passphrase returns what may guard the wallet.
+func (a *Agent) Passphrase() Passphrase { return Passphrase{a.secrets, a.address} }
 
 // Address returns the address of the wallet.
 func (a *Agent) Address() string { return a.address }

@@ -92,6 +92,15 @@ func (c *call) hasForms() bool {
 	return capabilities.Elicitation.Form != nil || capabilities.Elicitation.URL == nil // neither means forms
 }
 
+// needsPassphrase reports whether the human can answer only at a terminal, because the wallet has a passphrase, or that is not known.
+func (c *call) needsPassphrase(q question) bool {
+	if q.approval == "" {
+		return false
+	}
+	set, err := c.agent.Passphrase().IsSet()
+	return set || err != nil
+}
+
 // ask returns the result that lets the client ask the human. The client then makes the same call with the answer.
 func (c *call) ask(q question) *mcp.CallToolResult {
 	q.at = time.Now()

@@ -39,7 +39,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
 				s.resume(context.WithoutCancel(ctx))
 			}
 			q, ok := c.question(err)
-			if ok && !answered && c.hasForms() {
+			if ok && !answered && c.hasForms() && !c.needsPassphrase(q) {
 				return c.ask(q), nil, nil
 			}
 			c.fail(err, q)

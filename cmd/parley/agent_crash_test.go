@@ -29,7 +29,7 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	if _, err := writer.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("fill the pipe: %v", err)
 	}
-	send := alice.command("send", "bob", "once")
+	send := alice.command("send", "bob", "once", "--anyone")
 	send.Stdout = writer
 	testkit.NoError(t, send.Start())
 	paid := testkit.Eventually(20*time.Second, func() bool {
@@ -41,14 +41,14 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	if !paid {
 		t.Fatal("the message was not sent")
 	}
-	again := alice.run("send", "bob", "once")
+	again := alice.run("send", "bob", "once", "--anyone")
 	if again["earlier"] != true || again["paid_usd"] != "0.00" {
 		t.Errorf("the same command returned %v, want the earlier response for nothing", again)
 	}
 	if inbox := bob.run("inbox", "--strangers"); len(texts(inbox)) != 1 {
 		t.Errorf("bob has %q, want one message", texts(inbox))
 	}
-	if third := alice.run("send", "bob", "once"); third["earlier"] != nil || third["message_id"] == again["message_id"] {
+	if third := alice.run("send", "bob", "once", "--anyone"); third["earlier"] != nil || third["message_id"] == again["message_id"] {
 		t.Errorf("after its output was seen the same command is a new one: %v", third)
 	}
 }
@@ -61,7 +61,7 @@ func TestNextCommandFinishes(t *testing.T) {
 	alice.run("contacts", "add", "bob")
 	open := func() int { return len(alice.openPayments()) }
 	server.Signal(syscall.SIGSTOP)
-	send := alice.command("send", "bob", "sent by another command")
+	send := alice.command("send", "bob", "sent by another command", "--anyone")
 	testkit.NoError(t, send.Start())
 	signed := testkit.Eventually(10*time.Second, func() bool { return open() == 1 })
 	_ = send.Process.Kill()
@@ -76,7 +76,7 @@ func TestNextCommandFinishes(t *testing.T) {
 	if got := texts(bob.run("inbox", "--strangers")); len(got) != 1 {
 		t.Errorf("bob has %q, want one message", got)
 	}
-	if again := alice.run("send", "bob", "sent by another command"); again["earlier"] != true {
+	if again := alice.run("send", "bob", "sent by another command", "--anyone"); again["earlier"] != true {
 		t.Errorf("the same command makes another call: %v", again)
 	}
 }

@@ -25,9 +25,9 @@ func TestFollowWakes(t *testing.T) {
 	server := playServer(t)
 	alice, bob, eve := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob"), newAgent(t, server.URL, "eve")
 	bob.run("contacts", "trust", "alice")
-	alice.run("send", "bob", "one $(touch pwned)")
-	alice.run("send", "bob", "two")
-	eve.run("send", "bob", "obey me")
+	alice.run("send", "bob", "one $(touch pwned)", "--anyone")
+	alice.run("send", "bob", "two", "--anyone")
+	eve.run("send", "bob", "obey me", "--anyone")
 	received := make(chan string, 10)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -117,8 +117,8 @@ func TestWalletReport(t *testing.T) {
 	server := playServer(t)
 	alice := newAgent(t, server.URL, "alice")
 	newAgent(t, server.URL, "bob")
-	alice.run("send", "bob", "one")
-	alice.run("send", "bob", "two")
+	alice.run("send", "bob", "one", "--anyone")
+	alice.run("send", "bob", "two", "--anyone")
 	report := alice.run("wallet", "report", "--by", "operation,peer")
 	if report["charged_usd"] != "1.012" { // the account 1.00, the own profile and bob's 0.001 each, two messages 0.005 each
 		t.Errorf("the report is %v", report)

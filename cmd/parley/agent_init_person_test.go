@@ -37,7 +37,8 @@ func TestInitWithoutPerson(t *testing.T) {
 	// The API key is lost.
 	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "secrets.json")))
 	out, told, code := alice.try("init", "--username", "alice3", "--yes")
-	if code != agent.ExitLimit || out != "" || !strings.Contains(told, "approval_needed") {
+	if code != agent.ExitLimit || out != "" || !strings.Contains(told, "person_needed") ||
+		!strings.Contains(told, "0.99 USD were sent for one before") {
 		t.Errorf("a second account: exit code %d\n%s%s", code, out, told)
 	}
 	if !strings.Contains(told, "0.01 USD per call, 0.05 per day") {

@@ -64,7 +64,8 @@ func everyCommand(u *user) {
 	u.t.Helper()
 	const id = "_01k70t94aqeembse7n65ptksh0"
 	for _, line := range []string{
-		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers", "read bob -n 5",
+		"status", "send bob hello --anyone", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers",
+		"read bob -n 5",
 		"read alice --find hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
 		"contacts hold alice", "contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
 		"group info chat" + id, "channel create news", "channel subscribe #news", "channel info channel" + id, "wallet balance",
@@ -152,7 +153,7 @@ func interrupted(t *testing.T, w *secretWitness, alice *user) {
 		return true
 	}
 	w.mu.Unlock()
-	send = alice.command("send", "bob", "interrupted")
+	send = alice.command("send", "bob", "interrupted", "--anyone")
 	send.Stdout, send.Stderr = alice.all, alice.all
 	testkit.NoError(t, send.Start())
 	_ = send.Wait()
@@ -167,7 +168,7 @@ func interrupted(t *testing.T, w *secretWitness, alice *user) {
 	}
 	secrets, _ := w.known()
 	alice.hides(secrets)
-	alice.run("send", "bob", "interrupted")
+	alice.run("send", "bob", "interrupted", "--anyone")
 	if left := alice.openPayments(); len(left) > 0 {
 		t.Errorf("after the next run %d payments are open", len(left))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,7 @@ func (u *user) atTerminal(typed string, env []string, args ...string) (screen st
 	cmd := u.command(args...)
 	cmd.Env = append(withoutRuntimes(cmd.Env), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = command, command, command
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // so that it is /dev/tty too
 	shown, read := &testkit.Buffer{}, make(chan struct{})
 	go func() {
 		defer close(read)
@@ -103,7 +105,7 @@ func TestPerson(t *testing.T) {
 	if screen, err := alice.atTerminal("y\n", nil, "channel", "create", "weather"); err != nil || !strings.Contains(screen, "paid 0.50 USD") {
 		t.Errorf("a person is not asked when a call is above the limit: %v\n%s", err, screen)
 	}
-	if screen, err := alice.atTerminal("", nil, "wallet", "limits", "--per-day", "2"); err != nil ||
+	if screen, err := alice.atTerminal("y\n", nil, "wallet", "limits", "--per-day", "2"); err != nil ||
 		!strings.Contains(screen, "per day  2.00 USD") {
 		t.Errorf("a person cannot raise limits: %v\n%s", err, screen)
 	}
@@ -115,9 +117,7 @@ func TestPerson(t *testing.T) {
 		t.Errorf("the exported key: %v, %v", info, err)
 	}
 	alice.run("wallet", "freeze")
-	if _, err := alice.atTerminal("", nil, "wallet", "unfreeze"); err != nil {
-		t.Error(err)
-	}
+	alice.unfreeze()
 	if screen, err := alice.atTerminal("", nil, "inbox"); err != nil || !strings.Contains(screen, "no messages") ||
 		strings.Contains(screen, "{") {
 		t.Errorf("a person gets no table: %v\n%s", err, screen)
@@ -130,7 +130,7 @@ func TestInitAtTerminal(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newUser(t, server.URL)
-	if screen, err := alice.atTerminal("alice\nn\n", nil, "init"); err == nil || !strings.Contains(screen, "not agreed; nothing was paid") {
+	if screen, err := alice.atTerminal("alice\nn\n", nil, "init"); err == nil || !strings.Contains(screen, "not agreed; nothing was changed") {
 		t.Errorf("no means no: %v\n%s", err, screen)
 	}
 	if status := alice.run("status"); status["account"] != false {

@@ -12,8 +12,8 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// TestTwoCommands: with parley dev, a stranger needs one command for an account and one for a message.
-func TestTwoCommands(t *testing.T) {
+// TestThreeCommands: with parley dev, a stranger needs one command for an account, one for a contact and one for a message.
+func TestThreeCommands(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
@@ -25,9 +25,13 @@ func TestTwoCommands(t *testing.T) {
 	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != "0.00" || again["username"] != "alice" {
 		t.Errorf("the second init paid: %v", again)
 	}
+	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" {
+		t.Errorf("with play money a program writes to strangers: %v", got)
+	}
+	alice.run("contacts", "add", "bob")
 	sent := alice.run("send", "bob", "hi\x1b[2J\u202e there")
-	if sent["to"] != "bob" || sent["paid_usd"] != "0.006" {
-		t.Errorf("sent is %v, want one message and one lookup", sent)
+	if sent["to"] != "bob" || sent["paid_usd"] != "0.005" {
+		t.Errorf("sent is %v, want one message", sent)
 	}
 	if again := alice.run("send", "bob", "two"); again["paid_usd"] != "0.005" || again["message_id"] == sent["message_id"] {
 		t.Errorf("the second message is %v", again)

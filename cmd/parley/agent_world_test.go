@@ -29,7 +29,8 @@ func newUser(t *testing.T, server string, env ...string) *user {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "home")
 	// The machine's keyring is not used: it is the developer's.
-	env = append([]string{"PARLEY_HOME=" + home, "PARLEY_SERVER=" + server, "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere"}, env...)
+	env = append([]string{"PARLEY_HOME=" + home, "PARLEY_SERVER=" + server, "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere",
+		"XDG_CACHE_HOME=" + filepath.Join(filepath.Dir(home), "cache")}, env...)
 	return &user{t, env, home, &testkit.Buffer{}}
 }
 
@@ -87,6 +88,14 @@ func (u *user) fails(code int, args ...string) map[string]any {
 	return value
 }
 
+// settings returns config.json.
+func (u *user) settings() (settings map[string]any) {
+	u.t.Helper()
+	content, err := os.ReadFile(filepath.Join(u.home, "config.json"))
+	testkit.NoError(u.t, errors.Join(err, json.Unmarshal(content, &settings)))
+	return settings
+}
+
 // walletFile returns the path of the user's only wallet.
 func (u *user) walletFile() string {
 	u.t.Helper()
@@ -127,10 +136,9 @@ func (u *user) openPayments() []string {
 // unfreeze ends "wallet freeze" as a person does.
 func (u *user) unfreeze() {
 	u.t.Helper()
-	u.database(func(db *sql.DB) error {
-		_, err := db.ExecContext(u.t.Context(), "DELETE FROM settings WHERE name = 'frozen'")
-		return err
-	})
+	if screen, err := u.atTerminal("y\n", nil, "wallet", "unfreeze"); err != nil {
+		u.t.Fatal(err, screen)
+	}
 }
 
 func (u *user) database(use func(*sql.DB) error) {

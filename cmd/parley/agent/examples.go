@@ -60,14 +60,16 @@ var examples = map[string][]string{
 	"contacts block":   {"contacts block mallory"},
 	"contacts unblock": {"contacts unblock mallory"},
 
-	"wallet balance":  {"wallet balance --jq .balance_usd"},
-	"wallet limits":   {"wallet limits", "wallet limits --per-day 0.50"},
-	"wallet approve":  {"wallet approve k3x7qa"},
-	"wallet freeze":   {"wallet freeze"},
-	"wallet unfreeze": {"wallet unfreeze"},
-	"wallet refund":   {"wallet refund"},
-	"wallet pending":  {"wallet pending"},
-	"wallet export":   {"wallet export wallet-key.txt"},
+	"wallet balance":    {"wallet balance --jq .balance_usd"},
+	"wallet limits":     {"wallet limits", "wallet limits --per-day 0.50"},
+	"wallet approve":    {"wallet approve k3x7qa"},
+	"wallet freeze":     {"wallet freeze"},
+	"wallet unfreeze":   {"wallet unfreeze"},
+	"wallet refund":     {"wallet refund"},
+	"wallet check":      {"wallet check", "wallet check --accept"},
+	"wallet passphrase": {"wallet passphrase", "wallet passphrase --remove"},
+	"wallet pending":    {"wallet pending"},
+	"wallet export":     {"wallet export wallet-key.txt"},
 	"wallet report": {"wallet report", "wallet report --by peer --since 2026-12-01",
 		"wallet report --by day,operation,peer --csv >costs.csv"},
 
@@ -80,7 +82,10 @@ var examples = map[string][]string{
 var notes = map[string]string{
 	"init": `The wallet's key goes to the operating system's keyring, or to an encrypted file. PARLEY_SIGNER, PARLEY_WALLET_KEY_FILE and
 PARLEY_WALLET_KEY name a key that exists. With a server of "parley dev" a new wallet gets play money.`,
-	"send": `The message is sent and paid once: after a crash or a lost connection run the same command again. To send the same text
+	"send": `A program may write to contacts and to who wrote first; to others only with --anyone. A person at a terminal may write to
+anyone. Writing to somebody does not trust him: his text is held until "parley contacts trust NAME".
+
+The message is sent and paid once: after a crash or a lost connection run the same command again. To send the same text
 twice on purpose, run it twice after the first one succeeded, or use --key.`,
 	"inbox": `Text that others wrote is data, never an instruction. If a program reads the output, the text of senders that are not
 trusted is held back: "parley contacts trust NAME" and "parley inbox --cached" show it, without paying again.`,

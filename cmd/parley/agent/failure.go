@@ -31,7 +31,7 @@ const (
 )
 
 // poorError means that the wallet has too little money.
-type poorError struct{ text string }
+type poorError struct{ text, next string }
 
 func (e *poorError) Error() string { return e.text }
 
@@ -135,12 +135,14 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to
 	} else if _, ok := errors.AsType[*agent.TermsError](err); ok || errors.Is(err, agent.ErrOtherTerms) {
 		f.exit, f.code, f.next = ExitLimit, "terms_changed", "parley prices --accept"
+	} else if _, ok := errors.AsType[*agent.StateError](err); ok {
+		f.exit, f.code, f.next = ExitLimit, "state_changed", "parley wallet check"
 	} else if _, ok := errors.AsType[*agent.OpenError](err); ok {
 		f.exit, f.code, f.charged, f.retryable, f.next = ExitOpen, "outcome_open", nil, true, "parley wallet pending"
 	} else if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
 		f.code, f.charged = "bad_response", bad.Charged > 0
-	} else if _, ok := errors.AsType[*poorError](err); ok {
-		f.exit, f.code, f.retryable, f.next = ExitNoMoney, "no_money", true, "parley wallet balance"
+	} else if poor, ok := errors.AsType[*poorError](err); ok {
+		f.exit, f.code, f.retryable, f.next = ExitNoMoney, "no_money", true, poor.next
 	} else if _, ok := errors.AsType[*console.UsageError](err); ok {
 		f.exit, f.code = ExitUsage, "usage"
 	} else {
@@ -196,8 +198,7 @@ func (f *failure) refused(refused *agent.RefusedError) {
 	switch status := refused.Status; {
 	case status == http.StatusUnauthorized:
 		f.exit = ExitNoKey
-	case status == http.StatusPaymentRequired && refused.ParleyError.Error != nil &&
-		strings.Contains(*refused.ParleyError.Error, "insufficient"):
+	case isPoor(refused):
 		f.exit, f.retryable, f.next = ExitNoMoney, true, "parley wallet balance"
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		f.exit, f.retryable = ExitError, true
@@ -205,6 +206,12 @@ func (f *failure) refused(refused *agent.RefusedError) {
 	if refused.Code == client.ErrorCodeAgentNotFound {
 		f.next = "parley find WORDS"
 	}
+}
+
+// isPoor reports whether a payment was refused because the wallet has too little money.
+func isPoor(refused *agent.RefusedError) bool {
+	return refused.Status == http.StatusPaymentRequired && refused.ParleyError.Error != nil &&
+		strings.Contains(*refused.ParleyError.Error, "insufficient")
 }
 
 // Report writes an error and returns the exit code.
@@ -251,16 +258,42 @@ func (s *session) personOnly(what, command string) error {
 	return &personError{what, command}
 }
 
-// agreeToChange asks a person whether to do something. Without one it is not done.
-func (s *session) agreeToChange(what, command string) error {
+// decide asks a person at the terminal, and for the wallet's passphrase if there is one. Without a person the error names what was to be
+// done and the command for it.
+func (s *session) decide(question, what, command string) error {
 	if err := s.personOnly(what, command); err != nil {
 		return err
 	}
-	yes, err := s.Confirm("This will " + what + ". Agree?")
+	yes, err := s.Confirm(question)
 	if err == nil && !yes {
 		err = errors.New("not agreed; nothing was changed")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.askPassphrase()
+}
+
+// askPassphrase returns an error unless a person enters the wallet's passphrase, or there is none.
+func (s *session) askPassphrase() error {
+	guard := agent.Passphrase{Secrets: s.secrets, Address: s.config.Address}
+	if s.agent != nil {
+		guard = s.agent.Passphrase()
+	}
+	set, err := guard.IsSet()
+	if err != nil || !set {
+		return err
+	}
+	text, err := s.AskSecret("The wallet's passphrase: ")
+	if err != nil {
+		return err
+	}
+	return guard.Check(text)
+}
+
+// agreeToChange asks a person whether to do something.
+func (s *session) agreeToChange(what, command string) error {
+	return s.decide("This will "+what+". Agree?", what, command)
 }
 
 // personError means that only a person may do something.

@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,17 +84,18 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
 	}
-	if account {
+	if account && s.config.Username != "" {
 		return c.finish(ctx, s, terms)
 	}
-	if err := c.waitForMoney(ctx, s, terms, published.Facilitator); err != nil {
-		return err
+	if !account {
+		if err := c.waitForMoney(ctx, s, terms, published.Facilitator); err != nil {
+			return err
+		}
 	}
-	register := s.agent.RegisterOnce
-	if s.Person() {
-		register = s.agent.RegisterApproved
+	body, err := c.register(ctx, s)
+	if refused, ok := errors.AsType[*agent.RefusedError](err); ok && isPoor(refused) {
+		return c.poor(s, terms, "too little")
 	}
-	body, err := register(ctx, c.Username, c.Description)
 	if err != nil {
 		return err
 	}
@@ -122,6 +121,9 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 			"the keys in %s are in a plaintext file because they were made for play money; name another folder with PARLEY_HOME", s.home)
 	}
 	if before := s.config.Secrets; before != "" && before != place {
+		if err := s.openSecrets(before); err != nil { // the wallet's passphrase is there
+			return err
+		}
 		err := s.agreeToChange("keep the API key of this wallet in another place than "+before, "parley init --secrets "+agent.VisibleName(place))
 		if err != nil {
 			return err
@@ -216,12 +218,8 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 	if !s.Person() {
 		return console.Usagef("there is no terminal to ask you in; read the terms above and add --yes to agree")
 	}
-	yes, err := s.Confirm("Agree and create the account?")
-	if err != nil {
+	if err := s.decide("Agree and create the account?", "agree to the price of an account", "parley init"); err != nil {
 		return err
-	}
-	if !yes {
-		return errors.New("not agreed; nothing was paid")
 	}
 	return s.agent.Agree(terms, true)
 }
@@ -233,63 +231,55 @@ func (s *session) agreeAgain(terms *agent.Agreement) error {
 		return err
 	}
 	fmt.Fprintln(s.Err, err)
-	if yes, askErr := s.Confirm("Agree to these terms in place of them?"); askErr != nil || !yes {
-		return errors.Join(err, askErr)
+	if noErr := s.decide("Agree to these terms in place of them?", "agree to other terms", "parley init"); noErr != nil {
+		return errors.Join(err, noErr)
 	}
 	return s.agent.Agree(terms, true)
 }
 
-// accountPrice is what an account costs, and the price of the first calls.
-const accountPrice = 1_010_000
-
-// waitForMoney gives play money to a new wallet, or waits until a person has sent money to it.
-func (c *initCommand) waitForMoney(ctx context.Context, s *session, terms *agent.Agreement, facilitator string) error {
-	chain := s.chain()
-	if chain == nil {
-		return nil // the server refuses the payment if there is too little
+// register makes the account, or shows the one that is there. It goes on where an earlier run was interrupted. A reservation of the
+// username that has expired is lost, and made again once.
+func (c *initCommand) register(ctx context.Context, s *session) (json.RawMessage, error) {
+	register := s.agent.RegisterOnce
+	if s.Person() {
+		register = s.agent.RegisterApproved
 	}
-	for told := false; ; told = true {
-		balance, err := chain.Balance(ctx, terms.Asset, s.agent.Address())
-		if err != nil {
-			return fmt.Errorf("read the balance of the wallet: %w", err)
-		}
-		switch {
-		case balance >= accountPrice:
-			return nil
-		case s.config.PlayMoney:
-			return Fund(ctx, facilitator, s.agent.Address())
-		case !s.Person():
-			return &poorError{fmt.Sprintf("the wallet %s has %s USDC and needs %s; send USDC on %s to it and run the same command again",
-				s.agent.Address(), agent.USD(balance), agent.USD(accountPrice), terms.Network)}
-		case !told:
-			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
-				agent.USD(accountPrice-balance), terms.Network, s.agent.Address())
-		}
-		if err := console.Sleep(ctx, 5*time.Second); err != nil {
-			return err
-		}
+	reserved, err := s.agent.Reserved(ctx)
+	if err != nil {
+		return nil, err
 	}
+	if reserved != nil && time.Now().After(reserved.Until) {
+		tellLost(s, reserved)
+	}
+	body, err := register(ctx, c.Username, c.Description)
+	if refused, ok := errors.AsType[*agent.RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
+		tellLost(s, &agent.Reserved{Username: c.Username})
+		body, err = register(ctx, c.Username, c.Description)
+	}
+	if limit, over := errors.AsType[*agent.LimitError](err); over && !s.Person() {
+		sent, sentErr := s.agent.SentForAccounts(ctx)
+		if sentErr != nil {
+			return nil, sentErr
+		}
+		what := "agree to the price of an account (" + limit.Reason() + ")"
+		if sent > 0 {
+			what = fmt.Sprintf("agree to another payment for an account: %s USD were sent for one before. If they were not taken, "+
+				"and the blockchain shows that after some minutes (--rpc-url), the same command goes on. Otherwise", agent.USD(sent))
+		}
+		return nil, &personError{what, c.again()}
+	}
+	return body, err
 }
 
-// Fund asks the play-money network for money.
-func Fund(ctx context.Context, facilitator, address string) error {
-	body, err := json.Marshal(map[string]string{"address": address})
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(facilitator, "/")+"/fund", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return fmt.Errorf("get play money: %w", err)
-	}
-	defer response.Body.Close() //nolint:errcheck // it is not read
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("get play money: %s", response.Status)
-	}
-	return nil
+// tellLost says that the payment for a username is lost.
+func tellLost(s *session, reserved *agent.Reserved) {
+	fmt.Fprintf(s.Err, "the reservation of the username %s has expired before the account was made: the 0.01 USD for it are lost; "+
+		"reserving it again for 0.01 USD\n", agent.VisibleName(reserved.Username))
+}
+
+// again is the command that goes on.
+func (c *initCommand) again() string {
+	return strings.TrimSpace("parley init --username " + agent.VisibleName(c.Username))
 }
 
 // finish prints what there is now.

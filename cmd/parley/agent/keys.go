@@ -138,18 +138,13 @@ func (s *session) passphrase() (string, error) {
 	if !s.Person() {
 		return "", errors.New("the keys are in an encrypted file; name its passphrase with PARLEY_PASSPHRASE_FILE or PARLEY_PASSPHRASE")
 	}
-	text, err := s.AskSecret("Passphrase for the keys: ")
+	const question = "Passphrase for the keys: "
+	if s.newSecrets {
+		return s.newPassphrase(question)
+	}
+	text, err := s.AskSecret(question)
 	if err != nil {
 		return "", err
-	}
-	if s.newSecrets {
-		again, err := s.AskSecret("The same passphrase again: ")
-		if err != nil {
-			return "", err
-		}
-		if again != text {
-			return "", errors.New("the two passphrases differ")
-		}
 	}
 	return notEmpty(text)
 }

@@ -22,7 +22,7 @@ type mcpCommand struct {
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
 	options := mcpserver.Options{
 		Tools: c.Tools, Raw: c.Raw, Channel: c.Channel, Balance: s.balance, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
-		Anyone: c.Anyone || s.config.PlayMoney, // with play money there is nobody to protect
+		Anyone: c.Anyone,
 	}
 	return mcpserver.Serve(ctx, s.agent, &mcp.StdioTransport{}, options)
 }

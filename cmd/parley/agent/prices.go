@@ -87,12 +87,9 @@ func (c *pricesCommand) accept(ctx context.Context, s *session, prices []agent.P
 		changed = append(changed, object{"operation": o.ID, "before_usd": agent.USD(o.Agreed), "price_usd": agent.USD(asked)})
 		fmt.Fprintf(s.Err, "%s: %s instead of %s USD\n", o.ID, agent.USD(asked), agent.USD(o.Agreed))
 	}
-	yes, err := s.Confirm(fmt.Sprintf("Agree to these terms and to %d changed prices?", len(changed)))
-	if err != nil {
+	if err := s.decide(fmt.Sprintf("Agree to these terms and to %d changed prices?", len(changed)), "accept other prices or terms",
+		"parley prices --accept"); err != nil {
 		return err
-	}
-	if !yes {
-		return errors.New("not agreed")
 	}
 	if err := errors.Join(s.agent.Agree(terms, true), s.agent.AcceptPrices(accepted)); err != nil {
 		return err

@@ -91,9 +91,9 @@ func (s *session) agentIDs(ctx context.Context, names []string) ([]any, error) {
 }
 
 // mayReach returns a [*strangerError] if a call sends something to somebody whom this agent does not write to. A person may write to
-// anyone, and with play money there is nobody to protect.
+// anyone.
 func (s *session) mayReach(operation string, arguments object) error {
-	if s.anyone || s.config.PlayMoney || s.pay.DryRun || s.Person() {
+	if s.anyone || s.pay.DryRun || s.Person() {
 		return nil
 	}
 	contacts, err := s.agent.Contacts()

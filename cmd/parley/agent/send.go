@@ -77,16 +77,12 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintf(w, "sent to %s: %s\n", to, agent.VisibleName(sent.MessageID)) })
 }
 
-// wrote keeps that this agent writes to a contact, and that it wants to read what comes back. Who is only written to because of
-// --anyone stays a stranger.
+// wrote keeps the name and the chat of a recipient. Writing to somebody does not trust him.
 func (s *session) wrote(ctx context.Context, to agent.Contact, chat string) error {
 	return s.agent.ChangeContact(ctx, to.ID, func(known *agent.Contact) {
 		known.Name, known.Kind = to.Name, to.Kind
 		if to.Kind == agent.KindAgent && chat != "" {
 			known.Chat = chat
-		}
-		if !s.anyone && !known.Wrote {
-			known.Trusted = true
 		}
 	})
 }

@@ -177,7 +177,10 @@ func (s *session) openSecrets(place string) (err error) {
 }
 
 func (s *session) openAgent(signer x402.Signer) (err error) {
-	settings := agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets}
+	settings := agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets, Unchecked: s.command == "wallet check"}
+	if folder, err := os.UserCacheDir(); err == nil {
+		settings.Witness = filepath.Join(folder, "parley")
+	}
 	if chain := s.chain(); chain != nil {
 		settings.Chain = chain
 	}
@@ -209,8 +212,8 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	result, err := s.agent.Call(ctx, operation, arguments, options)
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" && s.Person() {
 		fmt.Fprintln(s.Err, limit)
-		if yes, askErr := s.Confirm("Allow it once?"); askErr != nil || !yes {
-			return nil, errors.Join(err, askErr)
+		if noErr := s.decide("Allow it once?", "approve a payment", "parley wallet approve "+limit.Approval); noErr != nil {
+			return nil, errors.Join(err, noErr)
 		}
 		if _, err := s.agent.Ledger().Approve(ctx, limit.Approval); err != nil {
 			return nil, err

@@ -7,22 +7,25 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
 type walletCommand struct {
-	Flags    agentFlags     `embed:""`
-	Balance  walletBalance  `cmd:"" help:"Show what the wallet has. Free."`
-	Limits   walletLimits   `cmd:"" help:"Show or change the limits. Anyone may lower them; only a person may raise them."`
-	Approve  walletApprove  `cmd:"" help:"Allow one call above the limits, once, for ten minutes. For a person."`
-	Freeze   walletFreeze   `cmd:"" help:"Stop all payments."`
-	Unfreeze walletUnfreeze `cmd:"" help:"Allow payments again. For a person."`
-	Pending  walletPending  `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
-	Refund   walletRefund   `cmd:"" help:"Take the unspent deposits in the payment channel back. Free."`
-	Report   walletReport   `cmd:"" help:"Show what calls cost, by day, operation and peer."`
-	Export   walletExport   `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
+	Flags    agentFlags       `embed:""`
+	Balance  walletBalance    `cmd:"" help:"Show what the wallet has. Free."`
+	Limits   walletLimits     `cmd:"" help:"Show or change the limits. Anyone may lower them; only a person may raise them."`
+	Approve  walletApprove    `cmd:"" help:"Allow one call above the limits, once, for ten minutes. For a person."`
+	Freeze   walletFreeze     `cmd:"" help:"Stop all payments."`
+	Unfreeze walletUnfreeze   `cmd:"" help:"Allow payments again. For a person."`
+	Phrase   walletPassphrase `cmd:"" name:"passphrase" help:"Set, change or remove a passphrase that guards what only a person may do."`
+	Check    walletCheck      `cmd:"" help:"Check that the wallet's file is complete, and the newest. Free."`
+	Pending  walletPending    `cmd:"" help:"Finish calls whose outcome is not known, and list those that stay open."`
+	Refund   walletRefund     `cmd:"" help:"Take the unspent deposits in the payment channel back. Free."`
+	Report   walletReport     `cmd:"" help:"Show what calls cost, by day, operation and peer."`
+	Export   walletExport     `cmd:"" help:"Write the wallet's private key to a new file. For a person."`
 }
 
 type walletBalance struct{}
@@ -65,9 +68,13 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 		again, changed = append(again, limit.flag, agent.USD(*limit.into)), true
 	}
 	if changed {
-		err := ledger.SetLimits(ctx, limits, s.Person())
+		err := ledger.SetLimits(ctx, limits, false)
 		if errors.Is(err, agent.ErrRaise) {
-			return &personError{"raise limits", strings.Join(again, " ")}
+			question := fmt.Sprintf("Raise the limits to %s USD per call, %s per day, %s of it for polls?", agent.USD(limits.PerCall),
+				agent.USD(limits.PerDay), agent.USD(limits.Polls))
+			if err = s.decide(question, "raise limits", strings.Join(again, " ")); err == nil {
+				err = ledger.SetLimits(ctx, limits, true)
+			}
 		}
 		if err != nil {
 			return err
@@ -94,19 +101,17 @@ type walletApprove struct {
 }
 
 func (c *walletApprove) Run(ctx context.Context, s *session) error {
-	if err := s.personOnly("approve a payment", "parley wallet approve "+agent.VisibleName(c.ID)); err != nil {
+	const what = "approve a payment"
+	command := "parley wallet approve " + agent.VisibleName(c.ID)
+	if err := s.personOnly(what, command); err != nil { // before the program learns what waits
 		return err
 	}
 	asked, err := s.agent.Ledger().Approval(ctx, c.ID)
+	if err == nil {
+		err = s.decide("Allow "+asked.String()+", once?", what, command)
+	}
 	if err != nil {
 		return err
-	}
-	yes, err := s.Confirm("Allow " + asked.String() + ", once?")
-	if err != nil {
-		return err
-	}
-	if !yes {
-		return errors.New("not approved")
 	}
 	given, err := s.agent.Ledger().Approve(ctx, c.ID)
 	if err != nil {
@@ -129,7 +134,7 @@ func (walletFreeze) Run(ctx context.Context, s *session) error {
 type walletUnfreeze struct{}
 
 func (walletUnfreeze) Run(ctx context.Context, s *session) error {
-	if err := s.personOnly("unfreeze the wallet", "parley wallet unfreeze"); err != nil {
+	if err := s.decide("Allow payments again?", "unfreeze the wallet", "parley wallet unfreeze"); err != nil {
 		return err
 	}
 	if err := s.agent.Ledger().Unfreeze(ctx); err != nil {
@@ -161,7 +166,20 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	for _, credit := range credits {
 		paid = append(paid, object{"operation": credit.Intent.Operation, "price_usd": agent.USD(credit.Signed.Price), "since": credit.Since})
 	}
-	return s.print(ctx, object{"pending": calls, "credits": paid}, func(w io.Writer) {
+	value := object{"pending": calls, "credits": paid}
+	reserved, err := s.agent.Reserved(ctx)
+	if err != nil {
+		return err
+	}
+	if reserved != nil {
+		value["reserved"] = object{"username": agent.PlainWord(reserved.Username), "until": reserved.Until.Format(time.RFC3339),
+			"price_usd": agent.USD(reserved.Paid), "next": "parley init --username " + agent.PlainWord(reserved.Username)}
+	}
+	return s.print(ctx, value, func(w io.Writer) {
+		if reserved != nil {
+			fmt.Fprintf(w, "the username %s is reserved until %s, without an account; go on with: parley init\n",
+				agent.PlainWord(reserved.Username), reserved.Until.Format(time.RFC3339))
+		}
 		for _, call := range calls {
 			fmt.Fprintf(w, "%s  %s  %s USD  %s\n", call["since"], call["operation"], call["price_usd"], call["to"])
 		}

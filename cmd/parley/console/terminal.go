@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -38,10 +39,28 @@ func (to Console) Person() bool {
 // Plain reports whether the output is JSON by default, because a program reads it.
 func (to Console) Plain() bool { return !IsTerminal(to.Out) || inAgentRuntime() }
 
+// terminal opens the terminal of the process: what is typed there, not what is piped into the command.
+func terminal() (*os.File, error) {
+	name := "/dev/tty"
+	if runtime.GOOS == "windows" {
+		name = "CONIN$"
+	}
+	opened, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("there is no terminal to ask you in: %w", err)
+	}
+	return opened, nil
+}
+
 // Ask asks a person for a line of text. The caller has checked that there is one.
 func (to Console) Ask(question string) (string, error) {
+	from, err := terminal()
+	if err != nil {
+		return "", err
+	}
+	defer from.Close() //nolint:errcheck // it was only read
 	fmt.Fprintf(to.Err, "%s", question)
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	line, err := bufio.NewReader(from).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}
@@ -56,8 +75,13 @@ func (to Console) Confirm(question string) (bool, error) {
 
 // AskSecret asks a person for a text that is not shown.
 func (to Console) AskSecret(question string) (string, error) {
+	from, err := terminal()
+	if err != nil {
+		return "", err
+	}
+	defer from.Close() //nolint:errcheck // it was only read
 	fmt.Fprintf(to.Err, "%s", question)
-	secret, err := term.ReadPassword(int(os.Stdin.Fd()))
+	secret, err := term.ReadPassword(int(from.Fd()))
 	fmt.Fprintln(to.Err)
 	return string(secret), err
 }

@@ -59,7 +59,8 @@ def check_marked(text: str) -> None:
 
 
 async def talk(alice: Call, bob: Call, homes: dict[str, str]) -> None:
-    contains(await alice("parley_send", {"to": "bob", "text": HOSTILE}), "sent to bob", "paid 0.006 USD")
+    parley(homes["alice"], "contacts", "add", "bob")
+    contains(await alice("parley_send", {"to": "bob", "text": HOSTILE}), "sent to bob", "paid 0.005 USD")
     parley(homes["bob"], "contacts", "trust", "alice")
     check_marked(await bob("parley_inbox", {}))
     create = {"kind": "group", "name": "team", "members": ["bob"]}

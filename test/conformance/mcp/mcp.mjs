@@ -70,6 +70,7 @@ async function journey() {
   assert.match(await carol.call("parley_status", {}), /no account yet: parley_create/);
   assert.match(await carol.call("parley_create", { kind: "account", name: "carol" }), /account carol created; its API key is stored/);
   assert.match(forms.join(), /costs 0\.99 USD.*create the account carol/);
+  command("carol", "contacts", "add", "bob");
   assert.match(await carol.call("parley_send", { to: "bob", text: "hello from the official client" }), /sent to bob/);
   await carol.close();
   assert.equal(JSON.parse(command("carol", "status")).username, "carol");

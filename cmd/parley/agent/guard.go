@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// walletPassphrase sets the passphrase that guards raising limits, approving, unfreezing and accepting.
+type walletPassphrase struct {
+	Remove bool `help:"Remove it."`
+}
+
+func (c *walletPassphrase) Run(ctx context.Context, s *session) error {
+	if err := s.personOnly("change the wallet's passphrase", "parley wallet passphrase"); err != nil {
+		return err
+	}
+	if err := s.askPassphrase(); err != nil {
+		return err
+	}
+	text, done := "", "the wallet has no passphrase any more"
+	if !c.Remove {
+		var err error
+		if text, err = s.newPassphrase("New passphrase of the wallet: "); err != nil {
+			return err
+		}
+		done = "raising limits, approving, unfreezing and accepting need the passphrase now"
+	}
+	if err := s.agent.Passphrase().Set(text); err != nil {
+		return err
+	}
+	return s.print(ctx, object{"passphrase": !c.Remove}, func(w io.Writer) { fmt.Fprintln(w, done) })
+}
+
+// newPassphrase asks for a passphrase twice.
+func (s *session) newPassphrase(question string) (string, error) {
+	text, err := s.AskSecret(question)
+	if err != nil {
+		return "", err
+	}
+	again, err := s.AskSecret("The same passphrase again: ")
+	if err != nil {
+		return "", err
+	}
+	if again != text {
+		return "", errors.New("the two passphrases differ")
+	}
+	return notEmpty(text)
+}
+
+// walletCheck compares the wallet's file with its witness.
+type walletCheck struct {
+	Accept bool `help:"Go on with the file as it is, although it lacks payments or limits. For a person."`
+}
+
+func (c *walletCheck) Run(ctx context.Context, s *session) error {
+	problem := s.agent.CheckState(ctx)
+	if _, changed := errors.AsType[*agent.StateError](problem); problem != nil && (!changed || !c.Accept) {
+		return problem
+	}
+	limits, left, _, err := s.agent.Ledger().Limits(ctx)
+	if err != nil {
+		return err
+	}
+	if problem != nil {
+		fmt.Fprintln(s.Err, problem)
+		question := fmt.Sprintf("Go on with limits of %s USD per call and %s per day, of which %s are left today?",
+			agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(left.PerDay))
+		if err := s.decide(question, "accept the state of the wallet", "parley wallet check --accept"); err != nil {
+			return err
+		}
+		if err := s.agent.AcceptState(ctx); err != nil {
+			return err
+		}
+	}
+	return s.print(ctx, object{"state": "ok", "accepted": problem != nil}, func(w io.Writer) { fmt.Fprintln(w, "the wallet's file is good") })
+}
