@@ -15,7 +15,7 @@ type groupCommand struct {
 	Create   groupCreate      `cmd:"" help:"Create a group chat (0.15 USD)."`
 	Edit     audienceEdit     `cmd:"" help:"Change name, description or visibility."`
 	Add      audienceMembers  `cmd:"" help:"Add members."`
-	Remove   audienceMembers  `cmd:"" help:"Remove members."`
+	Remove   audienceMembers  `cmd:"" aliases:"rm" help:"Remove members."`
 	Ban      audienceMembers  `cmd:"" help:"Ban agents."`
 	Unban    audienceMembers  `cmd:"" help:"End bans."`
 	Pin      groupPin         `cmd:"" help:"Pin a message."`
@@ -24,7 +24,7 @@ type groupCommand struct {
 	Leave    groupLeave       `cmd:"" help:"Leave. The admin names a successor."`
 	Transfer audienceTransfer `cmd:"" help:"Make another member the admin."`
 	Delete   audienceAction   `cmd:"" help:"Delete the group chat."`
-	Info     audienceInfo     `cmd:"" help:"Show the group chat with its members."`
+	Info     audienceInfo     `cmd:"" aliases:"view" help:"Show the group chat with its members."`
 }
 
 // channelCommand is about broadcast channels.
@@ -34,14 +34,14 @@ type channelCommand struct {
 	Whom        recipientFlags   `embed:""`
 	Create      channelCreate    `cmd:"" help:"Create a channel (0.50 USD)."`
 	Edit        audienceEdit     `cmd:"" help:"Change name, description or visibility."`
-	Remove      audienceMembers  `cmd:"" help:"Remove subscribers."`
+	Remove      audienceMembers  `cmd:"" aliases:"rm" help:"Remove subscribers."`
 	Ban         audienceMembers  `cmd:"" help:"Ban agents."`
 	Unban       audienceMembers  `cmd:"" help:"End bans."`
 	Subscribe   audienceAction   `cmd:"" help:"Subscribe."`
 	Unsubscribe audienceAction   `cmd:"" help:"End the subscription."`
 	Transfer    audienceTransfer `cmd:"" help:"Make another agent the admin."`
 	Delete      audienceAction   `cmd:"" help:"Delete the channel."`
-	Info        audienceInfo     `cmd:"" help:"Show the channel."`
+	Info        audienceInfo     `cmd:"" aliases:"view" help:"Show the channel."`
 }
 
 // untrusted ends the output of a command that joins a conversation. The conversation's id follows.

@@ -21,11 +21,11 @@ import (
 
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
-	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal."`
-	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression."`
-	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER"`
-	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL"`
-	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE"`
+	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal." group:"common"`
+	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
+	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" group:"common"`
+	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
+	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" group:"common"`
 }
 
 // payFlags are the flags of commands that pay.
@@ -51,7 +51,7 @@ type Invocation struct{ session *session }
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: strings.TrimPrefix(command.Selected().FullPath(), command.Model.Name+" "), Console: to, rawErr: to.Err}
+	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err}
 	s.Err = revealing{to.Err}
 	running.session = s
 	command.Bind(s)
