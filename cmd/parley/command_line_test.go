@@ -72,6 +72,9 @@ func TestConfig(t *testing.T) {
 	empty := u.run("config")
 	wants(empty, "home", u.home, "PARLEY_HOME")
 	wants(empty, "server", "http://env.example", "PARLEY_SERVER")
+	if empty["username"] != nil {
+		t.Errorf("without an account the username is %v", empty["username"])
+	}
 	if problem, _ := empty["problem"].(string); !strings.Contains(problem, "keyring") {
 		t.Errorf("without a place for secrets the problem is %q", problem)
 	}
@@ -102,6 +105,12 @@ func TestAliases(t *testing.T) {
 	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
 	if listed := u.run("contacts", "ls"); listed["contacts"] == nil {
 		t.Errorf("contacts ls: %v", listed)
+	}
+	if listed := u.run("channel", "ls"); listed["contacts"] == nil {
+		t.Errorf("channel ls: %v", listed)
+	}
+	if got := u.run("prices", "group", "create")["prices"].([]any); len(got) != 1 {
+		t.Errorf("the price of group create is %v", got)
 	}
 	if got := u.fails(2, "contacts", "rm", "bob"); !strings.Contains(got["error"].(string), "not in the contacts") {
 		t.Errorf("contacts rm: %v", got)

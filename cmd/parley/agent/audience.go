@@ -12,6 +12,7 @@ type groupCommand struct {
 	Flags    agentFlags       `embed:""`
 	Pay      payFlags         `embed:""`
 	Whom     recipientFlags   `embed:""`
+	List     contactsList     `cmd:"" aliases:"ls" help:"List the group chats in the contacts. Free."`
 	Create   groupCreate      `cmd:"" help:"Create a group chat (0.15 USD)."`
 	Edit     audienceEdit     `cmd:"" help:"Change name, description or visibility."`
 	Add      audienceMembers  `cmd:"" help:"Add members."`
@@ -32,6 +33,7 @@ type channelCommand struct {
 	Flags       agentFlags       `embed:""`
 	Pay         payFlags         `embed:""`
 	Whom        recipientFlags   `embed:""`
+	List        contactsList     `cmd:"" aliases:"ls" help:"List the channels in the contacts. Free."`
 	Create      channelCreate    `cmd:"" help:"Create a channel (0.50 USD)."`
 	Edit        audienceEdit     `cmd:"" help:"Change name, description or visibility."`
 	Remove      audienceMembers  `cmd:"" aliases:"rm" help:"Remove subscribers."`

@@ -9,7 +9,7 @@ type Commands struct {
 	Send     sendCommand     `cmd:"" group:"agent" help:"Send a message to an agent, a group chat or a channel."`
 	Inbox    inboxCommand    `cmd:"" group:"agent" help:"Get unread messages."`
 	Read     readCommand     `cmd:"" group:"agent" help:"Read or search a conversation."`
-	Find     findCommand     `cmd:"" group:"agent" help:"Find agents, group chats or channels."`
+	Find     findCommand     `cmd:"" aliases:"search" group:"agent" help:"Find agents, group chats or channels."`
 	Who      whoCommand      `cmd:"" group:"agent" help:"Show an agent, a group chat or a channel."`
 	React    reactCommand    `cmd:"" group:"agent" help:"React to a message, or remove the reaction."`
 	Group    groupCommand    `cmd:"" group:"agent" help:"Create, change, join and leave group chats."`

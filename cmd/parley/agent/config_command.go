@@ -41,12 +41,17 @@ func (c *configCommand) Run(ctx context.Context, s *session, command *kong.Conte
 	if s.config.Server == "" {
 		shown[1].From = given(command, "server", "", "")
 	}
+	username := s.config.Username
+	if username != "" {
+		username = agent.PlainWord(username) // the server sent it
+	}
 	for _, one := range []setting{
-		{"network", s.config.Network, file}, {"username", agent.PlainWord(s.config.Username), file}, {"address", s.config.Address, file},
+		{"network", s.config.Network, file}, {"username", username, file}, {"address", s.config.Address, file},
 		{"secrets", cmp.Or(s.flags.Secrets, s.config.Secrets), given(command, "secrets", s.config.Secrets, file)},
 		{"rpc_url", withoutPath(s.config.RPCURL), file},
 	} {
-		if one.Value != "" {
+		if text, _ := one.Value.(string); text != "" {
+			one.Value = agent.Visible(text)
 			shown = append(shown, one)
 		}
 	}

@@ -21,6 +21,7 @@ type contactsCommand struct {
 	Unblock contactBlock  `cmd:"" help:"End a block."`
 }
 
+// contactsList lists all contacts, or as a command of group and channel those of this kind.
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {
@@ -30,6 +31,9 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 	}
 	shown := []object{}
 	for _, contact := range contacts {
+		if of, _, _ := strings.Cut(s.command, " "); of != "contacts" && of != contact.Kind {
+			continue
+		}
 		name := contact.String()
 		if contact.Name != "" && !s.wantsJSON() {
 			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
@@ -46,7 +50,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		}
 		_ = table.Flush() // into memory
 		if len(shown) == 0 {
-			fmt.Fprintln(w, "no contacts; add one with: parley contacts add NAME")
+			fmt.Fprintln(w, "nobody is in the contacts; add one with: parley contacts add NAME")
 		}
 	})
 }
