@@ -14,6 +14,32 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// TestApprovals: a report has what was paid above the limits, and what waits for a person.
+func TestApprovals(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	ask := func(request string) string {
+		asked, err := l.Ask(t.Context(), "createChannel", "bob", request, 500_000)
+		testkit.NoError(t, err)
+		return asked.ID
+	}
+	paid, waits := ask("1"), ask("2")
+	_, err := l.Approve(t.Context(), paid)
+	testkit.NoError(t, err)
+	of := intent{ID: "1", Operation: "createChannel", Peer: "bob", Request: "1", Approval: paid}
+	testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: "1", Price: 500_000, Amount: 500_000}))
+	got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0))
+	testkit.NoError(t, err)
+	for i := range got {
+		got[i].At = time.Time{}
+	}
+	want := []ApprovedPayment{{ID: paid, Operation: "createChannel", Peer: "bob", Amount: 500_000, Paid: true},
+		{ID: waits, Operation: "createChannel", Peer: "bob", Amount: 500_000}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("approvals (-want +got):\n%s", diff)
+	}
+}
+
 // TestReport: costs are summed as asked, from the ledger.
 func TestReport(t *testing.T) {
 	t.Parallel()

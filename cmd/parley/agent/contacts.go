@@ -50,7 +50,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		}
 		_ = table.Flush() // into memory
 		if len(shown) == 0 {
-			fmt.Fprintln(w, "nobody is in the contacts; add one with: parley contacts add NAME")
+			fmt.Fprintln(w, "none; add one with: parley contacts add NAME")
 		}
 	})
 }

@@ -40,7 +40,7 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
 	}
 	if len(shown) == 0 {
-		return console.Usagef("%q is no command that costs something, and no operation; parley prices lists all", agent.Visible(strings.Join(c.Of, " ")))
+		return console.Usagef("no price is listed for %q; parley prices lists all", agent.Visible(strings.Join(c.Of, " ")))
 	}
 	return s.print(ctx, object{"prices": shown}, func(w io.Writer) {
 		table := console.Table(w)
