@@ -23,8 +23,8 @@ func TestHelpCommand(t *testing.T) {
 			t.Errorf("the help of %v is coloured", command)
 		}
 	}
-	if first := invoke(t, "help").good(t); strings.Count(first[:strings.Index(first, "Commands")], "\n    parley ") != 2 {
-		t.Errorf("the help has no two lines of example at its top:\n%s", first)
+	if top, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands"); strings.Count(top, "\n    parley ") != 2 {
+		t.Errorf("the help has no two lines of example at its top:\n%s", top)
 	}
 	if wrong := invoke(t, "help", "nosuch"); wrong.err == nil || wrong.out != "" {
 		t.Errorf("help of a command that does not exist: %q, %v", wrong.out, wrong.err)

@@ -85,6 +85,7 @@ func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, erro
 		console.AddHelp(parser.Model, help)
 		return nil
 	}
-	options = append(options, kong.Name("parley"), kong.ExplicitGroups(append(groups, kong.Group{Key: "other", Title: "Other commands:"})), kong.PostBuild(addHelp))
+	groups := append(groups[:len(groups):len(groups)], kong.Group{Key: "other", Title: "Other commands:"})
+	options = append(options, kong.Name("parley"), kong.ExplicitGroups(groups), kong.PostBuild(addHelp))
 	return kong.New(&commands{}, append(options, server.Options()...)...)
 }

@@ -109,7 +109,8 @@ func TestContents(t *testing.T) {
 			packed[format] = append(packed[format], one.Destination)
 		}
 	}
-	for format, page := range map[string]string{"tar.gz": "man/parley.1", "deb": "/usr/share/man/man1/parley.1", "rpm": "/usr/share/man/man1/parley.1"} {
+	const page = "/usr/share/man/man1/parley.1"
+	for format, page := range map[string]string{"tar.gz": "man/parley.1", "deb": page, "rpm": page} {
 		if !slices.Contains(packed[format], page) {
 			t.Errorf("the %s lacks the manual page %s", format, page)
 		}

@@ -71,7 +71,8 @@ var examples = map[string][]string{
 	"wallet refund":   {"wallet refund"},
 	"wallet pending":  {"wallet pending"},
 	"wallet export":   {"wallet export wallet-key.txt"},
-	"wallet report": {"wallet report", "wallet report --by operation", "wallet report --html report.html", "wallet report --by peer --since 2026-12-01",
+	"wallet report": {"wallet report", "wallet report --by operation", "wallet report --html report.html",
+		"wallet report --by peer --since 2026-12-01",
 		"wallet report --by day,operation,peer --csv >costs.csv"},
 
 	"profile show": {"profile", "profile --jq .agent_id"},

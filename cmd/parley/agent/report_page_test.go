@@ -32,7 +32,7 @@ func TestReportPage(t *testing.T) {
 		t.Errorf("the page has %d calls that cost %d, and a chart up to %d", page.Calls, page.Charged, page.Top)
 	}
 	file := filepath.Join(t.TempDir(), "report.html")
-	testkit.NoError(t, os.WriteFile(file, []byte("older and longer"+strings.Repeat("!", 1<<20)), 0o644)) //nolint:gosec // the page must change that
+	testkit.NoError(t, os.WriteFile(file, []byte("older and longer"+strings.Repeat("!", 1<<20)), 0o644)) //nolint:gosec // on purpose
 	testkit.NoError(t, writePage(page, file))
 	content, err := os.ReadFile(file)
 	testkit.NoError(t, err)
@@ -59,9 +59,11 @@ func TestConversations(t *testing.T) {
 	contacts := agent.Contacts{
 		{Name: "bob", ID: "agent_b", Kind: agent.KindAgent, Trusted: true}, {Name: "<b>weather", ID: "channel_w", Kind: agent.KindChannel},
 	}
-	got := conversations(contacts, []agent.Costs{{Calls: 9, Charged: 9}, {Peer: "agent_b", Calls: 1, Charged: 5}, {Peer: "bob", Calls: 1, Charged: 6},
-		{Peer: "carol", Calls: 2, Charged: 7}})
-	want := []conversationCosts{{"bob", "agent", "trusted", 2, 11}, {"carol", "", "not a contact", 2, 7}, {"channel_w", "channel", "stranger", 0, 0}}
+	got := conversations(contacts, []agent.Costs{{Calls: 9, Charged: 9}, {Peer: "agent_b", Calls: 1, Charged: 5},
+		{Peer: "bob", Calls: 1, Charged: 6}, {Peer: "carol", Calls: 2, Charged: 7}})
+	want := []conversationCosts{
+		{"bob", "agent", "trusted", 2, 11}, {"carol", "", "not a contact", 2, 7}, {"channel_w", "channel", "stranger", 0, 0},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("conversations (-want +got):\n%s", diff)
 	}
