@@ -22,18 +22,25 @@ func (c *Man) Run(ctx *kong.Context) error {
 		if node.Hidden {
 			continue
 		}
-		name := strings.ReplaceAll(node.FullPath(), " ", "-") + ".1"
-		if err := os.WriteFile(filepath.Join(c.Folder, name), []byte(manPage(node)), 0o644); err != nil { //nolint:gosec // for everybody
+		if err := os.WriteFile(filepath.Join(c.Folder, manName(node)+".1"), []byte(manPage(node)), 0o644); err != nil { //nolint:gosec // for everybody
 			return err
 		}
 	}
 	return nil
 }
 
+// manName returns the name of a page: parley, or parley-send.
+func manName(node *kong.Node) string {
+	if node.Parent == nil {
+		return node.Name
+	}
+	return manName(node.Parent) + "-" + node.Name
+}
+
 // manPage returns the manual page of a command in the language of man(7).
 func manPage(node *kong.Node) string {
 	var page strings.Builder
-	name := strings.ReplaceAll(node.FullPath(), " ", "-")
+	name := manName(node)
 	fmt.Fprintf(&page, ".TH %s 1 \"\" \"parley %s\" \"Parley\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n",
 		roff(strings.ToUpper(name)), parley.Version(), roff(name), roff(strings.TrimSuffix(node.Help, ".")))
 	manCommand(&page, node, ".SH DESCRIPTION\n", ".SH OPTIONS\n")
@@ -48,7 +55,7 @@ func manPage(node *kong.Node) string {
 	}
 	for _, leaf := range node.Leaves(true) {
 		fmt.Fprintf(&page, ".SH %s\n%s\n.PP\n", roff(strings.ToUpper(CommandName(leaf))), roff(leaf.Help))
-		manCommand(&page, leaf, ".PP\n", ".PP\n")
+		manCommand(&page, leaf, ".PP\n", "")
 	}
 	page.WriteString(".SH SEE ALSO\n.BR parley (1)\n")
 	return page.String()

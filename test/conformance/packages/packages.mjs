@@ -167,7 +167,7 @@ function server({ version }) {
   const bash = `source ${name}/completion/parley.bash && complete -p parley && COMP_LINE='parley mig' COMP_POINT=10 parley`;
   const completed = execFileSync("bash", ["--norc", "-c", bash], { cwd: work, encoding: "utf8", env: { PATH: `${join(work, name)}:${process.env.PATH}` } });
   assert.match(completed, /-C 'parley' parley\nmigrate\n$/);
-  const commands = execFileSync(program, ["help"], { encoding: "utf8" }).match(/^  [a-z]+  /gm);
+  const commands = execFileSync(program, ["help"], { encoding: "utf8" }).match(/^  [a-z]+ /gm);
   manual(join(work, name, "man"), commands.length + 1);
   const list = json(folder, `${name}.cdx.json`);
   assert.equal(list.bomFormat, "CycloneDX");
