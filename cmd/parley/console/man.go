@@ -22,7 +22,8 @@ func (c *Man) Run(ctx *kong.Context) error {
 		if node.Hidden {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(c.Folder, manName(node)+".1"), []byte(manPage(node)), 0o644); err != nil { //nolint:gosec // for everybody
+		name := filepath.Join(c.Folder, manName(node)+".1")
+		if err := os.WriteFile(name, []byte(manPage(node)), 0o644); err != nil { //nolint:gosec // for everybody
 			return err
 		}
 	}
