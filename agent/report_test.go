@@ -14,6 +14,32 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// TestApprovals: a report has what was paid above the limits, and what waits for a person.
+func TestApprovals(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	ask := func(request string) string {
+		asked, err := l.Ask(t.Context(), "createChannel", "bob", request, 500_000)
+		testkit.NoError(t, err)
+		return asked.ID
+	}
+	paid, waits := ask("1"), ask("2")
+	_, err := l.Approve(t.Context(), paid)
+	testkit.NoError(t, err)
+	of := intent{ID: "1", Operation: "createChannel", Peer: "bob", Request: "1", Approval: paid}
+	testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: "1", Price: 500_000, Amount: 500_000}))
+	got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0))
+	testkit.NoError(t, err)
+	for i := range got {
+		got[i].At = time.Time{}
+	}
+	want := []ApprovedPayment{{ID: paid, Operation: "createChannel", Peer: "bob", Amount: 500_000, Paid: true},
+		{ID: waits, Operation: "createChannel", Peer: "bob", Amount: 500_000}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("approvals (-want +got):\n%s", diff)
+	}
+}
+
 // TestReport: costs are summed as asked, from the ledger.
 func TestReport(t *testing.T) {
 	t.Parallel()
@@ -42,7 +68,8 @@ func TestReport(t *testing.T) {
 		}
 	}
 	call("1", "sendPrivateMessage", "bob", 5000, signed, closed(200, 5000, hash))
-	call("2", "sendPrivateMessage", "=eve", 5000, signed, closed(404, 0, ""))
+	call("2", "sendPrivateMessage", "=eve", 5000, signed, closed(404, 5000, ""))
+	call("6", "sendPrivateMessage", "refused", 5000, signed, closed(404, 0, ""))
 	clock = start.Add(day)
 	call("3", "sendPrivateMessage", "bob", 5000, signed)
 	call("4", "listUnreadMessages", "", 1000, func(of intent) error {
@@ -54,9 +81,8 @@ func TestReport(t *testing.T) {
 	byPeer, err := l.Report(t.Context(), start, "operation", "peer")
 	testkit.NoError(t, err)
 	want := []Costs{
-		{Operation: "listUnreadMessages", Calls: 1},
 		{Operation: "searchAgents", Calls: 1, Charged: 5000},
-		{Operation: "sendPrivateMessage", Peer: "=eve", Calls: 1},
+		{Operation: "sendPrivateMessage", Peer: "=eve", Calls: 1, Charged: 5000},
 		{Operation: "sendPrivateMessage", Peer: "bob", Calls: 2, Charged: 5000, Open: 5000, Transactions: []string{hash}},
 	}
 	if diff := cmp.Diff(want, byPeer); diff != "" {
@@ -64,13 +90,13 @@ func TestReport(t *testing.T) {
 	}
 	byDay, err := l.Report(t.Context(), start.Add(time.Hour), "day")
 	testkit.NoError(t, err)
-	if diff := cmp.Diff([]Costs{{Day: "2026-12-02", Calls: 3, Charged: 5000, Open: 5000}}, byDay); diff != "" {
+	if diff := cmp.Diff([]Costs{{Day: "2026-12-02", Calls: 2, Charged: 5000, Open: 5000}}, byDay); diff != "" {
 		t.Errorf("by day (-want +got):\n%s", diff)
 	}
 	var csv strings.Builder
-	testkit.NoError(t, WriteCSV(&csv, byPeer[2:]))
+	testkit.NoError(t, WriteCSV(&csv, byPeer[1:]))
 	if diff := cmp.Diff("day,operation,peer,calls,charged_usd,open_usd,transactions\n"+
-		",sendPrivateMessage,'=eve,1,0.000000,0.000000,\n,sendPrivateMessage,bob,2,0.005000,0.005000,"+hash+"\n", csv.String()); diff != "" {
+		",sendPrivateMessage,'=eve,1,0.005000,0.000000,\n,sendPrivateMessage,bob,2,0.005000,0.005000,"+hash+"\n", csv.String()); diff != "" {
 		t.Errorf("CSV (-want +got):\n%s", diff)
 	}
 }

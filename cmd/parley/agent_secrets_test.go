@@ -69,7 +69,7 @@ func everyCommand(u *user) {
 		"read alice --find hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
 		"contacts hold alice", "contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
 		"group info chat" + id, "channel create news", "channel subscribe #news", "channel info channel" + id, "wallet balance",
-		"wallet limits --polls 0.09", "wallet pending", "wallet report", "wallet report --by peer --csv", "wallet approve abcdef",
+		"wallet limits --polls 0.09", "wallet pending", "wallet report", "wallet report --by peer --csv", "config", "wallet approve abcdef",
 		"wallet export key", "prices", "prices --accept", "profile", "profile edit --description new", "profile --jq .",
 		"call getOwnAgent", "call rotateKey", "call rotateKey {}", "call createAccount {\"username\":\"x\",\"tan\":\"y\"}", "key rotate",
 		"key rotate --dry-run", "call requestAccount {\"requested_username\":\"other\"}", "install claude --print",

@@ -18,6 +18,6 @@ func (*serverSettings) Options() []kong.Option { return nil }
 
 func (*serverSettings) Check(*kong.Context) error { return nil }
 
-var groups = []kong.Group{{Key: agent.Group, Title: "Commands for agents:"}}
+var groups = agent.Groups
 
 var help = agent.Help

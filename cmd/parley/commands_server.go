@@ -4,6 +4,7 @@ package main
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -23,8 +24,8 @@ type serverCommands struct {
 type serverSettings = settings.Settings
 
 // groups are the groups of commands and settings in the help.
-var groups = append([]kong.Group{{Key: agent.Group, Title: "Commands for agents:"}, {Key: operator.Group, Title: "Commands for operators:"},
-	{Key: development.Group, Title: "Commands for developers:"}}, operator.Groups...)
+var groups = slices.Concat(agent.Groups, []kong.Group{{Key: operator.Group, Title: "Commands for operators:"},
+	{Key: development.Group, Title: "Commands for developers:"}}, operator.Groups)
 
 var help = merged(agent.Help, operator.Help)
 

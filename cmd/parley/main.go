@@ -22,10 +22,12 @@ import (
 type commands struct {
 	Agent   agent.Commands  `embed:""`
 	Server  serverCommands  `embed:""`
-	Version console.Version `cmd:"" help:"Print the version."`
+	Help    console.Help    `cmd:"" group:"other" help:"Print the help of a command."`
+	Man     console.Man     `cmd:"" hidden:"" help:"Write the manual pages."`
+	Version console.Version `cmd:"" group:"other" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag          `name:"version" help:"Print the version."`
-	Completion  kongcompletion.Completion `cmd:"" help:"Print how to turn on completion in bash, zsh or fish."`
+	Completion  kongcompletion.Completion `cmd:"" group:"other" help:"Print how to turn on completion in bash, zsh or fish."`
 }
 
 func main() {
@@ -55,7 +57,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		kong.Vars{"version": console.ProgramVersion()},
 		kong.Writers(to.Out, to.Err),
 		kong.Exit(func(int) { exited = true }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(to, running),
 	)
@@ -65,7 +67,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 	agent.AddExamples(parser.Model)
 	kongcompletion.Register(parser,
 		kongcompletion.WithPredictor("file", complete.PredictFiles("*"))) // ends the process if a shell asks for completions
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(console.FlagsLast(args, agent.CommonFlags(parser.Model)))
 	if exited { // --help was printed
 		return nil
 	}
@@ -84,6 +86,7 @@ func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, erro
 		console.AddHelp(parser.Model, help)
 		return nil
 	}
+	groups := append(groups[:len(groups):len(groups)], kong.Group{Key: "other", Title: "Other commands:"})
 	options = append(options, kong.Name("parley"), kong.ExplicitGroups(groups), kong.PostBuild(addHelp))
 	return kong.New(&commands{}, append(options, server.Options()...)...)
 }

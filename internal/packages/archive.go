@@ -15,7 +15,7 @@ import (
 
 // entry is a file in an archive.
 type entry struct {
-	name    string
+	Name    string
 	content []byte
 	program bool // can be executed
 }
@@ -32,7 +32,7 @@ func writeTar(to io.Writer, modified time.Time, folder string, entries []entry) 
 	archive := tar.NewWriter(to)
 	for _, e := range entries {
 		header := &tar.Header{
-			Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: path.Join(folder, e.name), Mode: int64(e.mode()), Size: int64(len(e.content)),
+			Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: path.Join(folder, e.Name), Mode: int64(e.mode()), Size: int64(len(e.content)),
 			ModTime: modified,
 		}
 		if err := archive.WriteHeader(header); err != nil {
@@ -62,7 +62,7 @@ func zipped(modified time.Time, entries []entry) ([]byte, error) {
 	archive := zip.NewWriter(&packed)
 	archive.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return flate.NewWriter(to, flate.BestCompression) })
 	for _, e := range entries {
-		header := &zip.FileHeader{Name: e.name, Method: zip.Deflate, Modified: modified}
+		header := &zip.FileHeader{Name: e.Name, Method: zip.Deflate, Modified: modified}
 		header.SetMode(e.mode())
 		file, err := archive.CreateHeader(header)
 		if err != nil {

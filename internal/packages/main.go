@@ -69,7 +69,7 @@ func newRelease(folder, licenses string) (*release, error) {
 	return r, nil
 }
 
-func run(ctx context.Context, names, folder, licenses string) error {
+func run(ctx context.Context, names, folder, licenses string) (err error) {
 	built, err := chosen(names)
 	if err != nil {
 		return err
@@ -79,6 +79,14 @@ func run(ctx context.Context, names, folder, licenses string) error {
 		return err
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	manuals, err := os.MkdirTemp("", "parley-manuals-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(manuals)) }()
+	if err := r.writeManuals(ctx, manuals); err != nil {
 		return err
 	}
 	for _, p := range built {

@@ -62,8 +62,8 @@ func TestArchives(t *testing.T) {
 	archive := tar.NewReader(uncompressed)
 	for _, want := range entries {
 		header, err := archive.Next()
-		if err != nil || header.Name != "package/"+want.name || header.Mode != int64(want.mode()) || !header.ModTime.Equal(modified) {
-			t.Errorf("the tar archive has %+v, %v; want %s", header, err, want.name)
+		if err != nil || header.Name != "package/"+want.Name || header.Mode != int64(want.mode()) || !header.ModTime.Equal(modified) {
+			t.Errorf("the tar archive has %+v, %v; want %s", header, err, want.Name)
 		}
 	}
 	bundled, err := zipped(modified, entries)
@@ -75,8 +75,8 @@ func TestArchives(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range entries {
-		if file := files.File[i]; file.Name != want.name || file.Mode() != want.mode() || !file.Modified.Equal(modified) {
-			t.Errorf("the zip archive has %+v, want %s", file.FileHeader, want.name)
+		if file := files.File[i]; file.Name != want.Name || file.Mode() != want.mode() || !file.Modified.Equal(modified) {
+			t.Errorf("the zip archive has %+v, want %s", file.FileHeader, want.Name)
 		}
 	}
 }
@@ -92,21 +92,27 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// TestMonitoringIsPacked: archives and Linux packages have the alert rules and the dashboard, and not the tests of the rules.
-func TestMonitoringIsPacked(t *testing.T) {
+// TestContents: archives and Linux packages have the manual, the alert rules and the dashboard, and not the tests of the rules.
+func TestContents(t *testing.T) {
 	t.Chdir("../..") // paths are those of the repository
-	r := &release{}
+	r := &release{serverManual: []entry{{"man/parley.1", nil, false}}}
 	entries, err := r.archived(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	packed := map[string][]string{}
 	for _, one := range entries {
-		packed["tar.gz"] = append(packed["tar.gz"], one.name)
+		packed["tar.gz"] = append(packed["tar.gz"], one.Name)
 	}
 	for _, format := range []string{"deb", "rpm"} {
 		for _, one := range r.contents(format, "parley") {
 			packed[format] = append(packed[format], one.Destination)
+		}
+	}
+	const page = "/usr/share/man/man1/parley.1"
+	for format, page := range map[string]string{"tar.gz": "man/parley.1", "deb": page, "rpm": page} {
+		if !slices.Contains(packed[format], page) {
+			t.Errorf("the %s lacks the manual page %s", format, page)
 		}
 	}
 	installed := "/usr/share/doc/parley/monitoring/"

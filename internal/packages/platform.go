@@ -53,13 +53,17 @@ func (r *release) build(ctx context.Context, p platform, tags, output string) er
 	linked := fmt.Sprintf("-ldflags=-s -w -buildid= -X %[1]s.commit=%[2]s -X %[1]s.date=%[3]s", buildInfo, r.commit, r.date())
 	build := exec.CommandContext(ctx, "go", "build", "-tags="+tags, "-trimpath", "-buildvcs=false", linked, "-o", output,
 		"github.com/parley-chat/parley/cmd/parley")
-	build.Env = append(os.Environ(), "GOOS="+p.goos, "GOARCH="+p.goarch, "CGO_ENABLED=0",
-		"GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0")
+	build.Env = append(goEnvironment(), "GOOS="+p.goos, "GOARCH="+p.goarch)
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build parley for %s: %w", p.Name(), err)
 	}
 	return nil
+}
+
+// goEnvironment keeps the settings of Go on this machine out of the result.
+func goEnvironment() []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0")
 }
 
 // chosen returns the platforms with the names, "all", or "host".

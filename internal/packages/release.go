@@ -23,6 +23,10 @@ type release struct {
 	Platforms []platform
 	Platform  platform // whose package is made
 	Bundles   []bundle
+	Manual    []entry // pages of the program for agents
+
+	manuals      string  // the folder with the pages of the program for operators
+	serverManual []entry // these pages
 
 	folder, licenses    string // of the packages; of the licences of what parley links
 	commit              string // the id of the commit, with "-dirty" if files were changed
@@ -127,9 +131,9 @@ func (r *release) finish() error {
 	if err != nil {
 		return err
 	}
-	packed, err := tgz(r.time, "package", []entry{
+	packed, err := tgz(r.time, "package", append([]entry{
 		{"package.json", description, false}, {"README.md", readme, false}, {"LICENSE", r.license, false}, {"bin/parley.js", launcher, true},
-	})
+	}, r.Manual...))
 	if err != nil {
 		return err
 	}

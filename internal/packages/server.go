@@ -103,6 +103,7 @@ func (r *release) archived(program []byte) ([]entry, error) {
 		}
 		entries = append(entries, entry{path.Join("completion", name), content, false})
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	entries = append(entries, r.serverManual...)
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
 	return entries, nil
 }

@@ -12,10 +12,11 @@ type groupCommand struct {
 	Flags    agentFlags       `embed:""`
 	Pay      payFlags         `embed:""`
 	Whom     recipientFlags   `embed:""`
+	List     contactsList     `cmd:"" aliases:"ls" help:"List the group chats in the contacts. Free."`
 	Create   groupCreate      `cmd:"" help:"Create a group chat (0.15 USD)."`
 	Edit     audienceEdit     `cmd:"" help:"Change name, description or visibility."`
 	Add      audienceMembers  `cmd:"" help:"Add members."`
-	Remove   audienceMembers  `cmd:"" help:"Remove members."`
+	Remove   audienceMembers  `cmd:"" aliases:"rm" help:"Remove members."`
 	Ban      audienceMembers  `cmd:"" help:"Ban agents."`
 	Unban    audienceMembers  `cmd:"" help:"End bans."`
 	Pin      groupPin         `cmd:"" help:"Pin a message."`
@@ -24,7 +25,7 @@ type groupCommand struct {
 	Leave    groupLeave       `cmd:"" help:"Leave. The admin names a successor."`
 	Transfer audienceTransfer `cmd:"" help:"Make another member the admin."`
 	Delete   audienceAction   `cmd:"" help:"Delete the group chat."`
-	Info     audienceInfo     `cmd:"" help:"Show the group chat with its members."`
+	Info     audienceInfo     `cmd:"" aliases:"view" help:"Show the group chat with its members."`
 }
 
 // channelCommand is about broadcast channels.
@@ -32,16 +33,17 @@ type channelCommand struct {
 	Flags       agentFlags       `embed:""`
 	Pay         payFlags         `embed:""`
 	Whom        recipientFlags   `embed:""`
+	List        contactsList     `cmd:"" aliases:"ls" help:"List the channels in the contacts. Free."`
 	Create      channelCreate    `cmd:"" help:"Create a channel (0.50 USD)."`
 	Edit        audienceEdit     `cmd:"" help:"Change name, description or visibility."`
-	Remove      audienceMembers  `cmd:"" help:"Remove subscribers."`
+	Remove      audienceMembers  `cmd:"" aliases:"rm" help:"Remove subscribers."`
 	Ban         audienceMembers  `cmd:"" help:"Ban agents."`
 	Unban       audienceMembers  `cmd:"" help:"End bans."`
 	Subscribe   audienceAction   `cmd:"" help:"Subscribe."`
 	Unsubscribe audienceAction   `cmd:"" help:"End the subscription."`
 	Transfer    audienceTransfer `cmd:"" help:"Make another agent the admin."`
 	Delete      audienceAction   `cmd:"" help:"Delete the channel."`
-	Info        audienceInfo     `cmd:"" help:"Show the channel."`
+	Info        audienceInfo     `cmd:"" aliases:"view" help:"Show the channel."`
 }
 
 // untrusted ends the output of a command that joins a conversation. The conversation's id follows.

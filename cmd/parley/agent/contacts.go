@@ -12,15 +12,16 @@ import (
 
 type contactsCommand struct {
 	Flags   agentFlags    `embed:""`
-	List    contactsList  `cmd:"" default:"1" help:"List the contacts. Free."`
+	List    contactsList  `cmd:"" aliases:"ls" default:"1" help:"List the contacts. Free."`
 	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
 	Trust   contactTrust  `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
 	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs."`
-	Forget  contactForget `cmd:"" help:"Remove a contact."`
+	Forget  contactForget `cmd:"" aliases:"rm" help:"Remove a contact."`
 	Block   contactBlock  `cmd:"" help:"Stop an agent from sending you messages."`
 	Unblock contactBlock  `cmd:"" help:"End a block."`
 }
 
+// contactsList lists all contacts, or as a command of group and channel those of this kind.
 type contactsList struct{}
 
 func (c *contactsList) Run(ctx context.Context, s *session) error {
@@ -30,6 +31,9 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 	}
 	shown := []object{}
 	for _, contact := range contacts {
+		if of, _, _ := strings.Cut(s.command, " "); of != "contacts" && of != contact.Kind {
+			continue
+		}
 		name := contact.String()
 		if contact.Name != "" && !s.wantsJSON() {
 			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
@@ -46,7 +50,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		}
 		_ = table.Flush() // into memory
 		if len(shown) == 0 {
-			fmt.Fprintln(w, "no contacts; add one with: parley contacts add NAME")
+			fmt.Fprintln(w, "none; add one with: parley contacts add NAME")
 		}
 	})
 }

@@ -55,7 +55,7 @@ type failure struct {
 func (f *failure) Unwrap() error { return f.error }
 
 // withoutWallet are the commands that open the wallet themselves, if they need it.
-var withoutWallet = []string{"init", "install", "prices"}
+var withoutWallet = []string{"init", "install", "prices", "config"}
 
 // Run opens the wallet and runs an agent's command. It prints the plan of a dry run, and adds to other errors what their caller needs to
 // know. Other commands just run.
@@ -108,7 +108,7 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 		if group := command.ClosestGroup(); group == nil || group.Key != Group {
 			return wrong
 		}
-		help = command.FullPath()
+		help = "parley " + console.CommandName(command)
 	}
 	f := explain(ctx, wrong, to.Plain() || slices.Contains(parsed.Context.Args, "--json"))
 	f.next = help + " --help"

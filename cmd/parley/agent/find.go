@@ -14,7 +14,7 @@ type findCommand struct {
 	Pay      payFlags   `embed:""`
 	Groups   bool       `xor:"what" help:"Find group chats."`
 	Channels bool       `xor:"what" help:"Find channels."`
-	N        int        `short:"n" default:"10" help:"At most this many (${default}; 1 to 100)."`
+	N        int        `name:"limit" short:"n" default:"10" help:"At most this many (${default}; 1 to 100)."`
 	Page     int        `default:"1" help:"The page of the results (${default})."`
 	Words    string     `arg:"" help:"Words of names and descriptions."`
 }

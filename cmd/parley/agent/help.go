@@ -13,5 +13,7 @@ var Help = map[string]string{
 	"server":       "URL of the server; by default the one that parley init agreed with.",
 	"secrets": "Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being " +
 		"named).",
+	"html": "Write one page for a person, with a chart of spending, limits, conversations and approvals. It replaces the file, loads " +
+		"nothing and has no script.",
 	"key": "To make the same call twice on purpose, give each a different text here.",
 }

@@ -19,7 +19,7 @@ type inboxCommand struct {
 	From      string     `placeholder:"NAME"`
 	Cached    bool       `help:"Show the messages of the last calls again, from the local copy. Free."`
 	Strangers bool       `help:"Show the text of senders that are not trusted, even when a program reads the output."`
-	N         int        `short:"n" default:"50" help:"At most this many messages (${default}; 1 to 250)."`
+	N         int        `name:"limit" short:"n" default:"50" help:"At most this many messages (${default}; 1 to 250)."`
 }
 
 // cachedPages is how many of the last responses are read from the local copy.

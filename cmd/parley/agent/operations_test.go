@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"github.com/itchyny/gojq"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -24,7 +25,7 @@ func TestOperationsHaveCommands(t *testing.T) {
 	AddExamples(parser.Model)
 	paths := map[string]bool{}
 	for _, leaf := range parser.Model.Leaves(false) {
-		path := strings.TrimPrefix(leaf.FullPath(), "parley ")
+		path := console.CommandName(leaf)
 		paths[path] = true
 		group := leaf.ClosestGroup()
 		if group == nil || group.Key != Group {
@@ -53,6 +54,41 @@ func TestOperationsHaveCommands(t *testing.T) {
 
 var word = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 
+// unquoted removes the quotes of a shell around an argument.
+func unquoted(arg string) string {
+	if arg[0] == '\'' || arg[0] == '"' {
+		return arg[1 : len(arg)-1]
+	}
+	return arg
+}
+
+// TestExamplesOfHeldMessages: the jq expressions in the help of inbox and read give a text for each message, also for one that is held.
+func TestExamplesOfHeldMessages(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	for _, line := range append(examples["inbox"], examples["read"]...) {
+		_, expression, found := strings.Cut(line, "--jq ")
+		if !found {
+			continue
+		}
+		tried++
+		query, err := gojq.Parse(unquoted(expression))
+		testkit.NoError(t, err)
+		messages := []any{object{"from": "bob", "text": "hi"}, object{"from": "eve", "held": true, "characters": 7}}
+		results := query.Run(object{"messages": messages})
+		for range messages {
+			if shown, _ := results.Next(); shown == nil {
+				t.Errorf("%s gives nothing for a message", line)
+			} else if _, text := shown.(string); !text {
+				t.Errorf("%s gives %v", line, shown)
+			}
+		}
+	}
+	if tried < 2 {
+		t.Errorf("only %d examples were tried", tried)
+	}
+}
+
 // TestExamplesParse: the examples in the help are command lines that the program understands.
 func TestExamplesParse(t *testing.T) {
 	t.Parallel()
@@ -70,7 +106,7 @@ func TestExamplesParse(t *testing.T) {
 			var args []string
 			command, _, _ := strings.Cut(line[strings.LastIndex(line, "parley ")+len("parley "):], " >")
 			for _, arg := range word.FindAllString(command, -1) {
-				args = append(args, strings.Trim(arg, `'"`))
+				args = append(args, unquoted(arg))
 			}
 			found, err := fresh().Parse(args)
 			if err != nil {

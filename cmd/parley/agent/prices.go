@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -12,9 +13,9 @@ import (
 
 // pricesCommand shows prices, and lets a person accept others.
 type pricesCommand struct {
-	Flags     agentFlags `embed:""`
-	Accept    bool       `help:"Accept the present prices and terms of the server. For a person."`
-	Operation string     `arg:"" optional:"" help:"Only this operation of the contract."`
+	Flags  agentFlags `embed:""`
+	Accept bool       `help:"Accept the present prices and terms of the server. For a person."`
+	Of     []string   `arg:"" optional:"" help:"Only this command, such as group create, or this operation of the contract."`
 }
 
 func (c *pricesCommand) Run(ctx context.Context, s *session) error {
@@ -32,14 +33,14 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	}
 	shown := []object{}
 	for _, o := range prices {
-		if c.Operation != "" && c.Operation != o.ID {
+		if !c.about(o.ID) {
 			continue
 		}
 		shown = append(shown, object{
 			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
 	}
 	if len(shown) == 0 {
-		return console.Usagef("there is no operation %s; parley prices lists all", agent.VisibleName(c.Operation))
+		return console.Usagef("no price is listed for %q; parley prices lists all", agent.Visible(strings.Join(c.Of, " ")))
 	}
 	return s.print(ctx, object{"prices": shown}, func(w io.Writer) {
 		table := console.Table(w)
@@ -49,6 +50,12 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 		}
 		_ = table.Flush() // into memory
 	})
+}
+
+// about reports whether the command is about an operation.
+func (c *pricesCommand) about(operation string) bool {
+	of := strings.Join(c.Of, " ")
+	return of == "" || of == operation || strings.HasPrefix(operationCommands[operation]+" ", of+" ")
 }
 
 // prices returns the agreed prices, or without a wallet the prices of the contract.
@@ -80,7 +87,7 @@ func (c *pricesCommand) accept(ctx context.Context, s *session, prices []agent.P
 	accepted, changed := map[string]uint64{}, []object{}
 	for _, o := range prices {
 		asked, known := published.Prices[o.ID]
-		if !known || asked == o.Agreed || c.Operation != "" && c.Operation != o.ID {
+		if !known || asked == o.Agreed || !c.about(o.ID) {
 			continue
 		}
 		accepted[o.ID] = asked

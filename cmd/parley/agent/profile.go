@@ -11,7 +11,7 @@ import (
 type profileCommand struct {
 	Flags agentFlags  `embed:""`
 	Pay   payFlags    `embed:""`
-	Show  profileShow `cmd:"" default:"1" help:"Show your account."`
+	Show  profileShow `cmd:"" aliases:"view" default:"1" help:"Show your account."`
 	Edit  profileEdit `cmd:"" help:"Change description or visibility."`
 }
 

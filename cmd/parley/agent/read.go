@@ -14,7 +14,7 @@ import (
 type readCommand struct {
 	Flags     agentFlags `embed:""`
 	Pay       payFlags   `embed:""`
-	N         int        `short:"n" default:"20" help:"The latest messages, at most this many (${default}; 1 to 250)."`
+	N         int        `name:"limit" short:"n" default:"20" help:"The latest messages, at most this many (${default}; 1 to 250)."`
 	Find      string     `xor:"search" placeholder:"TEXT" help:"Only messages that contain this text."`
 	Grep      string     `xor:"search" placeholder:"RE" help:"Only messages that match this regular expression."`
 	Before    string     `placeholder:"ID" help:"Only messages before this one."`

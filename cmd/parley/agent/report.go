@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,19 +15,33 @@ import (
 type walletReport struct {
 	By    []string `default:"day,operation" enum:"day,operation,peer" help:"Sum by these: day, operation, peer (${default})."`
 	Since string   `placeholder:"DATE" help:"From this day on (UTC), such as 2026-12-01. By default 30 days."`
-	CSV   bool     `name:"csv" help:"Write comma-separated values, with the transactions of transfers."`
+	CSV   bool     `name:"csv" xor:"form" help:"Write comma-separated values, with the transactions of transfers."`
+	HTML  string   `name:"html" xor:"form" placeholder:"FILE" predictor:"file"`
 }
 
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
 func (c *walletReport) Run(ctx context.Context, s *session) error {
-	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)
+	now := time.Now().UTC()
+	since := now.AddDate(0, 0, -reportDays).Truncate(24 * time.Hour)
 	if c.Since != "" {
 		var err error
 		if since, err = time.Parse(time.DateOnly, c.Since); err != nil {
 			return console.Usagef("--since: %q is no date such as 2026-12-01", c.Since)
 		}
+	}
+	if c.HTML != "" {
+		page, err := newReportPage(ctx, s, since, now)
+		if err == nil {
+			err = writePage(page, c.HTML)
+		}
+		if err != nil {
+			return err
+		}
+		return s.print(ctx, object{"file": c.HTML, "since": page.Since, "charged_usd": agent.USD(page.Charged)}, func(w io.Writer) {
+			fmt.Fprintf(w, "wrote %s; open it in a browser\n", c.HTML)
+		})
 	}
 	report, err := s.agent.Ledger().Report(ctx, since, c.By...)
 	if err != nil {
@@ -47,7 +62,17 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 		})
 	}
 	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": agent.USD(total)}
-	return s.print(ctx, value, func(w io.Writer) { writeReport(w, report, total) })
+	return s.print(ctx, value, func(w io.Writer) { writeReport(w, report, c.columns(), total) })
+}
+
+// columns returns by what the report is summed, in the order of its columns.
+func (c *walletReport) columns() (columns []string) {
+	for _, name := range []string{"day", "operation", "peer"} {
+		if slices.Contains(c.By, name) {
+			columns = append(columns, name)
+		}
+	}
+	return columns
 }
 
 // named replaces ids of contacts by their names.
@@ -57,15 +82,16 @@ func named(a *agent.Agent, report []agent.Costs) error {
 		return err
 	}
 	for i := range report {
-		if known := contacts.ByID(report[i].Peer); known != nil {
-			report[i].Peer = known.String()
-		}
+		report[i].Peer = nameOfPeer(contacts, report[i].Peer)
 	}
 	return nil
 }
 
-func writeReport(w io.Writer, report []agent.Costs, total uint64) {
+func writeReport(w io.Writer, report []agent.Costs, columns []string, total uint64) {
 	table := console.Table(w)
+	if len(report) > 0 {
+		fmt.Fprintf(table, "%s\tCALLS\tUSD\t\n", strings.ToUpper(strings.Join(columns, "\t")))
+	}
 	for _, row := range report {
 		var fields []string
 		for _, field := range []string{row.Day, row.Operation, row.Peer} {

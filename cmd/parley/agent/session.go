@@ -21,14 +21,14 @@ import (
 
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
-	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal."`
-	Verbose   bool   `help:"Print each request on standard error: method, path, status, duration and payment."`
-	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression."`
-	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER"`
-	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL"`
-	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE"`
+	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal." group:"common"`
+	Verbose   bool   `help:"Print each request on standard error: method, path, status, duration and payment." group:"common"`
+	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
+	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" group:"common"`
+	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
+	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" group:"common"`
 
-	Timeout time.Duration `placeholder:"DURATION"`
+	Timeout time.Duration `placeholder:"DURATION" group:"common"`
 }
 
 // payFlags are the flags of commands that pay.
@@ -63,7 +63,7 @@ func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: strings.TrimPrefix(command.Selected().FullPath(), command.Model.Name+" "), Console: to, rawErr: to.Err}
+	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err}
 	s.Err, s.calls = &revealing{Writer: to.Err}, running.calls
 	said := &progress{to: s.Err, verbose: f.Verbose}
 	s.calls.Requested, s.calls.Waiting = said.requested, said.waiting

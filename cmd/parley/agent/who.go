@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -54,7 +57,12 @@ func (s *session) show(ctx context.Context, operation, peer string, arguments ob
 	return s.print(ctx, value, func(w io.Writer) {
 		table := console.Table(w)
 		for _, name := range names {
-			fmt.Fprintf(table, "%s\t%s\n", name, inline(value[name]))
+			shown := inline(value[name])
+			if at, isNumber := value[name].(json.Number); isNumber && strings.HasSuffix(name, "_at") {
+				seconds, _ := at.Float64()
+				shown = agent.Time(seconds).Format(time.RFC3339)
+			}
+			fmt.Fprintf(table, "%s\t%s\n", name, shown)
 		}
 		_ = table.Flush() // into memory
 	})

@@ -1,10 +1,57 @@
 package console
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
+
+// Help is the command that prints the help of another one.
+type Help struct {
+	Command []string `arg:"" optional:"" help:"A command, such as wallet limits."`
+}
+
+// Run prints what the command prints with --help.
+func (c *Help) Run(ctx *kong.Context) error {
+	asked, err := kong.Trace(ctx.Kong, append(c.Command, "--help"))
+	if err == nil {
+		err = asked.Error
+	}
+	if err != nil {
+		return Usage(err)
+	}
+	return asked.PrintUsage(false)
+}
+
+// CommandName returns the name of a command without the program's and without aliases, such as "wallet limits".
+func CommandName(command *kong.Node) string {
+	if command.Parent == nil {
+		return ""
+	}
+	return strings.TrimSpace(CommandName(command.Parent) + " " + command.Name)
+}
+
+// FlagsLast moves the flags at the beginning of a command line behind the name of the command, where kong expects them. flags are the
+// ones that may stand there.
+func FlagsLast(args []string, flags []*kong.Flag) []string {
+	command := 0
+	for command < len(args) && strings.HasPrefix(args[command], "--") {
+		name, _, hasValue := strings.Cut(args[command][2:], "=")
+		i := slices.IndexFunc(flags, func(flag *kong.Flag) bool { return flag.Name == name })
+		if i < 0 {
+			break
+		}
+		command++
+		if !hasValue && !flags[i].IsBool() {
+			command++
+		}
+	}
+	if command >= len(args) {
+		return args
+	}
+	return slices.Concat(args[command:command+1], args[:command], args[command+1:])
+}
 
 // AddHelp sets the help of flags and arguments that have none in their tags, where longer texts do not fit. A key is a name, or a command
 // and a name, such as "payments channels state". ${default} stands for the default.
@@ -18,7 +65,7 @@ func AddHelp(model *kong.Application, texts map[string]string) {
 		for _, flag := range node.Flags {
 			values = append(values[:len(values):len(values)], flag.Value)
 		}
-		path := strings.TrimPrefix(node.FullPath(), model.Name+" ")
+		path := CommandName(node)
 		for _, value := range values {
 			if value.Help != "" {
 				continue

@@ -1,0 +1,126 @@
+//go:build !noserver
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
+)
+
+// TestHelpCommand: parley help COMMAND prints what the command prints with --help, and the first help shows two first steps.
+func TestHelpCommand(t *testing.T) {
+	t.Parallel()
+	for _, command := range [][]string{nil, {"send"}, {"contacts"}, {"contacts", "forget"}, {"wallet", "report"}, {"payments"}, {"serve"}} {
+		help := invoke(t, append([]string{"help"}, command...)...).good(t)
+		if want := invoke(t, append(command[:len(command):len(command)], "--help")...).good(t); help != want || help == "" {
+			t.Errorf("parley help %v is\n%s\nwant\n%s", command, help, want)
+		}
+		if strings.Contains(help, "\x1b") {
+			t.Errorf("the help of %v is coloured", command)
+		}
+	}
+	if top, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands"); strings.Count(top, "\n    parley ") != 2 {
+		t.Errorf("the help has no two lines of example at its top:\n%s", top)
+	}
+	if wrong := invoke(t, "help", "nosuch"); wrong.err == nil || wrong.out != "" {
+		t.Errorf("help of a command that does not exist: %q, %v", wrong.out, wrong.err)
+	}
+}
+
+// TestManualPages: each command that is shown has a page, with its subcommands, arguments, flags and examples. Nothing is left to chance.
+func TestManualPages(t *testing.T) {
+	t.Parallel()
+	first, second := t.TempDir(), t.TempDir()
+	invoke(t, "man", first).good(t)
+	invoke(t, "man", second).good(t)
+	for name, parts := range map[string][]string{
+		"parley.1":        {`parley\-send(1)`, `parley init \-\-username alice`},
+		"parley-send.1":   {".TH PARLEY\\-SEND 1", `.B \-\-reply\-to=ID`, `parley send \(aq#weather\(aq \(dqrain at noon\(dq`, ".B <to>"},
+		"parley-wallet.1": {".SH WALLET REPORT", `.B \-\-by=day,operation,...`},
+		"parley-serve.1":  {`($PARLEY_DATABASE_URL`},
+	} {
+		page, err := os.ReadFile(filepath.Join(first, name))
+		testkit.NoError(t, err)
+		for _, part := range parts {
+			if !strings.Contains(string(page), part) {
+				t.Errorf("%s lacks %q:\n%s", name, part, page)
+			}
+		}
+		if again, err := os.ReadFile(filepath.Join(second, name)); err != nil || string(again) != string(page) {
+			t.Errorf("%s differs the second time, %v", name, err)
+		}
+	}
+	pages, err := os.ReadDir(first)
+	testkit.NoError(t, err)
+	for _, page := range pages {
+		if name := page.Name(); !regexp.MustCompile(`^parley(-[a-z]+)?\.1$`).MatchString(name) || name == "parley-man.1" {
+			t.Errorf("there is a page %s", name)
+		}
+	}
+}
+
+// TestConfig: the settings say where they come from, without a wallet and without a server. Common flags stand before or after the command.
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "http://env.example", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7")
+	wants := func(config map[string]any, name, value, from string) {
+		t.Helper()
+		if one, _ := config[name].(map[string]any); one["value"] != value || one["from"] != from {
+			t.Errorf("%s is %v, want %s from %s", name, config[name], value, from)
+		}
+	}
+	empty := u.run("config")
+	wants(empty, "home", u.home, "PARLEY_HOME")
+	wants(empty, "server", "http://env.example", "PARLEY_SERVER")
+	if empty["username"] != nil {
+		t.Errorf("without an account the username is %v", empty["username"])
+	}
+	if problem, _ := empty["problem"].(string); !strings.Contains(problem, "keyring") {
+		t.Errorf("without a place for secrets the problem is %q", problem)
+	}
+	file := filepath.Join(u.home, "config.json")
+	testkit.NoError(t, os.MkdirAll(u.home, 0o700))
+	testkit.NoError(t, os.WriteFile(file, []byte(`{"server": "http://file.example", "username": "alice", "secrets": "encrypted",
+		"rpc_url": "https://chain.example/v2/apikey"}`), 0o600))
+	before := u.run("--secrets", "file", "--json", "config")
+	after := u.run("config", "--json", "--secrets=file")
+	for _, config := range []map[string]any{before, after} {
+		wants(config, "server", "http://file.example", file)
+		wants(config, "username", "alice", file)
+		wants(config, "rpc_url", "https://chain.example", file)
+		wants(config, "secrets", "file", "--secrets")
+		wants(config, "wallet_key", "PARLEY_WALLET_KEY", "PARLEY_WALLET_KEY")
+		wants(config, "per_day_usd", "1.00", "default")
+	}
+	u.run("wallet", "limits", "--per-day", "0.5", "--secrets", "file")
+	wants(u.run("config", "--secrets", "file"), "per_day_usd", "0.50", "parley wallet limits")
+	if printed := u.all.String(); strings.Contains(printed, "apikey") || strings.Contains(printed, "00007") {
+		t.Errorf("a secret is shown:\n%s", printed)
+	}
+}
+
+// TestAliases: the names that other programs use run the same commands.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
+	if listed := u.run("contacts", "ls"); listed["contacts"] == nil {
+		t.Errorf("contacts ls: %v", listed)
+	}
+	if listed := u.run("channel", "ls"); listed["contacts"] == nil {
+		t.Errorf("channel ls: %v", listed)
+	}
+	if got := u.run("prices", "group", "create")["prices"].([]any); len(got) != 1 {
+		t.Errorf("the price of group create is %v", got)
+	}
+	if got := u.fails(2, "contacts", "rm", "bob"); !strings.Contains(got["error"].(string), "not in the contacts") {
+		t.Errorf("contacts rm: %v", got)
+	}
+	if got := u.fails(2, "group", "rm"); got["next"] != "parley group remove --help" {
+		t.Errorf("group rm: %v", got)
+	}
+}
