@@ -17,6 +17,16 @@ var (
 
 func isID(text string) bool { return idForm.MatchString(text) }
 
+// NotFoundError means that no agent or channel that can be found has a name.
+type NotFoundError struct{ Kind, Name string }
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
+}
+
+// ErrNoChat means that there is no private chat with an agent yet.
+var ErrNoChat = errors.New("no private chat with this agent is known; it begins with the first message")
+
 // Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
 // the contacts, which is paid for once, and keeps it, neither trusted nor held.
 func (a *Agent) Resolve(ctx context.Context, to string) (Contact, error) {
@@ -80,10 +90,9 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	}
 	switch len(ids) {
 	case 0:
-		return Contact{}, fmt.Errorf("no channel that can be found has exactly the name %s; parley find --channels lists similar ones",
-			VisibleName(name))
+		return Contact{}, &NotFoundError{KindChannel, name}
 	case 1:
-		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel})
+		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
 	}
 	return Contact{}, &AmbiguousError{"#" + name, ids}
 }
@@ -111,8 +120,12 @@ func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 	if err := a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": chat}, &private); err != nil {
 		return Contact{}, err
 	}
-	var own client.OwnAgent
-	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
+	own, err := a.Own(ctx)
+	if err == nil && own == nil {
+		own = &client.OwnAgent{}
+		err = a.lookup(ctx, operationGetOwnAgent, nil, own)
+	}
+	if err != nil {
 		return Contact{}, err
 	}
 	for _, member := range private.Members {
@@ -127,7 +140,7 @@ func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
 	var kept Contact
 	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {
-		known.Name, known.ID, known.Kind = c.Name, c.ID, c.Kind
+		known.Name, known.Kind, known.Named = c.Name, c.Kind, known.Named || c.Named
 		if c.Chat != "" {
 			known.Chat = c.Chat
 		}
@@ -139,15 +152,15 @@ func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
 // Chat returns the id of the private chat with an agent. If it is not in the contacts, it looks at the caller's chats, newest first,
 // at most maxLookups of those that are not known.
 func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
-	if with.Chat != "" {
-		return with.Chat, nil
+	contacts, err := a.Contacts()
+	if err != nil {
+		return "", err
+	}
+	if known := contacts.ByID(with.ID); known != nil && known.Chat != "" {
+		return known.Chat, nil
 	}
 	var own client.OwnAgent
 	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
-		return "", err
-	}
-	contacts, err := a.Contacts()
-	if err != nil {
 		return "", err
 	}
 	left := maxLookups
@@ -164,7 +177,7 @@ func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
 			return own.ChatIds[i], nil
 		}
 	}
-	return "", fmt.Errorf("no private chat with %s is known; it begins with a message: parley send %s TEXT", with, with)
+	return "", ErrNoChat
 }
 
 const maxLookups = 10

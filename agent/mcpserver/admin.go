@@ -30,13 +30,6 @@ func admin(c *call) error {
 	if err := c.do(operation, target.ID, arguments, nil); err != nil {
 		return err
 	}
-	if c.text("name") != "" && c.text("action") == "edit" {
-		if err := c.agent.ChangeContact(c.ctx, target.ID, func(known *agent.Contact) {
-			known.Name, known.Kind = c.text("name"), target.Kind
-		}); err != nil {
-			return err
-		}
-	}
 	c.done(c.text("action") + " done in " + target.String())
 	return nil
 }

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
@@ -66,6 +67,7 @@ func (c *call) listContacts() error {
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, agent.Contact.Seen)
 	c.line("%s:", count(len(all), "contact"))
 	var list []string
 	for _, contact := range all[:min(len(all), maxContacts)] {
@@ -82,6 +84,9 @@ func (c *call) listContacts() error {
 // contactLine says what is known about a contact.
 func (c *call) contactLine(contact agent.Contact) string {
 	words := []string{contact.String(), contact.Kind, contact.State()}
+	if contact.Blocked {
+		words = append(words, "blocked")
+	}
 	if c.flag("detailed") {
 		words = append(words, agent.PlainWord(contact.ID))
 		if contact.Chat != "" {

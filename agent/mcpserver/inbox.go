@@ -60,7 +60,7 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 	return all, nil
 }
 
-// fetchInbox fetches unread messages, and keeps who wrote.
+// fetchInbox fetches unread messages.
 func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 	arguments := map[string]any{"page_size": pageSize}
 	if wait := c.number("wait"); wait > 0 {
@@ -73,9 +73,6 @@ func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 		return &page, nil
 	})
 	if err != nil {
-		return page, err
-	}
-	if err := c.agent.Learn(c.ctx, page); err != nil {
 		return page, err
 	}
 	c.line("%s of %d unread:", count(len(page.Messages), "message"), page.TotalUnread)

@@ -26,11 +26,6 @@ func send(c *call) error {
 	case c.sent <- struct{}{}:
 	default: // it is known that something was sent
 	}
-	if to.Kind == agent.KindAgent && to.Chat == "" && to.Name != "" {
-		if err := c.agent.ChangeContact(c.ctx, to.ID, func(known *agent.Contact) { known.Chat = sent.ChatID }); err != nil {
-			return err
-		}
-	}
 	c.line("sent to %s", to.String())
 	c.facts["sent_to"] = to.String()
 	if c.flag("detailed") {
