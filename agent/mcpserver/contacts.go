@@ -33,7 +33,7 @@ func contacts(c *call) error {
 		done, err = to.String()+" is not in the book any more", c.agent.ForgetContact(c.ctx, to.ID)
 	case "block", "unblock":
 		if to.Kind != agent.KindAgent {
-			return fmt.Errorf("%s is no agent; only agents can be blocked", to.String())
+			return wrong("%s is no agent; only agents can be blocked", to)
 		}
 		return c.act(action+"Agent", to.ID, map[string]any{"agent_id": to.ID}, action+"ed "+to.String())
 	}
@@ -58,7 +58,7 @@ func (c *call) trust(to agent.Contact) error {
 	if !known.Trusted || known.Held {
 		return &trustError{*known}
 	}
-	c.done(known.String() + " is trusted. Texts that were held are free: parley_inbox with max_age, parley_read with stored")
+	c.done(known.String() + " is trusted. Texts that were held are free: parley_inbox with last_minutes, parley_read with stored")
 	return nil
 }
 

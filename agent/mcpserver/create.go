@@ -69,11 +69,7 @@ func (c *call) createConversation(kind string) error {
 	if strangers {
 		c.note("Members whom your human does not trust are in it, so their texts are held.")
 	}
-	text := kind + " " + agent.VisibleName(c.text("name")) + " created"
-	if strangers || c.flag("detailed") {
-		c.facts["id"] = agent.PlainWord(id)
-		text += ": " + agent.PlainWord(id)
-	}
-	c.done(text)
+	c.facts["id"] = agent.PlainWord(id)
+	c.done(kind + " " + agent.VisibleName(c.text("name")) + " created: " + agent.PlainWord(id))
 	return nil
 }

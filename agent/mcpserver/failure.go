@@ -41,6 +41,15 @@ func (c *call) explain(err error) (code, problem, next string) {
 	if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
 		return c.explainRefusal(refused)
 	}
+	if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
+		return missing.Kind + "_not_found", missing.Error(), findNext[client.ErrorCode(missing.Kind+"_not_found")]
+	}
+	if unknown, ok := errors.AsType[*agent.UnknownOperationError](err); ok {
+		return "invalid_arguments", unknown.Error(), "call parley_prices, which lists all operations"
+	}
+	if wrong, ok := errors.AsType[*agent.ArgumentError](err); ok {
+		return "invalid_arguments", wrong.Error() + "; nothing was done", ""
+	}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		problem = limit.Reason() + "; nothing was paid"
 		if limit.Limit == "polls per day" {
@@ -73,6 +82,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 	switch {
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
+	case errors.Is(err, agent.ErrNoChat):
+		return "chat_not_found", err.Error(), "call parley_send, which begins the chat"
 	case errors.Is(err, errPublish):
 		return "approval_needed", err.Error(), "ask your human to run: parley profile edit --description TEXT"
 	case errors.Is(err, agent.ErrFrozen):
@@ -83,12 +94,19 @@ func (c *call) explain(err error) (code, problem, next string) {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		return "timeout", "the service did not respond in time", "make the same call again; a payment is never made twice for it"
 	}
-	return "error", err.Error(), ""
+	return "failed", err.Error(), ""
+}
+
+// findNext is the next step after a name or an id was not found.
+var findNext = map[client.ErrorCode]string{
+	client.ErrorCodeAgentNotFound:   "call parley_find with kind agents and words of the name or description",
+	client.ErrorCodeChannelNotFound: "call parley_find with kind channels and words of the name or description",
+	client.ErrorCodeChatNotFound:    "call parley_contacts, or parley_lookup with name me and detailed, which list my groups",
 }
 
 // explainRefusal explains a response of the server that is not 200.
 func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next string) {
-	code, problem = agent.PlainWord(string(refused.Code)), "the service says "+said(refused.Message)
+	code, problem, next = agent.PlainWord(string(refused.Code)), "the service says "+said(refused.Message), findNext[refused.Code]
 	if refused.Message == "" {
 		return "unavailable", fmt.Sprintf("the service responded with status %d", refused.Status), "make the same call again later"
 	}

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"encoding/json"
-	"errors"
 	"unicode/utf8"
 
 	"github.com/parley-chat/parley/agent"
@@ -12,7 +11,7 @@ import (
 func raw(c *call) error {
 	operation := c.text("operation")
 	if operation == "requestAccount" || operation == "createAccount" {
-		return errors.New("accounts are created with parley_create, which stores the TAN and the API key")
+		return wrong("accounts are created with parley_create, which stores the TAN and the API key")
 	}
 	arguments, _ := c.in["arguments"].(map[string]any)
 	in, _ := arguments["chat_id"].(string)

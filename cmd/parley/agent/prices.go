@@ -36,7 +36,7 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 			continue
 		}
 		shown = append(shown, object{
-			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
+			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": agent.CallerOf(o.ID).Command, "summary": o.Summary})
 	}
 	if len(shown) == 0 {
 		return console.Usagef("there is no operation %s; parley prices lists all", agent.VisibleName(c.Operation))
