@@ -23,7 +23,7 @@ func inbox(c *call) error {
 			return err
 		}
 		if filter == nil {
-			return fmt.Errorf("%s is not in the contact book: nothing has come from there. Nothing was fetched", agent.VisibleName(name))
+			return wrong("%s is not in the contact book: nothing has come from there", agent.VisibleName(name))
 		}
 	}
 	page := client.UnreadPage{}
