@@ -106,7 +106,8 @@ func (c Contract) Operation(id string) (*Operation, error) {
 	if similar == nil {
 		return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s", VisibleName(id))}
 	}
-	return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s; similar ones are %s", VisibleName(id), strings.Join(similar, ", "))}
+	return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s; similar ones are %s", VisibleName(id),
+		strings.Join(similar, ", "))}
 }
 
 // At returns the operation of a request, or nil.

@@ -67,7 +67,8 @@ func TestResultsAreBounded(t *testing.T) {
 	results := 0
 	for _, arguments := range []map[string]any{
 		{"name": "me", "kind": "agents", "query": "x", "conversation": testkit.HostileRoom, "service": true},
-		{"name": testkit.HostileRoom, "fresh": true, "kind": "group", "query": "y", "conversation": testkit.HostileRoom, "stored": true, "n": 250},
+		{"name": testkit.HostileRoom, "fresh": true, "kind": "group", "query": "y",
+			"conversation": testkit.HostileRoom, "stored": true, "n": 250},
 		{"to": "alice", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile",
 			"discoverable": true},
 		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message_id": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},

@@ -99,7 +99,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 
 // findNext is the next step after a name or an id was not found.
 var findNext = map[client.ErrorCode]string{
-	client.ErrorCodeAgentNotFound:   "call parley_find with kind agents and words of the name or description; a group that is not trusted is named by its id",
+	client.ErrorCodeAgentNotFound: "call parley_find with kind agents and words of the name or description; " +
+		"a group that is not trusted is named by its id",
 	client.ErrorCodeChannelNotFound: "call parley_find with kind channels and words of the name or description",
 	client.ErrorCodeChatNotFound:    "call parley_contacts, or parley_lookup with name me and detailed, which list my groups",
 }

@@ -91,8 +91,9 @@ func TestHostileRefusals(t *testing.T) {
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	calls := map[string]map[string]any{
 		"parley_inbox": nil, "parley_read": {"conversation": testkit.HostileRoom}, "parley_find": {"query": "x"}, "parley_lookup": {"name": "me"},
-		"parley_send": {"to": testkit.HostileRoom, "text": "x"}, "parley_react": {"message_id": "msg_01k70tc513egtarndz528z0001", "emoji": "none"},
-		"parley_join": {"conversation": testkit.HostileRoom}, "parley_contacts": {"action": "block", "name": testkit.Eve},
+		"parley_send":  {"to": testkit.HostileRoom, "text": "x"},
+		"parley_react": {"message_id": "msg_01k70tc513egtarndz528z0001", "emoji": "none"},
+		"parley_join":  {"conversation": testkit.HostileRoom}, "parley_contacts": {"action": "block", "name": testkit.Eve},
 		"parley_create": {"kind": "group", "name": "x"}, "parley_admin": {"action": "delete", "conversation": testkit.HostileRoom},
 		"parley_call": {"operation": "getOwnAgent"},
 	}

@@ -41,7 +41,8 @@ func TestJourney(t *testing.T) {
 	contains(t, a.does("parley_inbox", nil), "| hello alice")
 	history := a.does("parley_read", map[string]any{"conversation": "bob", "detailed": true})
 	contains(t, history, "sent by you at", "| hello bob", "from bob at", "| hello alice")
-	contains(t, a.does("parley_read", map[string]any{"conversation": "bob", "search": "ali.e"}), "1 message of bob", "| hello alice", "paid 0.005 USD")
+	contains(t, a.does("parley_read", map[string]any{"conversation": "bob", "search": "ali.e"}), "1 message of bob", "| hello alice",
+		"paid 0.005 USD")
 	contains(t, a.does("parley_read", map[string]any{"conversation": "bob", "stored": true}), "| hello bob", "paid 0.00 USD")
 
 	message := word(t, history, "msg_")
@@ -129,10 +130,12 @@ func TestMistakes(t *testing.T) {
 		arguments  map[string]any
 		says       string
 	}{
-		{"invalid_arguments", "parley_send", map[string]any{"to": "alice", "text": strings.Repeat("secret", 4_000)}, "text: maximum string length is 16384"},
+		{"invalid_arguments", "parley_send", map[string]any{"to": "alice", "text": strings.Repeat("secret", 4_000)},
+			"text: maximum string length is 16384"},
 		{"invalid_arguments", "parley_contacts", map[string]any{"action": "purge"}, `"list","trust","hold","forget","block","unblock"`},
 		{"invalid_arguments", "parley_admin", map[string]any{"action": "invite"}, `"edit","add","remove"`},
-		{"invalid_arguments", "parley_inbox", map[string]any{"max_age": 5}, "parameters are after_message_id, detailed, from, keep_unread, last_minutes"},
+		{"invalid_arguments", "parley_inbox", map[string]any{"max_age": 5},
+			"parameters are after_message_id, detailed, from, keep_unread, last_minutes"},
 		{"invalid_arguments", "parley_react", map[string]any{"message_id": "msg_01k70t94aqeembse7n65ptksh0"}, `"emoji" is missing`},
 		{"invalid_arguments", "parley_read", map[string]any{"conversation": "alice", "search": "[a"}, "literal: true"},
 		{"invalid_arguments", "parley_call", map[string]any{"operation": "sendMessage"}, "parley_prices"},
@@ -141,7 +144,8 @@ func TestMistakes(t *testing.T) {
 	} {
 		text := s.fails(one.code, one.tool, one.arguments)
 		contains(t, text, one.says, "paid 0.00 USD")
-		if strings.Contains(text, "secretsecret") || len(text) > 1_000 || strings.Contains(text, "parley find") || strings.Count(text, one.code) != 1 {
+		if strings.Contains(text, "secretsecret") || len(text) > 1_000 || strings.Contains(text, "parley find") ||
+			strings.Count(text, one.code) != 1 {
 			t.Errorf("%s %.100v returned %s", one.tool, one.arguments, text)
 		}
 	}

@@ -68,7 +68,8 @@ func (r *reply) show(all []message, detailed, history bool) {
 		r.facts["left_out"] = left
 	}
 	if left > 0 && history {
-		r.note("%d older ones do not fit. They are free: parley_read with stored and before_message_id %s.", left, agent.PlainWord(shown[0].MessageID))
+		r.note("%d older ones do not fit. They are free: parley_read with stored and before_message_id %s.", left,
+			agent.PlainWord(shown[0].MessageID))
 	}
 	list, cut, held := []any{}, false, agent.Contact{}
 	for i, item := range items {

@@ -128,7 +128,8 @@ func TestNullArguments(t *testing.T) {
 	w := newWorld(t)
 	s := w.register("alice").session(t, Options{})
 	contains(t, s.does("parley_status", map[string]any{"service": nil}), "account alice")
-	contains(t, s.does("parley_inbox", map[string]any{"last_minutes": 5, "from": nil, "after_message_id": nil, "keep_unread": nil, "detailed": nil}), "0 messages")
+	contains(t, s.does("parley_inbox", map[string]any{"last_minutes": 5, "from": nil, "after_message_id": nil, "keep_unread": nil,
+		"detailed": nil}), "0 messages")
 	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "parley_status", Arguments: json.RawMessage("null")})
 	if err != nil || result.IsError {
 		t.Errorf("null for all arguments: %v, %v", result, err)

@@ -98,7 +98,8 @@ func everyTool(u *user) {
 		works     bool
 	}{
 		{"parley_status", map[string]any{"service": true}, true}, {"parley_prices", nil, true}, {"parley_inbox", nil, true},
-		{"parley_inbox", map[string]any{"last_minutes": 60, "detailed": true}, true}, {"parley_send", map[string]any{"to": "bob", "text": "x"}, false},
+		{"parley_inbox", map[string]any{"last_minutes": 60, "detailed": true}, true},
+		{"parley_send", map[string]any{"to": "bob", "text": "x"}, false},
 		{"parley_find", map[string]any{"query": "alice"}, true}, {"parley_lookup", map[string]any{"name": "me", "detailed": true}, true},
 		{"parley_create", map[string]any{"kind": "account", "name": "x"}, false},
 		{"parley_create", map[string]any{"kind": "group", "name": "x"}, false},
