@@ -152,7 +152,8 @@ func TestMistakes(t *testing.T) {
 	if w.Revenue() != before {
 		t.Errorf("%d was paid", w.Revenue()-before)
 	}
-	contains(t, s.fails("channel_not_found", "parley_read", map[string]any{"conversation": "#nosuch"}), "parley_find with kind channels", "paid 0.005")
+	contains(t, s.fails("channel_not_found", "parley_read", map[string]any{"conversation": "#nosuch"}),
+		"parley_find with kind channels", "paid 0.005")
 	s.does("parley_create", map[string]any{"kind": "channel", "name": "weather"})
 	contains(t, s.does("parley_read", map[string]any{"conversation": "#weather", "search": "[a", "literal": true}), "matched as literal")
 }
