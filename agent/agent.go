@@ -136,7 +136,10 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if o.Account && a.keyReplaced(ctx, err, key) {
 		result, err = a.callAlone(ctx, o, arguments, of, price)
 	}
-	return result, err
+	if err != nil {
+		return nil, err
+	}
+	return result, a.learn(context.WithoutCancel(ctx), o.ID, arguments, result.Body)
 }
 
 // callAlone makes a call while no other process makes the same one. So the second of them finds the response of the first one.

@@ -23,9 +23,17 @@ type Contact struct {
 	// Held is true if the owner wants the text of a contact held back also in trusted conversations.
 	Held bool `json:"held,omitempty"`
 	// Wrote is true if something came from the contact. Then it may be answered.
-	Wrote bool      `json:"wrote,omitempty"`
-	Since time.Time `json:"since"`
+	Wrote bool `json:"wrote,omitempty"`
+	// Named is true if the owner looked a channel up by its name, subscribed to it, or created the conversation. Then the name means it, and
+	// nobody else changes the name.
+	Named bool `json:"named,omitempty"`
+	// Blocked is true if the owner has blocked the agent.
+	Blocked bool      `json:"blocked,omitempty"`
+	Since   time.Time `json:"since"`
 }
+
+// Seen reports whether nothing is known of the contact but its name: it was in a listing, or was looked up.
+func (c Contact) Seen() bool { return !c.Known() && !c.Held && !c.Named && !c.Blocked && c.Chat == "" }
 
 // Known reports whether the contact may be written to: it is trusted, or it wrote first.
 func (c Contact) Known() bool { return c.Trusted || c.Wrote }
@@ -87,8 +95,8 @@ func (c Contacts) ByID(id string) *Contact {
 	return nil
 }
 
-// Find returns the contact with a name or an id, or nil. #name is a channel. A group chat that is not trusted has no name here:
-// strangers choose the names of their group chats. The error is an [*AmbiguousError].
+// Find returns the contact with a name or an id, or nil. #name is a channel. A group chat or channel that is neither trusted nor named by
+// the owner has no name here: strangers choose these names. The error is an [*AmbiguousError].
 func (c Contacts) Find(to string) (*Contact, error) {
 	if isID(to) {
 		return c.ByID(to), nil
@@ -102,7 +110,7 @@ func (c Contacts) Find(to string) (*Contact, error) {
 		var found []*Contact
 		var ids []string
 		for i := range c {
-			if c[i].Kind == kind && c[i].Name == name && (kind == KindAgent || c[i].Trusted) {
+			if c[i].Kind == kind && c[i].Name == name && (kind == KindAgent || c[i].Trusted || c[i].Named) {
 				found, ids = append(found, &c[i]), append(ids, c[i].ID)
 			}
 		}
@@ -161,10 +169,13 @@ func (a *Agent) Trust(ctx context.Context, of Contact, trusted bool) error {
 	return a.ChangeContact(ctx, of.ID, func(known *Contact) { known.Kind, known.Trusted, known.Held = of.Kind, trusted, !trusted })
 }
 
-// ForgetContact removes a contact.
+// ForgetContact removes a contact. One that is blocked stays so, as at the server.
 func (a *Agent) ForgetContact(ctx context.Context, id string) error {
 	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
-		return slices.DeleteFunc(contacts, func(c Contact) bool { return c.ID == id })
+		if known := contacts.ByID(id); known != nil && known.Blocked {
+			known.Trusted, known.Held, known.Wrote = false, false, false
+		}
+		return slices.DeleteFunc(contacts, func(c Contact) bool { return c.ID == id && !c.Blocked })
 	})
 }
 
@@ -187,8 +198,12 @@ func (a *Agent) changeContacts(ctx context.Context, change func(Contacts) Contac
 		if err != nil {
 			return err
 		}
+		before := slices.Clone(contacts)
 		contacts = change(contacts).wellFormed()
 		slices.SortFunc(contacts, func(a, b Contact) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+		if slices.Equal(before, contacts) {
+			return nil
+		}
 		return saveSetting(ctx, tx, contactsSetting, contacts)
 	})
 }

@@ -31,7 +31,6 @@ func TestResolve(t *testing.T) {
 	unread := call(t, bob, "listUnreadMessages", nil)
 	var page client.UnreadPage
 	testkit.NoError(t, json.Unmarshal(unread.Body, &page))
-	testkit.NoError(t, bob.Learn(t.Context(), page))
 	contacts, err := bob.Contacts()
 	testkit.NoError(t, err)
 	sender, err := contacts.Find("alice")
@@ -44,6 +43,72 @@ func TestResolve(t *testing.T) {
 	// The chat is found without the contacts too.
 	if chat, err := alice.Chat(t.Context(), found); err != nil || chat != sender.Chat {
 		t.Errorf("alice's chat with bob is %q, %v; want %q", chat, err, sender.Chat)
+	}
+}
+
+// TestNamesAreRemembered: a name that a listing, a search, a subscription or a creation has shown costs nothing, and is trusted by none of
+// these. Only a channel that was subscribed to, or looked up by its name, has its name.
+func TestNamesAreRemembered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	id := func(result *agent.Result, field string) string {
+		var fields map[string]any
+		testkit.NoError(t, json.Unmarshal(result.Body, &fields))
+		return fields[field].(string)
+	}
+	channel := id(call(t, alice, "createChannel", map[string]any{"name": "weather", "description": "rain"}), "channel_id")
+	group := id(call(t, alice, "createGroupChat", map[string]any{"name": "walks", "is_discoverable": true}), "chat_id")
+	free := func(of *agent.Agent, name, id string) {
+		t.Helper()
+		before := w.Revenue()
+		found, err := of.Resolve(t.Context(), name)
+		if err != nil || found.ID != id || w.Revenue() != before {
+			t.Errorf("%s is %+v, %v, and %d was paid; want %s for nothing", name, found, err, w.Revenue()-before, id)
+		}
+	}
+	free(alice, "#weather", channel)
+	free(alice, "walks", group)
+	call(t, bob, "searchAgents", map[string]any{"query": "alice"})
+	call(t, bob, "searchGroups", map[string]any{"query": "walks"})
+	call(t, bob, "searchChannels", map[string]any{"query": "rain"})
+	contacts, err := bob.Contacts()
+	testkit.NoError(t, err)
+	if known, err := contacts.Find("#weather"); known != nil || err != nil || contacts.ByID(channel) == nil || len(contacts) != 3 {
+		t.Errorf("after searches the contacts are %+v, #weather is %+v, %v", contacts, known, err)
+	}
+	for _, one := range contacts {
+		if !one.Seen() || one.State() != "stranger" {
+			t.Errorf("%+v is more than seen", one)
+		}
+	}
+	free(bob, "alice", contacts[0].ID)
+	free(bob, group, group)
+	call(t, bob, "subscribeChannel", map[string]any{"channel_id": channel})
+	free(bob, "#weather", channel)
+	call(t, alice, "editChannel", map[string]any{"channel_id": channel, "name": "bank"})
+	free(alice, "#bank", channel)
+	call(t, bob, "getChannel", map[string]any{"channel_id": channel})
+	free(bob, "#weather", channel) // its admin cannot take another name at bob's
+}
+
+// TestBlocked: a block is remembered until it ends, also if the contact is forgotten.
+func TestBlocked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	w.register("bob")
+	bob, err := alice.Resolve(t.Context(), "bob")
+	testkit.NoError(t, err)
+	for _, operation := range []string{"blockAgent", "unblockAgent"} {
+		call(t, alice, operation, map[string]any{"agent_id": bob.ID})
+		testkit.NoError(t, alice.ForgetContact(t.Context(), bob.ID))
+		contacts, err := alice.Contacts()
+		testkit.NoError(t, err)
+		if known := contacts.ByID(bob.ID); (known != nil && known.Blocked) != (operation == "blockAgent") {
+			t.Errorf("after %s bob is %+v", operation, known)
+		}
 	}
 }
 

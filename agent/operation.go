@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -84,7 +86,12 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: &closed}
 }
 
-// Operation returns an operation. The error names those that are similar.
+// UnknownOperationError means that the contract has no operation of a name.
+type UnknownOperationError struct{ text string }
+
+func (e *UnknownOperationError) Error() string { return e.text }
+
+// Operation returns an operation. The error, an [*UnknownOperationError], names those that are similar.
 func (c Contract) Operation(id string) (*Operation, error) {
 	if o := c[id]; o != nil {
 		return o, nil
@@ -97,9 +104,10 @@ func (c Contract) Operation(id string) (*Operation, error) {
 	}
 	slices.Sort(similar)
 	if similar == nil {
-		return nil, fmt.Errorf("there is no operation %q; parley prices lists all", id)
+		return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s", VisibleName(id))}
 	}
-	return nil, fmt.Errorf("there is no operation %q; similar ones are %s", id, strings.Join(similar, ", "))
+	return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s; similar ones are %s", VisibleName(id),
+		strings.Join(similar, ", "))}
 }
 
 // At returns the operation of a request, or nil.
@@ -112,16 +120,39 @@ func (c Contract) At(method, path string) *Operation {
 	return nil
 }
 
-// Check returns what is wrong with arguments, as the contract says.
+// ArgumentError means that the arguments of a call are wrong. The call was not made. The text does not contain the values, which are long.
+type ArgumentError struct{ text string }
+
+// NewArgumentError returns an error that says what is wrong.
+func NewArgumentError(text string) *ArgumentError { return &ArgumentError{text} }
+
+func (e *ArgumentError) Error() string { return e.text }
+
+// Check returns an [*ArgumentError] if arguments are not as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {
-	if err := o.Arguments.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
-		return fmt.Errorf("%s: %w", o.ID, shortened(err))
+	return CheckArguments(o.ID, o.Arguments, arguments)
+}
+
+// CheckArguments returns an [*ArgumentError] if the arguments of something do not fit a schema.
+func CheckArguments(of string, schema *openapi3.Schema, arguments map[string]any) error {
+	if err := schema.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
+		return &ArgumentError{of + ": " + shortened(err)}
 	}
 	return nil
 }
 
-// shortened returns an error about arguments without the schema and the value, which are long.
-func shortened(err error) error {
+// CheckQuery returns an [*ArgumentError] if the query of a message search is meant as a regular expression and is none. The server would
+// search for it as text.
+func CheckQuery(query string, literal bool) error {
+	_, err := syntax.Parse(query, syntax.Perl)
+	if wrong, ok := errors.AsType[*syntax.Error](err); ok && !literal {
+		return &ArgumentError{fmt.Sprintf("the query is not a regular expression (%s)", wrong.Code)}
+	}
+	return nil
+}
+
+// shortened returns what is wrong with arguments without the schema and the value, which are long.
+func shortened(err error) string {
 	var texts []string
 	var add func(error)
 	add = func(err error) {
@@ -141,7 +172,7 @@ func shortened(err error) error {
 		}
 	}
 	add(err)
-	return fmt.Errorf("%s", strings.Join(texts, "; "))
+	return strings.Join(texts, "; ")
 }
 
 // request makes the HTTP request of a call.

@@ -19,14 +19,25 @@ var (
 
 func isID(text string) bool { return idForm.MatchString(text) }
 
-// NotFoundError means that no channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
+// NotFoundError means that no agent, channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
 type NotFoundError struct{ Kind, Name string }
 
 func (e *NotFoundError) Error() string {
 	if e.Kind == KindGroup {
 		return fmt.Sprintf("no group chat in the contacts has the name %s; use its id", VisibleName(e.Name))
 	}
-	return fmt.Sprintf("no %s that can be found has exactly the name %s; parley find --%[1]ss lists similar ones", e.Kind, VisibleName(e.Name))
+	return fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
+}
+
+// Code is that of the response for an id that does not exist.
+func (e *NotFoundError) Code() client.ErrorCode {
+	switch e.Kind {
+	case KindGroup:
+		return client.ErrorCodeChatNotFound
+	case KindChannel:
+		return client.ErrorCodeChannelNotFound
+	}
+	return client.ErrorCodeAgentNotFound
 }
 
 // GroupNotTrustedError means that a name is that of a group chat whose name counts only once it is trusted.
@@ -36,6 +47,9 @@ func (e *GroupNotTrustedError) Error() string {
 	return fmt.Sprintf("%s is the name that others gave to the group chat %s, which is not trusted; use the id, or trust it with: %s",
 		VisibleName(e.Group.Name), e.Group.ID, e.Group.TrustCommand())
 }
+
+// ErrNoChat means that there is no private chat with an agent yet.
+var ErrNoChat = errors.New("no private chat with this agent is known; it begins with the first message")
 
 // Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
 // the contacts, which is paid for once, and keeps it, neither trusted nor held. kinds, if any, are those that the caller can use.
@@ -110,7 +124,7 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	case 0:
 		return Contact{}, &NotFoundError{KindChannel, name}
 	case 1:
-		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel})
+		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
 	}
 	return Contact{}, &AmbiguousError{"#" + name, ids}
 }
@@ -138,8 +152,12 @@ func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 	if err := a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": chat}, &private); err != nil {
 		return Contact{}, err
 	}
-	var own client.OwnAgent
-	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
+	own, err := a.Own(ctx)
+	if err == nil && own == nil {
+		own = &client.OwnAgent{}
+		err = a.lookup(ctx, operationGetOwnAgent, nil, own)
+	}
+	if err != nil {
 		return Contact{}, err
 	}
 	for _, member := range private.Members {
@@ -154,7 +172,7 @@ func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
 	var kept Contact
 	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {
-		known.Name, known.ID, known.Kind = c.Name, c.ID, c.Kind
+		known.Name, known.Kind, known.Named = c.Name, c.Kind, known.Named || c.Named
 		if c.Chat != "" {
 			known.Chat = c.Chat
 		}
@@ -166,15 +184,15 @@ func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
 // Chat returns the id of the private chat with an agent. If it is not in the contacts, it looks at the caller's chats, newest first,
 // at most maxLookups of those that are not known.
 func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
-	if with.Chat != "" {
-		return with.Chat, nil
+	contacts, err := a.Contacts()
+	if err != nil {
+		return "", err
+	}
+	if known := contacts.ByID(with.ID); known != nil && known.Chat != "" {
+		return known.Chat, nil
 	}
 	var own client.OwnAgent
 	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
-		return "", err
-	}
-	contacts, err := a.Contacts()
-	if err != nil {
 		return "", err
 	}
 	left := maxLookups
@@ -191,7 +209,7 @@ func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
 			return own.ChatIds[i], nil
 		}
 	}
-	return "", fmt.Errorf("no private chat with %s is known; it begins with a message: parley send %s TEXT", with, with)
+	return "", ErrNoChat
 }
 
 const maxLookups = 10

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -88,8 +89,13 @@ func (a *Agent) resumeOne(ctx context.Context, call open) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resumePatience)
 	defer cancel()
-	_, _ = a.finish(ctx, call)
-	return nil
+	result, err := a.finish(ctx, call)
+	if err != nil {
+		return nil //nolint:nilerr // the call stays open
+	}
+	var arguments map[string]any
+	_ = json.Unmarshal(call.Signed.Body, &arguments) // a call without a body has nothing to learn from
+	return a.learn(ctx, call.Intent.Operation, arguments, result.Body)
 }
 
 // keyPatience limits how long a call waits for another process that replaces the API key, and keyPause is between two looks at it.

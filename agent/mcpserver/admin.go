@@ -1,11 +1,6 @@
 package mcpserver
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/parley-chat/parley/agent"
-)
+import "github.com/parley-chat/parley/agent"
 
 func admin(c *call) error {
 	switch c.text("action") {
@@ -19,7 +14,7 @@ func admin(c *call) error {
 	case "rotate_key":
 		return c.act("rotateKey", "", map[string]any{}, "the new API key is stored; the old one is not good any more")
 	}
-	target, err := c.to("target")
+	target, err := c.to("conversation")
 	if err != nil {
 		return err
 	}
@@ -30,13 +25,6 @@ func admin(c *call) error {
 	if err := c.do(operation, target.ID, arguments, nil); err != nil {
 		return err
 	}
-	if c.text("name") != "" && c.text("action") == "edit" {
-		if err := c.agent.ChangeContact(c.ctx, target.ID, func(known *agent.Contact) {
-			known.Name, known.Kind = c.text("name"), target.Kind
-		}); err != nil {
-			return err
-		}
-	}
 	c.done(c.text("action") + " done in " + target.String())
 	return nil
 }
@@ -46,7 +34,7 @@ func (c *call) manage(target agent.Contact) (operation string, arguments map[str
 	noun, arguments := "GroupChat", map[string]any{"chat_id": target.ID}
 	switch target.Kind {
 	case agent.KindAgent:
-		return "", nil, errors.New("that is an agent; name an own group or #channel")
+		return "", nil, wrong("that is an agent; name an own group or #channel")
 	case agent.KindChannel:
 		noun, arguments = "Channel", map[string]any{"channel_id": target.ID}
 	}
@@ -72,7 +60,7 @@ func (c *call) manage(target agent.Contact) (operation string, arguments map[str
 			fields["add"], fields["remove"] = "", "remove_subscriber_ids"
 		}
 		if fields[action] == "" {
-			return "", nil, errors.New("nobody can be added to a channel; agents subscribe themselves")
+			return "", nil, wrong("nobody can be added to a channel; agents subscribe themselves")
 		}
 		err = c.setAgents(arguments, fields[action])
 	}
@@ -82,13 +70,13 @@ func (c *call) manage(target agent.Contact) (operation string, arguments map[str
 func (c *call) setPin(arguments map[string]any, target agent.Contact) error {
 	switch {
 	case target.Kind != agent.KindGroup:
-		return errors.New("messages can be pinned only in groups")
-	case c.text("message") == "":
-		return missing("message", "the id of the message")
+		return wrong("messages can be pinned only in groups")
+	case c.text("message_id") == "":
+		return missing("message_id", "the message")
 	case c.text("action") == "pin":
-		arguments["message_id"] = c.text("message")
+		arguments["message_id"] = c.text("message_id")
 	default:
-		arguments["unpin_message_ids"] = []any{c.text("message")}
+		arguments["unpin_message_ids"] = []any{c.text("message_id")}
 	}
 	return nil
 }
@@ -104,7 +92,7 @@ func (c *call) setAgents(arguments map[string]any, field string) error {
 	case field != "new_admin_agent_id":
 		arguments[field] = ids
 	case len(ids) > 1:
-		return fmt.Errorf("%s and %s cannot both be the admin; name one agent", found[0], found[1])
+		return wrong("%s and %s cannot both be the admin; name one agent", found[0], found[1])
 	default:
 		arguments[field] = ids[0]
 	}

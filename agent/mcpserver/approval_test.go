@@ -124,16 +124,16 @@ func TestTrust(t *testing.T) {
 	contains(t, s.fails("approval_needed", "parley_contacts", map[string]any{"action": "trust", "name": "alice"}),
 		"parley contacts trust agent_")
 	s.does("parley_contacts", map[string]any{"action": "hold", "name": "alice"})
-	s.fails("error", "parley_contacts", map[string]any{"action": "forget", "name": "alice"})
-	if text := s.does("parley_inbox", map[string]any{"max_age": 5}); strings.Contains(text, "hello bob") {
+	s.fails("failed", "parley_contacts", map[string]any{"action": "forget", "name": "alice"})
+	if text := s.does("parley_inbox", map[string]any{"last_minutes": 5}); strings.Contains(text, "hello bob") {
 		t.Errorf("a stranger's text is shown: %s", text)
 	}
 	yes := &human{action: "accept", allow: true}
 	s = bob.connect(t, Options{}, yes.options(), "")
 	contains(t, s.does("parley_contacts", map[string]any{"action": "trust", "name": "alice"}), "alice is trusted")
-	contains(t, s.does("parley_inbox", map[string]any{"max_age": 5}), "| hello bob")
+	contains(t, s.does("parley_inbox", map[string]any{"last_minutes": 5}), "| hello bob")
 	s.does("parley_contacts", map[string]any{"action": "hold", "name": "alice"})
-	if text := s.does("parley_inbox", map[string]any{"max_age": 5}); strings.Contains(text, "hello bob") {
+	if text := s.does("parley_inbox", map[string]any{"last_minutes": 5}); strings.Contains(text, "hello bob") {
 		t.Errorf("the text of somebody who is held is shown: %s", text)
 	}
 }

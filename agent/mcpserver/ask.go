@@ -78,7 +78,7 @@ func (c *call) doing() string {
 	case "parley_call":
 		return "call " + name("operation")
 	case "parley_admin":
-		return fmt.Sprintf("%s %s", name("action"), name("target"))
+		return fmt.Sprintf("%s %s", name("action"), name("conversation"))
 	}
 	return "call " + c.request.Params.Name
 }
@@ -170,8 +170,6 @@ func (s *parleyServer) orCommand(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
 		c.fail(&unansweredError{*pending}, *pending)
-		failed, structured := c.finish(s.money(context.WithoutCancel(ctx), 0))
-		failed.StructuredContent = structured
-		return failed, nil
+		return c.finish(s.money(context.WithoutCancel(ctx), 0)), nil
 	}
 }

@@ -66,11 +66,12 @@ func TestResultsAreBounded(t *testing.T) {
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	results := 0
 	for _, arguments := range []map[string]any{
-		{"name": "me", "kind": "agents", "query": "x", "in": testkit.HostileRoom, "service": true},
-		{"name": testkit.HostileRoom, "fresh": true, "kind": "group", "query": "y", "in": testkit.HostileRoom, "stored": true, "n": 250},
+		{"name": "me", "kind": "agents", "query": "x", "conversation": testkit.HostileRoom, "service": true},
+		{"name": testkit.HostileRoom, "fresh": true, "kind": "group", "query": "y",
+			"conversation": testkit.HostileRoom, "stored": true, "n": 250},
 		{"to": "alice", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile",
 			"discoverable": true},
-		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},
+		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message_id": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},
 	} {
 		for _, tool := range allTools() {
 			given := map[string]any{}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
@@ -24,13 +26,17 @@ type call struct {
 }
 
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
-func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
-	return func(ctx context.Context, request *mcp.CallToolRequest, in map[string]any) (*mcp.CallToolResult, any, error) {
+func (s *parleyServer) handler(t tool) mcp.ToolHandler {
+	schema := t.checked()
+	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		counted, command := agent.BeginCommand(ctx)
 		counted, cancel := context.WithTimeout(counted, s.patience)
 		defer cancel()
-		c := &call{parleyServer: s, reply: newReply(), ctx: counted, request: request, in: in}
+		c := &call{parleyServer: s, reply: newReply(), ctx: counted, request: request}
 		answered, err := c.answers()
+		if err == nil {
+			err = c.take(request.Params.Arguments, t.name, schema)
+		}
 		if err == nil {
 			err = t.run(c)
 		}
@@ -40,15 +46,29 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandlerFor[map[string]any, any] {
 			}
 			q, ok := c.question(err)
 			if ok && !answered && c.hasForms() && !c.needsPassphrase(q) {
-				return c.ask(q), nil, nil
+				return c.ask(q), nil
 			}
 			c.fail(err, q)
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			c.noteSeen(context.WithoutCancel(ctx))
 		}
-		result, structured := c.finish(s.money(context.WithoutCancel(ctx), command.Charged()))
-		return result, structured, nil
+		return c.finish(s.money(context.WithoutCancel(ctx), command.Charged())), nil
 	}
+}
+
+// take takes the arguments, if they fit the schema. Those that are null count as left out: some clients, such as CrewAI, send them.
+func (c *call) take(raw json.RawMessage, name string, schema *openapi3.Schema) error {
+	if len(raw) > 0 && json.Unmarshal(raw, &c.in) != nil {
+		return wrong("the arguments are not a JSON object")
+	}
+	maps.DeleteFunc(c.in, func(_ string, value any) bool { return value == nil })
+	if c.in == nil {
+		c.in = map[string]any{}
+	}
+	if err := agent.CheckArguments(name, schema, c.in); err != nil {
+		return wrong("%v; its parameters are %s", err, strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
+	}
+	return nil
 }
 
 // do makes a call and reads its response, unless the call sends something to somebody whom the human does not trust.
@@ -116,8 +136,13 @@ func (c *call) copyTo(arguments map[string]any, names map[string]string) {
 	}
 }
 
+// wrong returns what is wrong with the arguments beyond their schema.
+func wrong(format string, arguments ...any) error {
+	return agent.NewArgumentError(fmt.Sprintf(format, arguments...))
+}
+
 // missing returns the error of an argument that a tool needs and its schema does not require.
-func missing(name, why string) error { return fmt.Errorf("%s is missing: %s", name, why) }
+func missing(name, why string) error { return wrong("%s is missing: %s", name, why) }
 
 // to resolves the argument that names somebody. It may look the name up, which is paid for once.
 func (c *call) to(name string) (agent.Contact, error) {
@@ -167,7 +192,7 @@ func (c *call) agentIDs(names []string) (ids []any, found []agent.Contact, err e
 	for _, name := range names {
 		one, err := c.agent.Resolve(c.ctx, name)
 		if err == nil && one.Kind != agent.KindAgent {
-			err = fmt.Errorf("%s is no agent", one)
+			err = wrong("%s is no agent", one)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -175,22 +200,4 @@ func (c *call) agentIDs(names []string) (ids []any, found []agent.Contact, err e
 		ids, found = append(ids, one.ID), append(found, one)
 	}
 	return ids, found, nil
-}
-
-// withoutNulls removes arguments that are null: some clients, such as CrewAI, send those that their model left out.
-func withoutNulls(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
-		if called, ok := request.(*mcp.CallToolRequest); ok {
-			var arguments map[string]json.RawMessage
-			if json.Unmarshal(called.Params.Arguments, &arguments) == nil {
-				maps.DeleteFunc(arguments, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
-				kept, err := json.Marshal(arguments)
-				if err != nil {
-					return nil, err
-				}
-				called.Params.Arguments = kept
-			}
-		}
-		return next(ctx, method, request)
-	}
 }

@@ -98,9 +98,6 @@ func (s *parleyServer) push(ctx context.Context, to *pushing) {
 
 // pushInbox pushes the messages of one fetch as one event. Texts of strangers are not in it.
 func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, page client.UnreadPage) error {
-	if err := s.agent.Learn(ctx, page); err != nil {
-		return err
-	}
 	judged, err := s.judged(page.Messages, "")
 	if err != nil {
 		return err

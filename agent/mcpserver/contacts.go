@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
@@ -32,7 +33,7 @@ func contacts(c *call) error {
 		done, err = to.String()+" is not in the book any more", c.agent.ForgetContact(c.ctx, to.ID)
 	case "block", "unblock":
 		if to.Kind != agent.KindAgent {
-			return fmt.Errorf("%s is no agent; only agents can be blocked", to.String())
+			return wrong("%s is no agent; only agents can be blocked", to)
 		}
 		return c.act(action+"Agent", to.ID, map[string]any{"agent_id": to.ID}, action+"ed "+to.String())
 	}
@@ -57,7 +58,7 @@ func (c *call) trust(to agent.Contact) error {
 	if !known.Trusted || known.Held {
 		return &trustError{*known}
 	}
-	c.done(known.String() + " is trusted. Texts that were held are free: parley_inbox with max_age, parley_read with stored")
+	c.done(known.String() + " is trusted. Texts that were held are free: parley_inbox with last_minutes, parley_read with stored")
 	return nil
 }
 
@@ -66,6 +67,7 @@ func (c *call) listContacts() error {
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, agent.Contact.Seen)
 	c.line("%s:", count(len(all), "contact"))
 	var list []string
 	for _, contact := range all[:min(len(all), maxContacts)] {
@@ -82,6 +84,9 @@ func (c *call) listContacts() error {
 // contactLine says what is known about a contact.
 func (c *call) contactLine(contact agent.Contact) string {
 	words := []string{contact.String(), contact.Kind, contact.State()}
+	if contact.Blocked {
+		words = append(words, "blocked")
+	}
 	if c.flag("detailed") {
 		words = append(words, agent.PlainWord(contact.ID))
 		if contact.Chat != "" {

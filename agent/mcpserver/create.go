@@ -63,19 +63,13 @@ func (c *call) createConversation(kind string) error {
 		return err
 	}
 	id, _ := created[of.ID].(string)
-	if err := c.agent.ChangeContact(c.ctx, id, func(known *agent.Contact) {
-		known.Name, known.Kind, known.Trusted, known.Wrote = c.text("name"), kind, !strangers, true
-	}); err != nil {
+	if err := c.agent.ChangeContact(c.ctx, id, func(known *agent.Contact) { known.Trusted, known.Wrote = !strangers, true }); err != nil {
 		return err
 	}
 	if strangers {
-		c.note("Members whom your human does not trust are in it, so their texts are held and the group is addressed by its id.")
+		c.note("Members whom your human does not trust are in it, so their texts are held.")
 	}
-	text := kind + " " + agent.VisibleName(c.text("name")) + " created"
-	if strangers || c.flag("detailed") {
-		c.facts["id"] = agent.PlainWord(id)
-		text += ": " + agent.PlainWord(id)
-	}
-	c.done(text)
+	c.facts["id"] = agent.PlainWord(id)
+	c.done(kind + " " + agent.VisibleName(c.text("name")) + " created: " + agent.PlainWord(id))
 	return nil
 }

@@ -41,10 +41,19 @@ func (c *call) explain(err error) (code, problem, next string) {
 	if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
 		return c.explainRefusal(refused)
 	}
+	if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
+		return string(missing.Code()), missing.Error(), findNext[missing.Code()]
+	}
+	if unknown, ok := errors.AsType[*agent.UnknownOperationError](err); ok {
+		return "invalid_arguments", unknown.Error(), "call parley_prices, which lists all operations"
+	}
+	if wrong, ok := errors.AsType[*agent.ArgumentError](err); ok {
+		return "invalid_arguments", wrong.Error() + "; nothing was done", ""
+	}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		problem = limit.Reason() + "; nothing was paid"
 		if limit.Limit == "polls per day" {
-			return "limit", problem, "use parley_inbox with max_age, which is free, or fetch again later; only the human can raise limits"
+			return "limit", problem, "use parley_inbox with last_minutes, which is free, or fetch again later; only the human can raise limits"
 		}
 		return "approval_needed", problem, "ask your human; only the human can raise limits"
 	}
@@ -68,9 +77,6 @@ func (c *call) explain(err error) (code, problem, next string) {
 	if unreachable, ok := errors.AsType[*client.UnreachableError](err); ok {
 		return "unreachable", unreachable.Error(), "make the same call again later"
 	}
-	if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
-		return missing.Kind + "_not_found", missing.Error(), ""
-	}
 	if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
 		return "group_not_trusted", group.Error(), ""
 	}
@@ -86,6 +92,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 	switch {
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
+	case errors.Is(err, agent.ErrNoChat):
+		return "chat_not_found", err.Error(), "call parley_send, which begins the chat"
 	case errors.Is(err, errPublish):
 		return "approval_needed", err.Error(), "ask your human to run: parley profile edit --description TEXT"
 	case errors.Is(err, agent.ErrFrozen):
@@ -96,12 +104,20 @@ func (c *call) explain(err error) (code, problem, next string) {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		return "timeout", "the service did not respond in time", "make the same call again; a payment is never made twice for it"
 	}
-	return "error", err.Error(), ""
+	return "failed", err.Error(), ""
+}
+
+// findNext is the next step after a name or an id was not found.
+var findNext = map[client.ErrorCode]string{
+	client.ErrorCodeAgentNotFound: "call parley_find with kind agents and words of the name or description; " +
+		"a group that is not trusted is named by its id",
+	client.ErrorCodeChannelNotFound: "call parley_find with kind channels and words of the name or description",
+	client.ErrorCodeChatNotFound:    "call parley_contacts, or parley_lookup with name me and detailed, which list my groups",
 }
 
 // explainRefusal explains a response of the server that is not 200.
 func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next string) {
-	code, problem = agent.PlainWord(string(refused.Code)), "the service says "+said(refused.Message)
+	code, problem, next = agent.PlainWord(string(refused.Code)), "the service says "+said(refused.Message), findNext[refused.Code]
 	if refused.Message == "" {
 		return "unavailable", fmt.Sprintf("the service responded with status %d", refused.Status), "make the same call again later"
 	}

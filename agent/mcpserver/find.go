@@ -99,7 +99,7 @@ func lookup(c *call) error {
 	if err != nil {
 		return err
 	}
-	if known != nil && !c.flag("fresh") {
+	if known != nil && !known.Seen() && !c.flag("fresh") {
 		c.line("From the contact book: %s. fresh: true asks the service.", c.contactLine(*known))
 		c.facts["contact"] = c.contactLine(*known)
 		return nil

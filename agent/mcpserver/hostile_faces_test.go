@@ -27,7 +27,7 @@ func TestHostileHeld(t *testing.T) {
 	addRoom(t, alice, false)
 	s := alice.session(t, Options{})
 	for tool, arguments := range map[string]map[string]any{
-		"parley_inbox": nil, "parley_read": {"in": testkit.HostileRoom, "n": 100},
+		"parley_inbox": nil, "parley_read": {"conversation": testkit.HostileRoom, "n": 100},
 	} {
 		text, result := s.call(tool, arguments)
 		if result.IsError {
@@ -36,9 +36,9 @@ func TestHostileHeld(t *testing.T) {
 		checkHeld(t, result)
 		contains(t, text, "held from eve", "parley contacts trust eve")
 	}
-	_, result := s.call("parley_read", map[string]any{"message": testkit.HostilePage().Messages[0].MessageID})
+	_, result := s.call("parley_read", map[string]any{"message_id": testkit.HostilePage().Messages[0].MessageID})
 	checkHeld(t, result)
-	_, result = s.call("parley_inbox", map[string]any{"after": testkit.HostilePage().Messages[0].MessageID, "detailed": true})
+	_, result = s.call("parley_inbox", map[string]any{"after_message_id": testkit.HostilePage().Messages[0].MessageID, "detailed": true})
 	checkHeld(t, result)
 	_, result = s.call("parley_contacts", map[string]any{"detailed": true})
 	checkHeld(t, result)
@@ -66,8 +66,8 @@ func TestHostileTrusted(t *testing.T) {
 	}{
 		{"parley_inbox", nil},
 		{"parley_inbox", map[string]any{"detailed": true}},
-		{"parley_read", map[string]any{"in": testkit.HostileRoom, "n": 100}},
-		{"parley_read", map[string]any{"in": testkit.HostileRoom, "stored": true, "n": 100, "detailed": true}},
+		{"parley_read", map[string]any{"conversation": testkit.HostileRoom, "n": 100}},
+		{"parley_read", map[string]any{"conversation": testkit.HostileRoom, "stored": true, "n": 100, "detailed": true}},
 		{"parley_find", map[string]any{"query": "x", "kind": "groups"}},
 		{"parley_call", map[string]any{"operation": "listUnreadMessages"}},
 	} {
@@ -78,7 +78,7 @@ func TestHostileTrusted(t *testing.T) {
 		t.Run(face.tool, func(t *testing.T) { checkMarked(t, text, result) })
 	}
 	for i, m := range testkit.HostilePage().Messages {
-		text, result := s.call("parley_read", map[string]any{"message": m.MessageID})
+		text, result := s.call("parley_read", map[string]any{"message_id": m.MessageID})
 		if result.IsError {
 			t.Fatalf("message %d: %s", i, text)
 		}
@@ -103,9 +103,9 @@ func TestReadTheRest(t *testing.T) {
 		if facts["left_out"] == nil {
 			break
 		}
-		_, rest, _ := strings.Cut(text, "parley_inbox with after")
+		_, rest, _ := strings.Cut(text, "parley_inbox with after_message_id")
 		last = word(t, rest, "msg_")
-		arguments = map[string]any{"after": last}
+		arguments = map[string]any{"after_message_id": last}
 	}
 	if seen != len(testkit.Hostile) {
 		t.Errorf("%d of %d messages were shown, the last before the end is %s", seen, len(testkit.Hostile), last)
@@ -114,7 +114,7 @@ func TestReadTheRest(t *testing.T) {
 	long := testkit.HostilePage().Messages[38].MessageID
 	characters := 0
 	for offset := 0.0; ; {
-		text, result := s.call("parley_read", map[string]any{"message": long, "offset": offset})
+		text, result := s.call("parley_read", map[string]any{"message_id": long, "offset": offset})
 		characters += strings.Count(text, "A")
 		next, more := result.StructuredContent.(map[string]any)["next_offset"].(float64)
 		if !more {

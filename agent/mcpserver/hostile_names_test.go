@@ -69,7 +69,7 @@ func TestHostileContacts(t *testing.T) {
 				"parley_contacts": {"detailed": true}, "parley_lookup": {"name": testkit.HostileRoom},
 				"parley_create": {"kind": "group", "name": "x", "members": []string{testkit.HostileRoom}},
 				"parley_send":   {"to": testkit.HostileRoom, "text": ""},
-				"parley_admin":  {"action": "pin", "target": testkit.HostileChannel, "message": "x"},
+				"parley_admin":  {"action": "pin", "conversation": testkit.HostileChannel, "message_id": "x"},
 			} {
 				text, result := s.call(tool, arguments)
 				checkInert(t, text)
@@ -90,10 +90,11 @@ func TestHostileRefusals(t *testing.T) {
 	addRoom(t, alice, true)
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	calls := map[string]map[string]any{
-		"parley_inbox": nil, "parley_read": {"in": testkit.HostileRoom}, "parley_find": {"query": "x"}, "parley_lookup": {"name": "me"},
-		"parley_send": {"to": testkit.HostileRoom, "text": "x"}, "parley_react": {"message": "msg_01k70tc513egtarndz528z0001", "remove": true},
-		"parley_join": {"name": testkit.HostileRoom}, "parley_contacts": {"action": "block", "name": testkit.Eve},
-		"parley_create": {"kind": "group", "name": "x"}, "parley_admin": {"action": "delete", "target": testkit.HostileRoom},
+		"parley_inbox": nil, "parley_read": {"conversation": testkit.HostileRoom}, "parley_find": {"query": "x"}, "parley_lookup": {"name": "me"},
+		"parley_send":  {"to": testkit.HostileRoom, "text": "x"},
+		"parley_react": {"message_id": "msg_01k70tc513egtarndz528z0001", "emoji": "none"},
+		"parley_join":  {"conversation": testkit.HostileRoom}, "parley_contacts": {"action": "block", "name": testkit.Eve},
+		"parley_create": {"kind": "group", "name": "x"}, "parley_admin": {"action": "delete", "conversation": testkit.HostileRoom},
 		"parley_call": {"operation": "getOwnAgent"},
 	}
 	for i, hostile := range testkit.Hostile {

@@ -23,12 +23,12 @@ func inbox(c *call) error {
 			return err
 		}
 		if filter == nil {
-			return fmt.Errorf("%s is not in the contact book: nothing has come from there. Nothing was fetched", agent.VisibleName(name))
+			return wrong("%s is not in the contact book: nothing has come from there", agent.VisibleName(name))
 		}
 	}
 	page := client.UnreadPage{}
 	var err error
-	if c.number("max_age") > 0 || c.text("after") != "" {
+	if c.number("last_minutes") > 0 || c.text("after_message_id") != "" {
 		page.Messages, err = c.storedInbox()
 	} else {
 		page, err = c.fetchInbox()
@@ -45,14 +45,14 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after := c.text("after"); after != "" {
+	if after := c.text("after_message_id"); after != "" {
 		i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == after })
 		if i < 0 {
 			return nil, fmt.Errorf("no stored message has the id %s", agent.VisibleName(after))
 		}
 		all = all[i+1:]
 	}
-	if minutes := c.number("max_age"); minutes > 0 {
+	if minutes := c.number("last_minutes"); minutes > 0 {
 		since := time.Now().Add(-time.Duration(minutes) * time.Minute)
 		all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return agent.Time(m.CreatedAt).Before(since) })
 	}
@@ -60,22 +60,19 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 	return all, nil
 }
 
-// fetchInbox fetches unread messages, and keeps who wrote.
+// fetchInbox fetches unread messages.
 func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 	arguments := map[string]any{"page_size": pageSize}
-	if wait := c.number("wait"); wait > 0 {
+	if wait := c.number("wait_seconds"); wait > 0 {
 		arguments["wait"] = wait
 	}
 	err = c.agent.Confirming(c.ctx, arguments, func(arguments map[string]any) (*client.UnreadPage, error) {
-		if err := c.do("listUnreadMessages", "", arguments, &page); err != nil || c.flag("keep") {
+		if err := c.do("listUnreadMessages", "", arguments, &page); err != nil || c.flag("keep_unread") {
 			return nil, err
 		}
 		return &page, nil
 	})
 	if err != nil {
-		return page, err
-	}
-	if err := c.agent.Learn(c.ctx, page); err != nil {
 		return page, err
 	}
 	c.line("%s of %d unread:", count(len(page.Messages), "message"), page.TotalUnread)
@@ -92,7 +89,7 @@ func (c *call) showInbox(page client.UnreadPage, filter *agent.Contact) error {
 		page.Messages = slices.DeleteFunc(page.Messages, func(m client.UnreadMessage) bool { return !of(m, *filter) })
 		if others := before - len(page.Messages); others > 0 {
 			c.facts["others"] = others
-			c.note("%d from others are not shown; they are free with max_age.", others)
+			c.note("%d from others are not shown; they are free with last_minutes.", others)
 		}
 	}
 	own, err := c.ownID(c.ctx)

@@ -25,7 +25,7 @@ func TestJourney(t *testing.T) {
 	raise(t, bob)
 	contains(t, a.does("parley_create", map[string]any{"kind": "account", "name": "alice"}), "account alice created", "stored")
 	contains(t, a.does("parley_status", map[string]any{"service": true}), "account alice", "service: OK")
-	contains(t, a.does("parley_prices", map[string]any{"find": "private"}), "0.005 sendPrivateMessage parley_send")
+	contains(t, a.does("parley_prices", map[string]any{"name": "private"}), "0.005 sendPrivateMessage parley_send")
 
 	a.fails("unknown_recipient", "parley_send", map[string]any{"to": "bob", "text": "hello"})
 	alice.trust("bob")
@@ -36,19 +36,20 @@ func TestJourney(t *testing.T) {
 		t.Errorf("a stranger's text is shown: %s", held)
 	}
 	bob.trust("alice")
-	contains(t, b.does("parley_inbox", map[string]any{"max_age": 5}), "| hello bob", "paid 0.00 USD")
-	contains(t, b.does("parley_send", map[string]any{"to": "alice", "text": "hello alice", "detailed": true}), "msg_")
+	contains(t, b.does("parley_inbox", map[string]any{"last_minutes": 5}), "| hello bob", "paid 0.00 USD")
+	contains(t, b.does("parley_send", map[string]any{"to": "alice", "text": "hello alice"}), "msg_")
 	contains(t, a.does("parley_inbox", nil), "| hello alice")
-	history := a.does("parley_read", map[string]any{"in": "bob", "detailed": true})
-	contains(t, history, "| hello bob", "| hello alice")
-	contains(t, a.does("parley_read", map[string]any{"in": "bob", "find": "ali.e"}), "1 message of bob", "| hello alice", "paid 0.005 USD")
-	contains(t, a.does("parley_read", map[string]any{"in": "bob", "stored": true}), "| hello bob", "paid 0.00 USD")
+	history := a.does("parley_read", map[string]any{"conversation": "bob", "detailed": true})
+	contains(t, history, "sent by you at", "| hello bob", "from bob at", "| hello alice")
+	contains(t, a.does("parley_read", map[string]any{"conversation": "bob", "search": "ali.e"}), "1 message of bob", "| hello alice",
+		"paid 0.005 USD")
+	contains(t, a.does("parley_read", map[string]any{"conversation": "bob", "stored": true}), "| hello bob", "paid 0.00 USD")
 
 	message := word(t, history, "msg_")
-	contains(t, b.does("parley_send", map[string]any{"to": "alice", "text": "an answer", "reply_to": message}), "sent to alice")
-	contains(t, a.does("parley_read", map[string]any{"in": "bob"}), "answers "+message, "| an answer")
-	contains(t, b.does("parley_react", map[string]any{"message": message, "emoji": "👍"}), "reaction set")
-	contains(t, b.does("parley_react", map[string]any{"message": message, "remove": true}), "reaction removed")
+	contains(t, b.does("parley_send", map[string]any{"to": "alice", "text": "an answer", "reply_to_message_id": message}), "sent to alice")
+	contains(t, a.does("parley_read", map[string]any{"conversation": "bob"}), "answers message "+message, "| an answer")
+	contains(t, b.does("parley_react", map[string]any{"message_id": message, "emoji": "👍"}), "reaction set")
+	contains(t, b.does("parley_react", map[string]any{"message_id": message, "emoji": "none"}), "reaction removed")
 	contains(t, a.does("parley_find", map[string]any{"query": "bob"}), "agent bob", "| I am bob.")
 	contains(t, a.does("parley_lookup", map[string]any{"name": "me", "detailed": true}), "I am alice", "chat_")
 	contains(t, a.does("parley_lookup", map[string]any{"name": "bob"}), "bob · agent · trusted", "paid 0.00 USD")
@@ -68,31 +69,32 @@ func TestJourney(t *testing.T) {
 // groupJourney is the part of the journey with groups, channels and management.
 func groupJourney(t *testing.T, a, b *session) {
 	t.Helper()
-	created := a.does("parley_create", map[string]any{"kind": "group", "name": "team", "members": []string{"bob"}, "detailed": true})
+	created := a.does("parley_create", map[string]any{"kind": "group", "name": "team", "members": []string{"bob"}})
 	group := word(t, created, "chat_")
 	contains(t, a.does("parley_send", map[string]any{"to": "team", "text": "first"}), "sent to team")
 	contains(t, b.does("parley_inbox", nil), "notice: added by alice in "+group, "first")
-	pinned := a.does("parley_read", map[string]any{"in": "team", "detailed": true})
-	contains(t, a.does("parley_admin", map[string]any{"action": "pin", "target": "team", "message": word(t, pinned, "msg_")}),
+	pinned := a.does("parley_read", map[string]any{"conversation": "team", "detailed": true})
+	contains(t, a.does("parley_admin", map[string]any{"action": "pin", "conversation": "team", "message_id": word(t, pinned, "msg_")}),
 		"pin done in team")
 	contains(t, a.does("parley_lookup", map[string]any{"name": "team", "fresh": true}), "alice (admin), bob", "pinned:", "| first")
-	contains(t, b.does("parley_join", map[string]any{"name": group, "leave": true}), "left")
-	contains(t, a.does("parley_admin", map[string]any{"action": "add", "target": "team", "agents": []string{"bob"}}), "add done in team")
-	contains(t, a.does("parley_admin", map[string]any{"action": "delete", "target": "team"}), "delete done in team")
-	created = a.does("parley_create", map[string]any{"kind": "channel", "name": "weather", "detailed": true})
-	contains(t, b.does("parley_join", map[string]any{"name": "#weather"}), "subscribed")
+	contains(t, b.does("parley_leave", map[string]any{"conversation": group}), "left")
+	contains(t, a.does("parley_admin", map[string]any{"action": "add", "conversation": "team", "agents": []string{"bob"}}), "add done in team")
+	contains(t, a.does("parley_admin", map[string]any{"action": "delete", "conversation": "team"}), "delete done in team")
+	created = a.does("parley_create", map[string]any{"kind": "channel", "name": "weather"})
+	contains(t, b.does("parley_join", map[string]any{"conversation": "#weather"}), "subscribed")
 	contains(t, a.does("parley_send", map[string]any{"to": "#weather", "text": "sunny"}), "sent to #weather", "paid 0.025 USD")
 	contains(t, b.does("parley_inbox", map[string]any{"from": "alice"}), "| sunny")
-	contains(t, b.does("parley_read", map[string]any{"in": word(t, created, "channel_")}), "| sunny")
-	contains(t, b.does("parley_join", map[string]any{"name": "#weather", "leave": true}), "left")
+	contains(t, b.does("parley_read", map[string]any{"conversation": word(t, created, "channel_")}), "| sunny")
+	contains(t, b.does("parley_leave", map[string]any{"conversation": "#weather"}), "left")
 	contains(t, a.does("parley_admin", map[string]any{"action": "profile", "discoverable": false}), "profile changed")
 	contains(t, a.does("parley_admin", map[string]any{"action": "rotate_key"}), "stored")
 	contains(t, a.does("parley_contacts", map[string]any{"action": "block", "name": "bob"}), "blocked bob")
+	contains(t, a.does("parley_contacts", nil), "bob · agent · trusted · blocked")
 	contains(t, a.does("parley_contacts", map[string]any{"action": "unblock", "name": "bob"}), "unblocked bob")
-	contains(t, a.does("parley_contacts", nil), "bob · agent · trusted", "#weather · channel · trusted")
+	contains(t, a.does("parley_contacts", nil), "bob · agent · trusted\n", "#weather · channel · trusted")
 	contains(t, a.does("parley_call", map[string]any{"operation": "getOwnAgent"}), `"username":"alice"`)
 	contains(t, a.does("parley_call", map[string]any{"operation": "rotateKey", "arguments": map[string]any{}}), "stored elsewhere")
-	a.fails("error", "parley_call", map[string]any{"operation": "createAccount", "arguments": map[string]any{"username": "x"}})
+	a.fails("invalid_arguments", "parley_call", map[string]any{"operation": "createAccount", "arguments": map[string]any{"username": "x"}})
 }
 
 // raise lets an agent pay everything but an account without an approval.
@@ -112,6 +114,48 @@ func word(t *testing.T, text, prefix string) string {
 	}
 	t.Fatalf("no word begins with %s in:\n%s", prefix, text)
 	return ""
+}
+
+// TestMistakes: what a model gets wrong costs nothing, is not repeated, and the error says what would be right.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.register("alice")
+	alice.trust("alice")
+	raise(t, alice)
+	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
+	before := w.Revenue()
+	for _, one := range []struct {
+		code, tool string
+		arguments  map[string]any
+		says       string
+	}{
+		{"invalid_arguments", "parley_send", map[string]any{"to": "alice", "text": strings.Repeat("secret", 4_000)},
+			"text: maximum string length is 16384"},
+		{"invalid_arguments", "parley_contacts", map[string]any{"action": "purge"}, `"list","trust","hold","forget","block","unblock"`},
+		{"invalid_arguments", "parley_admin", map[string]any{"action": "invite"}, `"edit","add","remove"`},
+		{"invalid_arguments", "parley_inbox", map[string]any{"max_age": 5},
+			"parameters are after_message_id, detailed, from, keep_unread, last_minutes"},
+		{"invalid_arguments", "parley_react", map[string]any{"message_id": "msg_01k70t94aqeembse7n65ptksh0"}, `"emoji" is missing`},
+		{"invalid_arguments", "parley_read", map[string]any{"conversation": "alice", "search": "[a"}, "literal: true"},
+		{"invalid_arguments", "parley_call", map[string]any{"operation": "sendMessage"}, "parley_prices"},
+		{"invalid_arguments", "parley_admin", map[string]any{"action": "delete"}, "conversation is missing"},
+		{"agent_not_found", "parley_send", map[string]any{"to": "nobody", "text": "hi"}, "next: call parley_find with kind agents"},
+	} {
+		text := s.fails(one.code, one.tool, one.arguments)
+		contains(t, text, one.says, "paid 0.00 USD")
+		if strings.Contains(text, "secretsecret") || len(text) > 1_000 || strings.Contains(text, "parley find") ||
+			strings.Count(text, one.code) != 1 {
+			t.Errorf("%s %.100v returned %s", one.tool, one.arguments, text)
+		}
+	}
+	if w.Revenue() != before {
+		t.Errorf("%d was paid", w.Revenue()-before)
+	}
+	contains(t, s.fails("channel_not_found", "parley_read", map[string]any{"conversation": "#nosuch"}),
+		"parley_find with kind channels", "paid 0.005")
+	s.does("parley_create", map[string]any{"kind": "channel", "name": "weather"})
+	contains(t, s.does("parley_read", map[string]any{"conversation": "#weather", "search": "[a", "literal": true}), "matched as literal")
 }
 
 // TestRawRules: parley_call obeys the rules of the other tools.

@@ -14,7 +14,8 @@ import (
 // message is a message of any conversation.
 type message struct {
 	client.UnreadMessage
-	held bool
+	own  bool // this agent sent it
+	held bool // its text may not be shown
 }
 
 // conversation is where messages are from, for responses that do not say it in each message.
@@ -43,13 +44,13 @@ func (s *parleyServer) judged(all []client.UnreadMessage, own string) ([]message
 	}
 	var judged []message
 	for _, m := range all {
-		shown := own != "" && m.SenderID == own || contacts.Shows(m.SenderID, m.SourceID)
+		mine := own != "" && m.SenderID == own
 		if in := contacts.ByID(m.SourceID); in != nil && in.Trusted && in.Kind != agent.KindAgent && agent.Tame(in.Name) {
 			m.SourceName = in.Name
 		} else {
 			m.SourceName = agent.PlainWord(m.SourceID) // a stranger chose the name
 		}
-		judged = append(judged, message{m, !shown})
+		judged = append(judged, message{m, mine, !mine && !contacts.Shows(m.SenderID, m.SourceID)})
 	}
 	return judged, nil
 }
@@ -67,7 +68,8 @@ func (r *reply) show(all []message, detailed, history bool) {
 		r.facts["left_out"] = left
 	}
 	if left > 0 && history {
-		r.note("%d older ones do not fit. They are free: parley_read with stored and before %s.", left, agent.PlainWord(shown[0].MessageID))
+		r.note("%d older ones do not fit. They are free: parley_read with stored and before_message_id %s.", left,
+			agent.PlainWord(shown[0].MessageID))
 	}
 	list, cut, held := []any{}, false, agent.Contact{}
 	for i, item := range items {
@@ -80,14 +82,14 @@ func (r *reply) show(all []message, detailed, history bool) {
 	}
 	r.facts["messages"] = list
 	if cut {
-		r.note("A text was cut. The rest is free: parley_read with message (its id) and offset.")
+		r.note("A text was cut. The rest is free: parley_read with message_id and offset.")
 	}
 	if left > 0 && !history {
-		r.note("%d more do not fit. They are free: parley_inbox with after %s.", left, agent.PlainWord(shown[len(shown)-1].MessageID))
+		r.note("%d more do not fit. They are free: parley_inbox with after_message_id %s.", left, agent.PlainWord(shown[len(shown)-1].MessageID))
 	}
 	if held.TrustCommand() != "" {
 		r.note("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
-			"parley contacts trust %s. Then the texts are free: parley_inbox with max_age, parley_read with stored.", held, held)
+			"parley contacts trust %s. Then the texts are free: parley_inbox with last_minutes, parley_read with stored.", held, held)
 	}
 }
 
@@ -129,15 +131,14 @@ func (r *reply) fit(all []message, detailed, history bool) (items []item) {
 
 func (r *reply) render(m message, limit int, detailed bool) item {
 	cut := !m.held && utf8.RuneCountInString(m.Content) > limit
-	received := agent.Received{From: agent.PlainWord(m.SenderUsername), At: agent.Time(m.CreatedAt), Text: m.Content, Held: m.held}
-	facts := map[string]any{"from": agent.PlainWord(m.SenderUsername), "at": agent.Time(m.CreatedAt)}
+	received := agent.Received{
+		From: agent.PlainWord(m.SenderUsername), ID: agent.PlainWord(m.MessageID), At: agent.Time(m.CreatedAt), Text: m.Content, Own: m.own,
+		Held: m.held,
+	}
+	facts := map[string]any{"from": received.From, "id": received.ID, "at": received.At}
 	if m.SourceType != client.SourceTypePrivateChat {
 		received.In = m.SourceName
 		facts["in"] = agent.VisibleName(m.SourceName)
-	}
-	if detailed || cut {
-		received.ID = agent.PlainWord(m.MessageID)
-		facts["id"] = agent.PlainWord(m.MessageID)
 	}
 	if detailed {
 		facts["sender_id"], facts["conversation_id"] = agent.PlainWord(m.SenderID), agent.PlainWord(m.SourceID)
@@ -145,7 +146,10 @@ func (r *reply) render(m message, limit int, detailed bool) item {
 	shown := r.fence.Message(received, limit)
 	if m.ReplyToMessageID != nil {
 		facts["reply_to"] = agent.PlainWord(*m.ReplyToMessageID)
-		shown = "The next message answers " + agent.PlainWord(*m.ReplyToMessageID) + ".\n" + shown
+		shown = "The next message answers message " + agent.PlainWord(*m.ReplyToMessageID) + ".\n" + shown
+	}
+	if m.own {
+		facts["own"] = true
 	}
 	if m.held {
 		facts["held"], facts["characters"] = true, utf8.RuneCountInString(m.Content)

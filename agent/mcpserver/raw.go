@@ -2,18 +2,16 @@ package mcpserver
 
 import (
 	"encoding/json"
-	"errors"
 	"unicode/utf8"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/client"
 )
 
 // raw makes any call of the contract. It obeys the rules of the other tools for recipients and for the text of strangers.
 func raw(c *call) error {
 	operation := c.text("operation")
 	if operation == "requestAccount" || operation == "createAccount" {
-		return errors.New("accounts are created with parley_create, which stores the TAN and the API key")
+		return wrong("accounts are created with parley_create, which stores the TAN and the API key")
 	}
 	arguments, _ := c.in["arguments"].(map[string]any)
 	in, _ := arguments["chat_id"].(string)
@@ -23,11 +21,6 @@ func raw(c *call) error {
 	var body any
 	if err := c.do(operation, in, arguments, &body); err != nil {
 		return err
-	}
-	if operation == "listUnreadMessages" {
-		if err := c.learn(body); err != nil {
-			return err
-		}
 	}
 	contacts, err := c.agent.Contacts()
 	if err != nil {
@@ -59,17 +52,4 @@ func (c *call) showBody(operation, text string) {
 		}
 		return
 	}
-}
-
-// learn keeps who wrote.
-func (c *call) learn(body any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	var page client.UnreadPage
-	if err := json.Unmarshal(text, &page); err != nil {
-		return err
-	}
-	return c.agent.Learn(c.ctx, page)
 }

@@ -14,10 +14,14 @@ import (
 const historySize = 20
 
 func read(c *call) error {
-	if id := c.text("message"); id != "" {
+	if id := c.text("message_id"); id != "" {
 		return c.readOne(id)
 	}
-	with, err := c.to("in")
+	query, literal := c.text("search"), c.flag("literal")
+	if err := agent.CheckQuery(query, literal); err != nil {
+		return wrong("%v; with literal: true it is searched as plain text", err)
+	}
+	with, err := c.to("conversation")
 	if err != nil {
 		return err
 	}
@@ -30,21 +34,28 @@ func read(c *call) error {
 	}
 	operations := agent.OperationsOf[with.Kind]
 	arguments := map[string]any{operations.Conversation: of.id}
-	c.copyTo(arguments, map[string]string{"before": "before_message_id"})
+	c.copyTo(arguments, map[string]string{"before_message_id": "before_message_id"})
 	operation := operations.List
-	if query := c.text("find"); query != "" {
-		operation, arguments["query"] = operations.Search, query
+	if query != "" {
+		operation, arguments["query"], arguments["literal"] = operations.Search, query, literal
 	} else {
 		arguments["n"] = c.size()
 	}
-	var page client.MessagePage
+	var page struct {
+		client.MessagePage
+		MatchedAs client.MatchedAs `json:"matched_as"`
+	}
 	if err := c.do(operation, with.ID, arguments, &page); err != nil {
 		return err
 	}
 	c.line("%s of %s:", count(len(page.Messages), "message"), with.String())
+	if page.MatchedAs != "" {
+		c.facts["matched_as"] = agent.PlainWord(string(page.MatchedAs))
+		c.line("matched as %s", c.facts["matched_as"])
+	}
 	if page.NextBeforeMessageID != nil {
 		c.facts["next_before"] = agent.PlainWord(*page.NextBeforeMessageID)
-		c.note("Older ones: before %s.", agent.PlainWord(*page.NextBeforeMessageID))
+		c.note("Older ones: before_message_id %s.", agent.PlainWord(*page.NextBeforeMessageID))
 	}
 	return c.showHistory(of.of(page.Messages))
 }
@@ -89,7 +100,7 @@ func (c *call) readStored(with agent.Contact) error {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return !of(m, with) })
-	if before := c.text("before"); before != "" {
+	if before := c.text("before_message_id"); before != "" {
 		i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == before })
 		if i < 0 {
 			return fmt.Errorf("no stored message of %s has the id %s", with.String(), agent.VisibleName(before))
@@ -112,7 +123,7 @@ func (c *call) readOne(id string) error {
 	}
 	i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == id })
 	if i < 0 {
-		return fmt.Errorf("no stored message has the id %s; parley_read in its conversation fetches it", agent.VisibleName(id))
+		return fmt.Errorf("no stored message has the id %s; parley_read with its conversation fetches it", agent.VisibleName(id))
 	}
 	own, err := c.ownID(c.ctx)
 	if err != nil {

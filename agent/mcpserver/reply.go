@@ -57,18 +57,20 @@ func (r *reply) untrusted(fenced string) {
 }
 
 // finish returns the result. money is its last line.
-func (r *reply) finish(money string) (*mcp.CallToolResult, map[string]any) {
+func (r *reply) finish(money string) *mcp.CallToolResult {
 	r.facts["money"] = money
 	r.bound()
 	text := strings.Join(r.lines, "\n")
 	if characters := utf8.RuneCountInString(text); characters > 2*maxText {
 		text = string([]rune(text)[:2*maxText]) + "\n… cut"
 	}
-	result := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text + "\n" + money}}, IsError: r.failed}
+	result := &mcp.CallToolResult{
+		Content: []mcp.Content{&mcp.TextContent{Text: text + "\n" + money}}, StructuredContent: r.facts, IsError: r.failed,
+	}
 	if r.fenced {
 		result.Meta = mcp.Meta{untrustedKey: true}
 	}
-	return result, r.facts
+	return result
 }
 
 // bound leaves out the longest facts if the structured form is too long. Tools keep to maxText; this holds whatever a server sends.

@@ -1,8 +1,6 @@
 package mcpserver
 
 import (
-	"errors"
-
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
@@ -16,7 +14,7 @@ func send(c *call) error {
 	of := agent.OperationsOf[to.Kind]
 	var sent client.SentPrivateMessage // the other kinds have the same fields
 	arguments := map[string]any{of.To: to.ID, "content": content}
-	if answered := c.text("reply_to"); answered != "" {
+	if answered := c.text("reply_to_message_id"); answered != "" {
 		arguments["reply_to_message_id"] = answered
 	}
 	if err := c.do(of.Send, to.ID, arguments, &sent); err != nil {
@@ -26,57 +24,42 @@ func send(c *call) error {
 	case c.sent <- struct{}{}:
 	default: // it is known that something was sent
 	}
-	if to.Kind == agent.KindAgent && to.Chat == "" && to.Name != "" {
-		if err := c.agent.ChangeContact(c.ctx, to.ID, func(known *agent.Contact) { known.Chat = sent.ChatID }); err != nil {
-			return err
-		}
-	}
-	c.line("sent to %s", to.String())
-	c.facts["sent_to"] = to.String()
-	if c.flag("detailed") {
-		c.line("message %s to %s", agent.PlainWord(sent.MessageID), to.ID)
-		c.facts["message_id"], c.facts["to_id"] = agent.PlainWord(sent.MessageID), to.ID
-	}
+	c.line("sent to %s as %s", to.String(), agent.PlainWord(sent.MessageID))
+	c.facts["sent_to"], c.facts["message_id"] = to.String(), agent.PlainWord(sent.MessageID)
 	return nil
 }
 
 func react(c *call) error {
-	arguments := map[string]any{"message_id": c.text("message")}
-	emoji := c.text("emoji")
-	switch {
-	case c.flag("remove") == (emoji != ""):
-		return errors.New("name an emoji to set, or remove: true to remove mine; nothing was done")
-	case emoji != "":
-		arguments["emoji"] = emoji
-		return c.act("reactToMessage", "", arguments, "reaction set")
+	arguments := map[string]any{"message_id": c.text("message_id")}
+	if c.text("emoji") == "none" {
+		return c.act("removeReaction", "", arguments, "reaction removed")
 	}
-	return c.act("removeReaction", "", arguments, "reaction removed")
+	arguments["emoji"] = c.text("emoji")
+	return c.act("reactToMessage", "", arguments, "reaction set")
 }
 
 func join(c *call) error {
-	to, err := c.to("name")
+	to, arguments, err := c.joinable()
 	if err != nil {
 		return err
 	}
-	arguments := map[string]any{agent.OperationsOf[to.Kind].ID: to.ID}
-	switch {
-	case to.Kind == agent.KindAgent:
-		return errors.New("that is an agent; only channels and groups can be joined. Send a message with parley_send")
-	case to.Kind == agent.KindChannel && c.flag("leave"):
-		return c.act("unsubscribeChannel", to.ID, arguments, "left "+to.String())
-	case to.Kind == agent.KindChannel:
+	if to.Kind == agent.KindChannel {
 		return c.act("subscribeChannel", to.ID, arguments, "subscribed to "+to.String())
-	case c.flag("leave"):
-		return c.leaveGroup(to, arguments)
 	}
-	if message := c.text("message"); message != "" {
-		arguments["message"] = message
+	if note := c.text("note_to_admin"); note != "" {
+		arguments["message"] = note
 	}
 	return c.act("requestGroupAccess", to.ID, arguments, "asked the admin of "+to.String()+" for access; the admin can add you")
 }
 
-// leaveGroup leaves a group chat. Its admin names a successor.
-func (c *call) leaveGroup(group agent.Contact, arguments map[string]any) error {
+func leave(c *call) error {
+	to, arguments, err := c.joinable()
+	if err != nil {
+		return err
+	}
+	if to.Kind == agent.KindChannel {
+		return c.act("unsubscribeChannel", to.ID, arguments, "left "+to.String())
+	}
 	if name := c.text("successor"); name != "" {
 		ids, _, err := c.agentIDs([]string{name})
 		if err != nil {
@@ -84,7 +67,16 @@ func (c *call) leaveGroup(group agent.Contact, arguments map[string]any) error {
 		}
 		arguments["successor_agent_id"] = ids[0]
 	}
-	return c.act("leaveGroupChat", group.ID, arguments, "left "+group.String())
+	return c.act("leaveGroupChat", to.ID, arguments, "left "+to.String())
+}
+
+// joinable returns the group chat or channel of a call, and the argument that names it.
+func (c *call) joinable() (agent.Contact, map[string]any, error) {
+	to, err := c.to("conversation")
+	if err == nil && to.Kind == agent.KindAgent {
+		err = wrong("that is an agent; only channels and groups can be joined and left. Send a message with parley_send")
+	}
+	return to, map[string]any{agent.OperationsOf[to.Kind].ID: to.ID}, err
 }
 
 // act makes a call whose response says only that it succeeded.

@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -121,22 +120,12 @@ func (c *call) showService() error {
 func prices(c *call) error {
 	found := map[string]string{}
 	for _, priced := range c.agent.Prices() {
-		if strings.Contains(strings.ToLower(priced.ID), strings.ToLower(c.text("find"))) {
+		if strings.Contains(strings.ToLower(priced.ID), strings.ToLower(c.text("name"))) {
 			found[priced.ID] = agent.USD(priced.Agreed)
-			c.line("%s %s %s", agent.USD(priced.Agreed), priced.ID, toolOf(priced.ID))
+			c.line("%s %s %s", agent.USD(priced.Agreed), priced.ID, agent.CallerOf(priced.ID).Tool)
 		}
 	}
 	c.facts["prices"] = found
 	c.line("in USD; a channel, a group and an account need the human's approval by default")
 	return nil
-}
-
-// toolOf returns the tool that makes a call, or "".
-func toolOf(operation string) string {
-	for _, t := range allTools() {
-		if slices.Contains(t.operations, operation) {
-			return t.name
-		}
-	}
-	return ""
 }

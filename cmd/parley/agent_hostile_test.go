@@ -36,7 +36,7 @@ func hostileUser(t *testing.T) *user {
 
 // faces are the commands that show what others wrote.
 var faces = [][]string{
-	{"inbox"}, {"inbox", "--cached"}, {"inbox", "--from", "eve"}, {"read", testkit.HostileRoom}, {"read", testkit.HostileRoom, "--find", "x"},
+	{"inbox"}, {"inbox", "--cached"}, {"inbox", "--from", "eve"}, {"read", testkit.HostileRoom}, {"read", testkit.HostileRoom, "--grep", "x"},
 	{"find", "x"}, {"find", "x", "--groups"}, {"find", "x", "--channels"},
 	{"who", testkit.Eve}, {"who", testkit.HostileRoom}, {"who", testkit.HostileChannel}, {"group", "info", testkit.HostileRoom},
 	{"channel", "info", testkit.HostileChannel}, {"contacts"}, {"wallet", "report", "--by", "peer"},

@@ -66,7 +66,7 @@ func everyCommand(u *user) {
 	for _, line := range []string{
 		"status", "send bob hello --anyone", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --cached --strangers",
 		"read bob -n 5",
-		"read alice --find hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
+		"read alice --grep hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts", "contacts trust bob",
 		"contacts hold alice", "contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
 		"group info chat" + id, "channel create news", "channel subscribe #news", "channel info channel" + id, "wallet balance",
 		"wallet limits --polls 0.09", "wallet pending", "wallet report", "wallet report --by peer --csv", "config", "wallet approve abcdef",
@@ -99,7 +99,8 @@ func everyTool(u *user) {
 		works     bool
 	}{
 		{"parley_status", map[string]any{"service": true}, true}, {"parley_prices", nil, true}, {"parley_inbox", nil, true},
-		{"parley_inbox", map[string]any{"max_age": 60, "detailed": true}, true}, {"parley_send", map[string]any{"to": "bob", "text": "x"}, false},
+		{"parley_inbox", map[string]any{"last_minutes": 60, "detailed": true}, true},
+		{"parley_send", map[string]any{"to": "bob", "text": "x"}, false},
 		{"parley_find", map[string]any{"query": "alice"}, true}, {"parley_lookup", map[string]any{"name": "me", "detailed": true}, true},
 		{"parley_create", map[string]any{"kind": "account", "name": "x"}, false},
 		{"parley_create", map[string]any{"kind": "group", "name": "x"}, false},

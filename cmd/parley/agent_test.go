@@ -48,8 +48,15 @@ func TestThreeCommands(t *testing.T) {
 	if read := bob.run("read", "alice", "-n", "5"); !slices.Equal(texts(read), shown) || read["paid_usd"] != "0.001" {
 		t.Errorf("the chat is %v", read)
 	}
-	if found := bob.run("read", "alice", "--find", "two"); !slices.Equal(texts(found), shown[1:]) {
+	if found := bob.run("read", "alice", "--grep", "tw[o]"); !slices.Equal(texts(found), shown[1:]) || found["matched_as"] != "regex" {
 		t.Errorf("the search found %v", found)
+	}
+	if found := bob.run("read", "alice", "--grep", "[o", "--literal"); len(texts(found)) != 0 || found["matched_as"] != "literal" {
+		t.Errorf("the search for text found %v", found)
+	}
+	wrong := bob.fails(agent.ExitUsage, "read", "alice", "--grep", "[o")
+	if !strings.Contains(wrong["error"].(string), "--literal") || len(bob.rows("SELECT id FROM calls WHERE operation LIKE 'search%'")) != 2 {
+		t.Errorf("an expression that is none was searched for: %v", wrong)
 	}
 	bob.run("send", "alice", "answer", "--reply-to", sent["message_id"].(string))
 	if read := bob.run("read", "alice", "-n", "1"); !strings.Contains(mustJSON(t, read),

@@ -49,24 +49,22 @@ type channelCommand struct {
 // untrusted ends the output of a command that joins a conversation. The conversation's id follows.
 const untrusted = "texts of strangers in it are held until: parley contacts trust "
 
-// audienceCalls are the calls of the commands that need no code of their own. field takes the ids of the agents that are named.
-var audienceCalls = map[string]struct{ operation, field, line string }{
-	"group edit":     {"editGroupChat", "", "changed"},
-	"group add":      {"editGroupChat", "add_member_ids", "added"},
-	"group remove":   {"editGroupChat", "remove_member_ids", "removed"},
-	"group ban":      {"editGroupChat", "ban_agent_ids", "banned"},
-	"group unban":    {"editGroupChat", "unban_agent_ids", "unbanned"},
-	"group transfer": {"transferGroupChat", "", "the admin is now "},
-	"group delete":   {"deleteGroupChat", "", "deleted"},
+// audienceLines are the outputs of the commands that need no code of their own.
+var audienceLines = map[string]string{
+	"edit": "changed", "add": "added", "remove": "removed", "ban": "banned", "unban": "unbanned", "transfer": "the admin is now ",
+	"delete": "deleted", "subscribe": "subscribed", "unsubscribe": "unsubscribed",
+}
 
-	"channel edit":        {"editChannel", "", "changed"},
-	"channel remove":      {"editChannel", "remove_subscriber_ids", "removed"},
-	"channel ban":         {"editChannel", "ban_agent_ids", "banned"},
-	"channel unban":       {"editChannel", "unban_agent_ids", "unbanned"},
-	"channel subscribe":   {"subscribeChannel", "", "subscribed"},
-	"channel unsubscribe": {"unsubscribeChannel", "", "unsubscribed"},
-	"channel transfer":    {"transferChannel", "", "the admin is now "},
-	"channel delete":      {"deleteChannel", "", "deleted"},
+// memberFields are the arguments that take the ids of the agents that a command names.
+var memberFields = map[string]string{
+	"group add": "add_member_ids", "group remove": "remove_member_ids", "group ban": "ban_agent_ids", "group unban": "unban_agent_ids",
+	"channel remove": "remove_subscriber_ids", "channel ban": "ban_agent_ids", "channel unban": "unban_agent_ids",
+}
+
+// actOn makes the call of the command about a conversation or an agent.
+func (s *session) actOn(ctx context.Context, peer string, arguments object, more string) error {
+	_, action, _ := strings.Cut(s.command, " ")
+	return s.act(ctx, agent.OperationOf(s.command), peer, arguments, audienceLines[action]+more)
 }
 
 // audienceOf is the argument that names a group chat or a channel, by the command that it belongs to.
@@ -100,11 +98,11 @@ func (a *audienceAction) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	call := audienceCalls[s.command]
-	if call.operation == "subscribeChannel" {
-		call.line += "; " + untrusted + of.ID
+	more := ""
+	if s.command == "channel subscribe" {
+		more = "; " + untrusted + of.ID
 	}
-	return s.act(ctx, call.operation, of.ID, arguments, call.line)
+	return s.actOn(ctx, of.ID, arguments, more)
 }
 
 // audienceMembers changes members, subscribers or bans.
@@ -118,11 +116,10 @@ func (a *audienceMembers) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	call := audienceCalls[s.command]
-	if arguments[call.field], err = s.agentIDs(ctx, a.Names); err != nil {
+	if arguments[memberFields[s.command]], err = s.agentIDs(ctx, a.Names); err != nil {
 		return err
 	}
-	return s.act(ctx, call.operation, of.ID, arguments, call.line)
+	return s.actOn(ctx, of.ID, arguments, "")
 }
 
 // visibility are the flags of what can be changed in conversations.
@@ -158,8 +155,7 @@ func (a *audienceEdit) Run(ctx context.Context, s *session) error {
 	if a.Name != nil {
 		arguments["name"] = *a.Name
 	}
-	call := audienceCalls[s.command]
-	return s.act(ctx, call.operation, of.ID, a.add(arguments), call.line)
+	return s.actOn(ctx, of.ID, a.add(arguments), "")
 }
 
 type audienceTransfer struct {
@@ -178,8 +174,7 @@ func (a *audienceTransfer) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	arguments["new_admin_agent_id"] = admin.ID
-	call := audienceCalls[s.command]
-	return s.act(ctx, call.operation, admin.ID, withText(arguments, "message", a.Message), call.line+admin.String())
+	return s.actOn(ctx, admin.ID, withText(arguments, "message", a.Message), admin.String())
 }
 
 // withText adds an argument unless it is empty.

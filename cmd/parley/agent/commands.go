@@ -2,7 +2,7 @@ package agent
 
 import "github.com/alecthomas/kong"
 
-// Commands are the commands of an agent. Each paid operation of the contract has one of them: operationCommands.
+// Commands are the commands of an agent. Each operation of the contract has one of them: agent.Callers.
 type Commands struct {
 	Init     initCommand     `cmd:"" group:"agent" help:"Make a wallet, agree to a server's terms and create an account."`
 	Status   statusCommand   `cmd:"" group:"agent" help:"Show account, wallet, limits and server. Free."`

@@ -40,13 +40,17 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		}
 		shown = append(shown, object{
 			"name": name, "id": contact.ID, "kind": contact.Kind, "state": contact.State(), "chat_id": contact.Chat,
-			"since": contact.Since,
+			"blocked": contact.Blocked, "since": contact.Since,
 		})
 	}
 	return s.print(ctx, object{"contacts": shown, "note": dataNote}, func(w io.Writer) {
 		table := console.Table(w)
 		for _, one := range shown {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", one["name"], one["kind"], one["state"], one["id"])
+			state := fmt.Sprint(one["state"])
+			if one["blocked"] == true {
+				state += ", blocked"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", one["name"], one["kind"], state, one["id"])
 		}
 		_ = table.Flush() // into memory
 		if len(shown) == 0 {

@@ -16,7 +16,7 @@ var examples = map[string][]string{
 		"send bob hello --dry-run", "send bob yes --reply-to msg_01k70t94aqeembse7n65ptksh0"},
 	"inbox": {"inbox", "inbox --keep --from bob", `inbox --jq '.messages[] | "\(.from): \(.text // "held")"'`,
 		"inbox --cached", "inbox --follow --exec 'my-agent --stdin'"},
-	"read": {"read bob", "read '#weather' -n 5", `read team --find "release"`,
+	"read": {"read bob", "read '#weather' -n 5", `read team --grep "$5 (50%)" --literal`,
 		`read bob --grep 'v[0-9]+' --jq '.messages[] | .text // "held"'`},
 	"find":   {`find "weather reports"`, "find weather --channels", "find go --groups -n 3 --jq '.groups[].chat_id'"},
 	"who":    {"who bob", "who '#weather'", "who bob --chat"},

@@ -126,7 +126,7 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	} else if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
 		f.refused(refused)
 	} else if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
-		f.exit, f.code, f.next = ExitRefused, notFound[missing.Kind], "parley find WORDS --"+missing.Kind+"s"
+		f.exit, f.code, f.next = ExitRefused, string(missing.Code()), "parley find WORDS --"+missing.Kind+"s"
 	} else if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
 		f.exit, f.code, f.next = ExitRefused, "group_not_trusted", group.Group.TrustCommand()
 	} else if personal, ok := errors.AsType[*personError](err); ok {
@@ -164,11 +164,6 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	return f
 }
 
-// notFound are the codes of the server for an id that does not exist, by kind.
-var notFound = map[string]string{
-	agent.KindGroup: string(client.ErrorCodeChatNotFound), agent.KindChannel: string(client.ErrorCodeChannelNotFound),
-}
-
 // simple explains errors without fields.
 func (f *failure) simple(err error) {
 	_, network := errors.AsType[net.Error](err)
@@ -181,6 +176,8 @@ func (f *failure) simple(err error) {
 		f.exit, f.code = ExitLimit, "limit"
 	case errors.Is(err, agent.ErrNoAccount), errors.Is(err, errNoWallet):
 		f.exit, f.code, f.next = ExitNoKey, "no_account", "parley init"
+	case errors.Is(err, agent.ErrNoChat):
+		f.exit, f.code, f.next = ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"
 	case errors.Is(err, errNoKey):
 		f.exit, f.code = ExitNoKey, "no_key"
 	case errors.Is(err, agent.ErrNoKeyring), errors.Is(err, errNoPlace):

@@ -56,9 +56,6 @@ func (c *inboxCommand) follow(ctx context.Context, s *session) error {
 	}
 	s.calls.Waiting = nil // it waits all the time
 	err = s.agent.Follow(ctx, policy, nil, func(page *client.UnreadPage) error {
-		if err := s.agent.Learn(ctx, *page); err != nil {
-			return err
-		}
 		if err := c.show(s, page); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func (c *groupCreate) Run(ctx context.Context, s *session) error {
 	if len(members) > 0 {
 		arguments["initial_member_ids"] = members
 	}
-	return s.create(ctx, agent.KindGroup, c.Name, arguments)
+	return s.create(ctx, agent.KindGroup, arguments)
 }
 
 type channelCreate struct {
@@ -30,11 +30,11 @@ type channelCreate struct {
 }
 
 func (c *channelCreate) Run(ctx context.Context, s *session) error {
-	return s.create(ctx, agent.KindChannel, c.Name, c.add(object{"name": c.Name}))
+	return s.create(ctx, agent.KindChannel, c.add(object{"name": c.Name}))
 }
 
 // create makes a conversation and keeps it in the contacts. It is trusted, unless strangers may be in it.
-func (s *session) create(ctx context.Context, kind, name string, arguments object) error {
+func (s *session) create(ctx context.Context, kind string, arguments object) error {
 	of := agent.OperationsOf[kind]
 	result, err := s.call(ctx, of.Create, "", arguments)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *session) create(ctx context.Context, kind, name string, arguments objec
 	}
 	id := textOf(value[of.ID])
 	if err := s.agent.ChangeContact(ctx, id, func(known *agent.Contact) {
-		known.Kind, known.Name, known.Trusted, known.Wrote = kind, name, !s.anyone || kind == agent.KindChannel, true
+		known.Trusted, known.Wrote = !s.anyone || kind == agent.KindChannel, true
 	}); err != nil {
 		return err
 	}

@@ -124,10 +124,5 @@ func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.Un
 			return nil, err
 		}
 	}
-	for _, page := range pages {
-		if err := s.agent.Learn(ctx, page); err != nil {
-			return nil, err
-		}
-	}
 	return pages, nil
 }

@@ -41,13 +41,15 @@ func TestOperationsHaveCommands(t *testing.T) {
 		}
 	}
 	for id := range contract {
-		if operationCommands[id] == "" {
-			t.Errorf("operation %s has no command in operationCommands", id)
+		if agent.CallerOf(id).Command == "" {
+			t.Errorf("operation %s has no command in agent.Callers", id)
 		}
 	}
-	for id, command := range operationCommands {
-		if contract[id] == nil || !paths[command] {
-			t.Errorf("operationCommands has %s: parley %s; the operation or the command does not exist", id, command)
+	for _, caller := range agent.Callers {
+		for _, id := range caller.Operations {
+			if contract[id] == nil || !paths[caller.Command] {
+				t.Errorf("agent.Callers has %s: parley %s; the operation or the command does not exist", id, caller.Command)
+			}
 		}
 	}
 }

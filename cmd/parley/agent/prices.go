@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
@@ -37,7 +38,7 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 			continue
 		}
 		shown = append(shown, object{
-			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": operationCommands[o.ID], "summary": o.Summary})
+			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": agent.CallerOf(o.ID).Command, "summary": o.Summary})
 	}
 	if len(shown) == 0 {
 		return console.Usagef("no price is listed for %q; parley prices lists all", agent.Visible(strings.Join(c.Of, " ")))
@@ -55,7 +56,9 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 // about reports whether the command is about an operation.
 func (c *pricesCommand) about(operation string) bool {
 	of := strings.Join(c.Of, " ")
-	return of == "" || of == operation || strings.HasPrefix(operationCommands[operation]+" ", of+" ")
+	return of == "" || of == operation || slices.ContainsFunc(agent.Callers, func(caller agent.Caller) bool {
+		return slices.Contains(caller.Operations, operation) && strings.HasPrefix(caller.Command+" ", of+" ")
+	})
 }
 
 // prices returns the agreed prices, or without a wallet the prices of the contract.

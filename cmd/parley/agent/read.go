@@ -4,19 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
 type readCommand struct {
 	Flags     agentFlags `embed:""`
 	Pay       payFlags   `embed:""`
 	N         int        `name:"limit" short:"n" default:"20" help:"The latest messages, at most this many (${default}; 1 to 250)."`
-	Find      string     `xor:"search" placeholder:"TEXT" help:"Only messages that contain this text."`
-	Grep      string     `xor:"search" placeholder:"RE" help:"Only messages that match this regular expression."`
+	Grep      string     `placeholder:"RE" help:"Only messages that match this regular expression (RE2)."`
+	Literal   bool       `help:"Take the expression of --grep as plain text."`
 	Before    string     `placeholder:"ID" help:"Only messages before this one."`
 	Keep      bool       `help:"Leave the messages unread."`
 	Strangers bool       `help:"Show the text of senders that are not trusted, even when a program reads the output."`
@@ -24,6 +24,12 @@ type readCommand struct {
 }
 
 func (c *readCommand) Run(ctx context.Context, s *session) error {
+	if c.Literal && c.Grep == "" {
+		return console.Usagef("--literal needs --grep")
+	}
+	if err := agent.CheckQuery(c.Grep, c.Literal); err != nil {
+		return console.Usagef("%w; nothing was paid. Take it as plain text with --literal", err)
+	}
 	to, err := s.contact(ctx, c.To)
 	if err != nil {
 		return err
@@ -36,12 +42,8 @@ func (c *readCommand) Run(ctx context.Context, s *session) error {
 	}
 	of := agent.OperationsOf[to.Kind]
 	operation, arguments := of.List, object{of.Conversation: conversation}
-	query := c.Grep
-	if c.Find != "" {
-		query = regexp.QuoteMeta(c.Find)
-	}
-	if query != "" {
-		operation, arguments["query"] = of.Search, query
+	if c.Grep != "" {
+		operation, arguments["query"], arguments["literal"] = of.Search, c.Grep, c.Literal
 	} else {
 		arguments["n"], arguments["mark_read"] = c.N, !c.Keep
 	}
@@ -67,6 +69,7 @@ func (c *readCommand) show(ctx context.Context, s *session, to agent.Contact, co
 	var page struct {
 		Messages []client.Message `json:"messages"`
 		Total    *int64           `json:"total"`
+		Matched  client.MatchedAs `json:"matched_as"`
 		Next     string           `json:"next_before_message_id"`
 	}
 	if err := s.agent.Decode(ctx, result, &page); err != nil {
@@ -86,11 +89,17 @@ func (c *readCommand) show(ctx context.Context, s *session, to agent.Contact, co
 	if page.Total != nil {
 		value["total"] = *page.Total
 	}
+	if page.Matched != "" {
+		value["matched_as"] = agent.PlainWord(string(page.Matched))
+	}
 	if page.Next != "" {
 		value["next_before_message_id"] = agent.VisibleName(page.Next)
 	}
 	return s.print(ctx, value, func(w io.Writer) {
 		writeMessages(w, messages)
+		if page.Matched != "" {
+			fmt.Fprintln(w, "matched as:", value["matched_as"])
+		}
 		if len(messages) == 0 {
 			fmt.Fprintln(w, "no messages")
 		}

@@ -113,7 +113,7 @@ func (p *reportPage) draw(costs []agent.Costs, since, now time.Time) {
 	var days []agent.Costs
 	for _, one := range costs {
 		p.Calls, p.Charged, p.Open = p.Calls+one.Calls, p.Charged+one.Charged, p.Open+one.Open
-		if operationCommands[one.Operation] == "init" {
+		if agent.CallerOf(one.Operation).Command == "init" {
 			p.Account = true
 			continue
 		}

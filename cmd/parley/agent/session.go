@@ -193,7 +193,7 @@ func (s *session) openAgent(signer x402.Signer) (err error) {
 func (s *session) call(ctx context.Context, operation, peer string, arguments map[string]any) (*agent.Result, error) {
 	o, err := s.agent.Operation(operation)
 	if err != nil {
-		return nil, console.Usage(err)
+		return nil, console.Usagef("%w; parley prices lists all", err)
 	}
 	if err := o.Check(arguments); err != nil {
 		return nil, console.Usage(err)

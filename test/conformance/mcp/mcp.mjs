@@ -35,7 +35,7 @@ async function inspect(...args) {
 
 async function inspector() {
   const { tools } = await inspect("--method", "tools/list");
-  assert.equal(tools.length, 11);
+  assert.equal(tools.length, 12);
   const { resources } = await inspect("--method", "resources/list");
   assert.equal(resources.length, 2);
   const read = await inspect("--method", "resources/read", "--uri", "parley://operations");
