@@ -62,6 +62,9 @@ func (c *call) explain(err error) (code, problem, next string) {
 			said(terms.Asked), said(terms.Agreed))
 		return "terms_changed", problem, "ask your human to look at it with: parley prices"
 	}
+	if state, ok := errors.AsType[*agent.StateError](err); ok {
+		return "state_changed", state.Error(), "only your human can decide, with: parley wallet check"
+	}
 	if _, ok := errors.AsType[*agent.OpenError](err); ok {
 		problem = "the payment was sent and its outcome is not known yet; it is finishing in the background"
 		if server, ok := errors.AsType[*agent.ServerError](err); ok {

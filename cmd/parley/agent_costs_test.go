@@ -73,7 +73,7 @@ func TestCostTable(t *testing.T) {
 	parser, err := kong.New(&agent.Commands{}, kong.Name("parley"))
 	testkit.NoError(t, err)
 	for _, leaf := range parser.Model.Leaves(false) {
-		delete(want, strings.TrimPrefix(leaf.FullPath(), "parley "))
+		delete(want, console.CommandName(leaf))
 	}
 	if len(want) > 0 {
 		t.Errorf("the table has commands that do not exist: %v", want)

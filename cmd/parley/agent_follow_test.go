@@ -86,7 +86,7 @@ func TestFollowInsists(t *testing.T) {
 		t.Errorf("a budget above the wallet's limit: %s", told)
 	}
 	bob.run("contacts", "trust", "alice")
-	alice.run("send", "bob", "one")
+	alice.run("send", "bob", "one", "--anyone")
 	for _, test := range []struct{ exec, told, paid string }{
 		{`echo failed >>"$WOKEN"; [ $(wc -l <"$WOKEN") -ge 2 ] && echo one >>"$WOKEN"; false`, "--exec: exit status 1; again in 2s", "0.001"},
 		{`cat >"$WOKEN"`, "fetching costs at most", "0.00"}, // the message comes again, free

@@ -127,7 +127,7 @@ func TestGivenKey(t *testing.T) {
 	}
 	alice.env = append(alice.env, "PARLEY_WALLET_KEY_FILE=", "PARLEY_WALLET_KEY=")
 	alice.fails(agent.ExitNoKey, "status")
-	if got := alice.fails(agent.ExitError, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
+	if got := alice.fails(agent.ExitNoKey, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
 		t.Errorf("init without the wallet's key made another: %v", got)
 	}
 	// A signer that is not there.

@@ -110,7 +110,7 @@ func TestExitCodes(t *testing.T) {
 	if got := alice.fails(agent.ExitRefused, "group", "info", "team"); got["code"] != "chat_not_found" || got["paid_usd"] != "0.00" {
 		t.Errorf("a group chat that is not known: %v", got)
 	}
-	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--max-usd", "0.004"); got["code"] != "limit" {
+	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--anyone", "--max-usd", "0.004"); got["code"] != "limit" {
 		t.Errorf("above --max-usd: %v", got)
 	}
 	group := alice.fails(agent.ExitLimit, "group", "create", "team")

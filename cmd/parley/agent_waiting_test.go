@@ -40,7 +40,7 @@ func TestWrongCommandLines(t *testing.T) {
 	alice := newUser(t, server)
 	for want, args := range map[string][]string{
 		`unexpected argument sned, did you mean "send"?`: {"sned", "bob", "hi"},
-		"--n must not be negative":                       {"inbox", "-n", "-1"},
+		"--limit must not be negative":                   {"inbox", "-n", "-1"},
 		"--budget must not be negative":                  {"inbox", "--follow", "--budget", "-1"},
 		"--max-usd: must not be negative":                {"inbox", "--max-usd=-1"},
 	} {

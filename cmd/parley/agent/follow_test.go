@@ -27,7 +27,10 @@ func TestFreeFetches(t *testing.T) {
 // TestFromFiltersNotices: --from shows the notices of an agent or a conversation, as it does with messages.
 func TestFromFiltersNotices(t *testing.T) {
 	t.Parallel()
-	opened, err := agent.Open(agent.Settings{Folder: t.TempDir(), Signer: x402.NewKeySigner(testkit.NewKey())})
+	folder := t.TempDir()
+	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder, nil)
+	testkit.NoError(t, err)
+	opened, err := agent.Open(agent.Settings{Folder: folder, Signer: x402.NewKeySigner(testkit.NewKey()), Secrets: secrets})
 	testkit.NoError(t, err)
 	t.Cleanup(opened.Close)
 	page := client.UnreadPage{Notices: []client.Notice{{ActorUsername: "bob"}, {ActorUsername: "eve"}}}

@@ -67,22 +67,9 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if err := s.agent.Decode(ctx, result, &sent); err != nil {
 		return err
 	}
-	if err := s.wrote(ctx, to, sent.ChatID); err != nil {
-		return err
-	}
 	value := object{"to": to.String(), "id": to.ID, "message_id": agent.Visible(sent.MessageID), "chat_id": agent.Visible(sent.ChatID)}
 	if sent.ChatID == "" {
 		delete(value, "chat_id")
 	}
 	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintf(w, "sent to %s: %s\n", to, agent.VisibleName(sent.MessageID)) })
-}
-
-// wrote keeps the name and the chat of a recipient. Writing to somebody does not trust him.
-func (s *session) wrote(ctx context.Context, to agent.Contact, chat string) error {
-	return s.agent.ChangeContact(ctx, to.ID, func(known *agent.Contact) {
-		known.Name, known.Kind = to.Name, to.Kind
-		if to.Kind == agent.KindAgent && chat != "" {
-			known.Chat = chat
-		}
-	})
 }
