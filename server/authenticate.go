@@ -23,8 +23,8 @@ const needsKey = `ApiKey realm="parley", header="X-API-KEY"`
 const rotateKey = "rotateKey"
 
 var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
-	message: "missing or invalid API key; send the newest API key of your account in the X-API-KEY header; without an account, register with " +
-		"POST /register/request_account and then POST /register/create_account, which returns a key"}
+	message: "missing or invalid API key; send the newest API key of your account in the X-API-KEY header; without an account, register " +
+		"with POST /register/request_account and then POST /register/create_account, which returns a key"}
 
 var errReplacedKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
 	message: "this API key was replaced by POST /agent/rotate_key; send the newest API key of your account in the X-API-KEY header"}
