@@ -166,6 +166,31 @@ func TestClientStaysBehind(t *testing.T) {
 	w.checkChannels()
 }
 
+// TestUnknownPaymentChannel: a client that counts on a payment channel that does not exist, because it took a deposit for settled, gets
+// another one. It is told so with a response that its deposit did not pay.
+func TestUnknownPaymentChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice := w.forgetful(w.agent("alice"))
+	alice.having[alice.signer("X-API-KEY", alice.Key).ID] = suggestedDeposit
+	alice.me().Require(t, "a voucher of a payment channel that does not exist", http.StatusPaymentRequired)
+	alice.me().Require(t, "the next call", http.StatusOK)
+
+	const path, request = "/register/request_account", `{"requested_username":"carol"}`
+	wallet := w.Wallet(testkit.Dollar)
+	first := w.call(http.MethodPost, path, request, x402.HeaderPaymentSignature, w.sign(wallet, path, testkit.Identified("carol-asks-for-a-tan")))
+	w.Secret(first.Field(t, "tan"))
+	payer := w.channelPayer(wallet)
+	again := w.call(http.MethodPost, path, request, x402.HeaderPaymentSignature,
+		payer.sign(path, 10_000, 100_000, func(p *x402.BatchPayment) { p.Extensions = testkit.Identifier("carol-asks-for-a-tan") }))
+	if string(again.Body) != string(first.Body) {
+		t.Fatalf("the same identifier with a deposit: %v", again)
+	}
+	if _, extra := settledOf(t, again); extra.ChannelState == nil || extra.ChannelState.Balance != "0" || extra.ChargedAmount != "0" {
+		t.Errorf("a deposit that is not settled is told as %+v", extra)
+	}
+}
+
 // TestSuggestedDeposit: the deposit that is suggested to newcomers pays for the account too.
 func TestSuggestedDeposit(t *testing.T) {
 	t.Parallel()

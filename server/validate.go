@@ -114,6 +114,8 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 				syntax.JSONPointer = ""
 			}
 			return detail(string(syntax.JSONPointer), "is not valid JSON at byte %d: %s", syntax.ByteOffset, plainReason(syntax.Err))
+		case token.Kind() == '0' && strings.ContainsAny(token.String(), ".eE"): // every number of the contract is an integer
+			return detail(string(decoder.StackPointer()), "must be an integer without fraction and exponent")
 		case token.Kind() == 'n':
 			return detail(string(decoder.StackPointer()), "must not be null; leave it out instead")
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):

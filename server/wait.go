@@ -90,7 +90,7 @@ func (s *Server) prepareWait(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	record.wait = &wait{Sources: sources, Channel: record.attempt.Channel(), Nonce: record.attempt.Nonce}
+	record.wait = &wait{Sources: sources, Channel: record.attempt.Channel(), Call: record.attempt.Nonce + string(record.attempt.Request())}
 	record.wait.Agent, record.wait.Through = record.caller.ID, through
 	return nil
 }

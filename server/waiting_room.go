@@ -56,7 +56,7 @@ type waitingRoom struct {
 type wait struct {
 	store.Waiting
 	Channel string      // the payment channel that pays, or ""
-	Nonce   string      // of the payment: the same for copies of one call
+	Call    string      // payment and request: the same for copies of one call
 	Sources []uuid.UUID // see store.Sources
 
 	ended   chan struct{}
@@ -173,7 +173,7 @@ func (w *wait) sources() []uuid.UUID {
 
 // replacedBy is why the call ends when a newer one comes. A copy of it has the same payment, which may be charged for the copy.
 func (w *wait) replacedBy(newer *wait) error {
-	if w.Nonce == newer.Nonce {
+	if w.Call == newer.Call {
 		return errWaitRepeated
 	}
 	return errWaitReplaced

@@ -68,7 +68,7 @@ func inRoom(t *testing.T, most int, test func(t *testing.T, r *waitingRoom, i *i
 // newWait is a call of an agent with a payment of its own.
 func newWait(sources ...uuid.UUID) *wait {
 	w := &wait{Channel: uuid.NewString(), Sources: sources}
-	w.Agent, w.Nonce = uuid.New(), w.Channel
+	w.Agent, w.Call = uuid.New(), w.Channel
 	return w
 }
 

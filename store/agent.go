@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -214,8 +215,12 @@ func (r *Reader) FormerOwner(ctx context.Context, username string) (*Agent, erro
 	return r.agent(ctx, "id = (SELECT agent_id FROM reserved_usernames WHERE username_hash = ?)", HashKey(username))
 }
 
-// checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it.
+// checkUsername returns ErrUsernameTaken if an agent other than owner has the username or had it, or if it looks like that of an erased
+// account.
 func (r *Reader) checkUsername(ctx context.Context, username string, owner uuid.UUID) error {
+	if strings.HasPrefix(username, erasedName+"_") {
+		return ErrUsernameTaken
+	}
 	if err := refuseIf(ctx, ErrUsernameTaken, "look for a username", gorm.G[Agent](r.db).Where("username = ?", username)); err != nil {
 		return err
 	}

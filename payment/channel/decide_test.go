@@ -101,6 +101,10 @@ func TestLostState(t *testing.T) {
 			}
 		}
 	}
+	otherFits := func(v *voucher) {
+		v.of.ChannelID = "another"
+		v.inStep()
+	}
 	for name, row := range map[string]struct {
 		caller *payment.Caller
 		misses []func(*voucher) // a minute apart
@@ -110,10 +114,11 @@ func TestLostState(t *testing.T) {
 		"an account":                  {&payment.Caller{}, []func(*voucher){lost}, lostFor},
 		"an account that is behind":   {&payment.Caller{}, []func(*voucher){misses(false)}, exactFor},
 		"an account that stays there": {&payment.Caller{}, []func(*voucher){misses(false), misses(true)}, exactFor},
+		"an account that uses others": {&payment.Caller{}, []func(*voucher){misses(false), otherFits, misses(true)}, exactFor},
 		"an account that catches up":  {&payment.Caller{}, []func(*voucher){misses(false), (*voucher).inStep, misses(false)}, exactFor},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Scheme{lost: payment.NewRecent[string, bool](maxLost)}
+			c := &Scheme{lost: payment.NewRecent[string, bool](maxLost), behind: payment.NewRecent[string, bool](maxLost)}
 			for i, miss := range row.misses {
 				time.Sleep(time.Duration(min(i, 1)) * exactFor)
 				miss(&voucher{Scheme: c, a: &payment.Attempt{Client: name, Caller: row.caller}})

@@ -71,7 +71,10 @@ func (v *voucher) refusedFor(reason, message string) error {
 }
 
 // inStep records that the client has the state of its payment channel, or gets it with this response.
-func (v *voucher) inStep() { v.lost.Remove(v.a.Client) }
+func (v *voucher) inStep() {
+	v.lost.Remove(v.a.Client)
+	v.behind.Remove(v.of.ChannelID)
+}
 
 // chargedLately reports whether a payment channel was charged lately.
 func (c *Scheme) chargedLately(id string) bool {
@@ -93,10 +96,12 @@ func (v *voucher) preferExact() {
 }
 
 // isBehind offers the client exact first for a minute: it has a state of its payment channel, and usually another of its calls was charged
-// at the same time. If its voucher does not fit after that minute either, its state is lost, and isBehind returns true.
+// at the same time. If its voucher does not fit after that minute either, its state is lost, and isBehind returns true. Other payment
+// channels of the client may fit meanwhile.
 func (v *voucher) isBehind() (lost bool) {
-	missed, now := v.lost.Get(v.a.Client)
+	missed, now := v.behind.Get(v.of.ChannelID)
 	if !now { // else they are those calls
+		v.behind.Add(v.of.ChannelID, true, exactFor)
 		v.lost.Add(v.a.Client, true, exactFor)
 	}
 	return missed && !now

@@ -31,6 +31,10 @@ func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) err
 			return err
 		}
 		v.preferExact()
+		// Official clients that count on its money add no deposit. An address without an account may be that of others, too.
+		if v.of.Type == x402.BatchVoucher && v.a.Caller != nil {
+			v.offerNext(ctx, v.newChannel(x402.Channel{}), slotOf(v.a.Operation, v.a.Client), 2*v.remembered())
+		}
 		v.a.Unrecorded = true
 		return v.engine.Refused(v.a.Operation, x402.ReasonBatchChannelNotFound,
 			"this server does not know the payment channel and nothing was charged; send a deposit, or pay with another entry of accepts")
@@ -87,8 +91,8 @@ func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel,
 		if v.isBehind() && !v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), v.remembered()) {
 			v.preferExact()
 		}
-		message += "; to repeat a call whose response was lost, send the same request; a client that cannot sign this voucher sends a request " +
-			"without a payment in a minute: the next 402s offer exact, and then a new payment channel"
+		message += "; to repeat a call whose response was lost, send the same request with the same payment identifier; a client that cannot " +
+			"sign this voucher sends a request without a payment in a minute: the next 402s offer exact, and then a new payment channel"
 	}
 	refused := v.engine.Refused(v.a.Operation, bad.Reason, message)
 	var newest *x402.VoucherState
@@ -145,7 +149,7 @@ func (v *voucher) Correct(ctx context.Context) error {
 		return v.misfit(ctx, channel)
 	}
 	return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
-		"this voucher was charged for another request; the channel was charged %d and this request costs %d: "+
+		"this voucher was charged for another request or payment identifier; the channel was charged %d and this request costs %d: "+
 			"sign a voucher for exactly %d; nothing was charged now",
 		channel.Charged, v.a.Operation.Price, channel.Charged+int64(v.a.Operation.Price))}) //nolint:gosec // a price
 }

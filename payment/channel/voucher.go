@@ -240,8 +240,10 @@ func (v *voucher) repeated(ctx context.Context, row *store.Payment, same, last b
 		return nil, err
 	}
 	switch {
-	case channel == nil: // found by the payment identifier, paid in another way
-		return payment.SettledAs(row, row.Transaction), nil
+	case channel == nil: // paid in another way; a deposit that is not settled is told as a payment channel without money
+		free := *row
+		free.DepositAmount = 0
+		return v.settled(&free, v.newChannel(x402.Channel{}), 0), nil
 	case last && (channel.Charged != *row.CumulativeAmount || v.beginsAgain(channel) && v.misses(channel)):
 		return nil, store.ErrVoucherMismatch
 	case !same: // paid by an earlier payment: this one is not charged
