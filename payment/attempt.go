@@ -45,6 +45,13 @@ func (a *Attempt) Payer() string { return a.Checked.Payer }
 // Channel is the id of the payment channel that pays, or "".
 func (a *Attempt) Channel() string { return a.payment.Channel() }
 
+// Moved records that the client that pays is another one from now on, because it has a new API key.
+func (a *Attempt) Moved(client string) {
+	if charger, ok := a.payment.(Charger); ok {
+		charger.Moved(client)
+	}
+}
+
 // Signer is Identity if that is certain, else "": whoever names a wallet must not use up its tokens.
 func (a *Attempt) Signer() string {
 	if !a.Conclusive {

@@ -99,6 +99,8 @@ type Charger interface {
 	Correct(ctx context.Context) error
 	// Proves reports whether nobody but the payer of the row can have this payment, which is another one.
 	Proves(ctx context.Context, row *store.Payment) (bool, error)
+	// Moved records that the client of the payment is another one from now on: see [Engine.Challenge].
+	Moved(client string)
 }
 
 // Checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.

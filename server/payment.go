@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -171,6 +172,10 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		}
 		record.transaction, record.paid, record.responseBytes = receipt.Settled.Transaction, !receipt.Repeated, len(receipt.Response)
 		s.setPaymentResponse(c, receipt.Settled)
+		var account gen.CreateAccountResult // or gen.RotateKeyResult
+		if operation.Secret && json.Unmarshal(receipt.Response, &account) == nil && account.APIKey != "" {
+			record.attempt.Moved(string(store.HashKey(account.APIKey)))
+		}
 		if receipt.Repeated {
 			c.Response().Header().Set("Idempotent-Replayed", "true")
 		}

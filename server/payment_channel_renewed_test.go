@@ -30,7 +30,13 @@ func (f *forgetful) lose() { f.charged, f.having = map[string]uint64{}, map[stri
 // signer is for the payment channel that GET /agent/me offers with these headers.
 func (f *forgetful) signer(headers ...string) *x402.ChannelSigner {
 	f.w.T.Helper()
-	a := f.w.call(http.MethodGet, "/agent/me", "", headers...)
+	return f.signerOf(http.MethodGet, "/agent/me", headers...)
+}
+
+// signerOf is for the payment channel that an operation offers.
+func (f *forgetful) signerOf(method, path string, headers ...string) *x402.ChannelSigner {
+	f.w.T.Helper()
+	a := f.w.call(method, path, "", headers...)
 	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
 	if err != nil {
 		f.w.T.Fatal(err)
@@ -42,10 +48,13 @@ func (f *forgetful) signer(headers ...string) *x402.ChannelSigner {
 	return signer
 }
 
-func (f *forgetful) me() testkit.Reply {
+func (f *forgetful) me() testkit.Reply { f.w.T.Helper(); return f.pay(http.MethodGet, "/agent/me", "") }
+
+// pay makes a call.
+func (f *forgetful) pay(method, path, body string) testkit.Reply {
 	f.w.T.Helper()
-	signer := f.signer("X-API-KEY", f.Key)
-	price, err := strconv.ParseUint(f.w.priceOf(http.MethodGet, "/agent/me").Accepts[0].Amount, 10, 64)
+	signer := f.signerOf(method, path, "X-API-KEY", f.Key)
+	price, err := strconv.ParseUint(f.w.priceOf(method, path).Accepts[0].Amount, 10, 64)
 	if err != nil {
 		f.w.T.Fatal(err)
 	}
@@ -57,7 +66,7 @@ func (f *forgetful) me() testkit.Reply {
 	if err != nil {
 		f.w.T.Fatal(err)
 	}
-	a := f.w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", f.Key, x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
+	a := f.w.call(method, path, body, "X-API-KEY", f.Key, x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
 	if a.Status == http.StatusOK {
 		f.charged[signer.ID] = max
 		f.having[signer.ID] += deposit
@@ -118,6 +127,12 @@ func TestForgetfulClient(t *testing.T) {
 		t.Errorf("after a refund of everything, %s is offered first", first)
 	}
 	alice.me().Require(t, "the call after it", http.StatusOK)
+	delay := alice.signer("X-API-KEY", alice.Key).Config.WithdrawDelay
+	alice.Key = alice.pay(http.MethodPost, rotate, "{}").Field(t, "api_key")
+	w.Secret(alice.Key)
+	if now := alice.signer("X-API-KEY", alice.Key).Config.WithdrawDelay; now != delay || delay == 24*3600 {
+		t.Errorf("with its new API key the agent is offered a payment channel with a delay of %d s, before %d s", now, delay)
+	}
 	bob := w.agent("bob")
 	for who, signer := range map[string]*x402.ChannelSigner{
 		"another agent": w.forgetful(bob).signer("X-API-KEY", bob.Key),

@@ -102,6 +102,9 @@ func (v *voucher) stays() {
 	}
 }
 
+// Moved offers the payment channel to the new API key of the client, too.
+func (v *voucher) Moved(client string) { v.offerGeneration(client, v.generation(), lostFor) }
+
 // beginsAgain reports whether this is a deposit with the first voucher of a payment channel that was charged before.
 func (v *voucher) beginsAgain(channel *store.PaymentChannel) bool {
 	return v.of.Type == x402.BatchDeposit && v.of.Max == v.a.Operation.Price && channel.Charged > 0
