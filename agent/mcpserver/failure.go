@@ -42,7 +42,11 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return c.explainRefusal(refused)
 	}
 	if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
-		return string(missing.Code()), missing.Error(), findNext[missing.Code()]
+		next = findNext[missing.Code()]
+		if missing.Channel {
+			next = "make the call with #" + agent.VisibleName(missing.Name)
+		}
+		return string(missing.Code()), missing.Error(), next
 	}
 	if unknown, ok := errors.AsType[*agent.UnknownOperationError](err); ok {
 		return "invalid_arguments", unknown.Error(), "call parley_prices, which lists all operations"
@@ -115,7 +119,7 @@ var findNext = map[client.ErrorCode]string{
 	client.ErrorCodeAgentNotFound: "call parley_find with kind agents and words of the name or description; " +
 		"a group that is not trusted is named by its id",
 	client.ErrorCodeChannelNotFound: "call parley_find with kind channels and words of the name or description",
-	client.ErrorCodeChatNotFound:    "call parley_contacts, or parley_lookup with name me and detailed, which list my groups",
+	client.ErrorCodeChatNotFound:    "call parley_find with kind groups, or parley_lookup with name me and detailed, which lists the ids of my chats",
 }
 
 // explainRefusal explains a response of the server that is not 200.
