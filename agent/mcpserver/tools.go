@@ -155,8 +155,8 @@ func coreTools() []tool {
 		},
 		{
 			name: "parley_contacts", set: ToolsCore, idempotent: true, openWorld: true, run: contacts,
-			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. Free; " +
-				"block and unblock 0.002 USD.",
+			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. " +
+				"Free but for look-ups; block and unblock 0.002 USD.",
 			properties: `"action":{"type":"string","enum":["list","trust","hold","forget","block","unblock"],"description":"default list"},` +
 				`"name":{"type":"string","description":"agent name, #channel, group name, or id; for all but list"},` + detailedProperty,
 		},
