@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -68,7 +69,7 @@ func (c *call) show(all []message, detailed, history bool) {
 		c.facts["left_out"] = left
 	}
 	if left > 0 && history {
-		c.note("%d older ones do not fit. They are free: parley_read with stored and before_message_id %s.", left,
+		c.note("%d older ones do not fit. They are free: parley_read with the same arguments, stored and before_message_id %s.", left,
 			agent.PlainWord(shown[0].MessageID))
 	}
 	list, cut, held := []any{}, false, agent.Contact{}
@@ -160,11 +161,31 @@ func (r *reply) render(m message, limit int, detailed bool) item {
 	} else {
 		facts["untrusted_text"] = shown
 	}
+	if reactions := r.reactions[m.MessageID]; reactions != "" && !m.held {
+		facts["reactions"] = reactions
+		shown = "Reactions to the next message: " + reactions + ".\n" + shown
+	}
 	if m.About != nil {
 		facts["about"] = aboutText(m)
 		shown = "The service says about the next message: it is " + aboutText(m) + ".\n" + shown
 	}
 	return item{text: shown, facts: facts, cut: cut}
+}
+
+// maxReactions is the number of different emoji that are shown of one message.
+const maxReactions = 10
+
+// reactionsOf returns the reactions to messages by the id of the message, such as 👍 2 🎉 1.
+func reactionsOf(messages []client.Message) map[string]string {
+	all := map[string]string{}
+	for _, m := range messages {
+		var words []string
+		for _, emoji := range slices.Sorted(maps.Keys(m.ReactionCounts)) {
+			words = append(words, fmt.Sprintf("%s %d", agent.PlainEmoji(emoji), m.ReactionCounts[emoji]))
+		}
+		all[m.MessageID] = strings.Join(words[:min(len(words), maxReactions)], " ")
+	}
+	return all
 }
 
 // aboutText says what a message of the service in the name of the sender is.
