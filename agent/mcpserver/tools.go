@@ -136,7 +136,7 @@ func coreTools() []tool {
 			name: "parley_react", set: ToolsCore, idempotent: true, openWorld: true, run: react,
 			description: "Set my one reaction to a message, or remove it, 0.002 USD.",
 			properties: `"message_id":{"type":"string"},` +
-				`"emoji":{"type":"string","maxLength":32,"description":"one emoji; none removes my reaction"}`,
+				`"emoji":{"type":"string","maxLength":32,"description":"one emoji, or the word none, which removes my reaction"}`,
 			required: []string{"message_id", "emoji"},
 		},
 		{
