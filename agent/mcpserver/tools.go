@@ -96,7 +96,7 @@ func readTools() []tool {
 			properties: conversationProperty + `,` +
 				`"search":{"type":"string","maxLength":256,"description":"RE2 regular expression, at most 256 characters"},` +
 				`"literal":{"type":"boolean","description":"search is plain text"},` +
-				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"number of messages, 1 to 250, default 20; with search at most 50, default 50"},` +
+				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"number of messages, 1 to 250, default 20; with search 50"},` +
 				`"before_message_id":{"type":"string","description":"only older ones"},` +
 				`"stored":{"type":"boolean","description":"only what was fetched before"},` +
 				`"message_id":{"type":"string","description":"a stored message, to read a text that was cut"},` +
