@@ -3,6 +3,7 @@ package agent_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
@@ -23,6 +24,9 @@ func TestResolve(t *testing.T) {
 	before := w.Revenue()
 	if again, err := alice.Resolve(t.Context(), found.ID); err != nil || again.Name != "bob" || w.Revenue() != before {
 		t.Errorf("the second time bob is %+v, %v, and %d was paid", again, err, w.Revenue()-before)
+	}
+	if again, err := alice.Resolve(t.Context(), "@Bob"); err != nil || again.ID != found.ID || w.Revenue() != before {
+		t.Errorf("@Bob is %+v, %v, and %d was paid", again, err, w.Revenue()-before)
 	}
 	if _, err := alice.Resolve(t.Context(), "Not a name"); err == nil || w.Revenue() != before {
 		t.Errorf("what cannot be a name: %v, and %d was paid", err, w.Revenue()-before)
@@ -174,5 +178,18 @@ func TestMissingNames(t *testing.T) {
 	_, err = alice.Resolve(t.Context(), "#nosuch")
 	if missing, ok := errors.AsType[*agent.NotFoundError](err); !ok || missing.Kind != agent.KindChannel {
 		t.Errorf("a channel that does not exist: %v", err)
+	}
+	testkit.NoError(t, alice.ChangeContact(t.Context(), "channel_01k70t94aqeembse7n65ptksh0", func(c *agent.Contact) {
+		c.Name, c.Kind = "news", agent.KindChannel
+	}))
+	before = w.Revenue()
+	for name, kinds := range map[string][]string{"news": {agent.KindGroup, agent.KindChannel}, "@News": nil} {
+		if _, err = alice.Resolve(t.Context(), name, kinds...); err == nil || !strings.Contains(err.Error(), "did you mean #news?") {
+			t.Errorf("%s, which is a channel: %v", name, err)
+		}
+	}
+	_, err = alice.Resolve(t.Context(), "trip team")
+	if missing, ok := errors.AsType[*agent.NotFoundError](err); !ok || missing.Kind != agent.KindGroup || w.Revenue() != before {
+		t.Errorf("a name that no agent has: %v; %d was paid", err, w.Revenue()-before)
 	}
 }

@@ -166,13 +166,26 @@ func shortened(err error) string {
 			if name != "" {
 				name += ": "
 			}
-			texts = append(texts, name+e.Reason)
+			texts = append(texts, name+reason(e))
 		default:
 			texts = append(texts, err.Error())
 		}
 	}
 	add(err)
 	return strings.Join(texts, "; ")
+}
+
+// reason returns what is wrong with a value in words, where the library would show an expression.
+func reason(e *openapi3.SchemaError) string {
+	switch {
+	case e.SchemaField == "pattern" && e.Schema.Extensions["x-text"] != nil:
+		return "it must have a visible character"
+	case e.SchemaField == "pattern" && e.Schema.Example != nil:
+		return fmt.Sprintf("it must have the form of %v", e.Schema.Example)
+	case e.SchemaField == "minProperties":
+		return "there is nothing to change; name at least one field more"
+	}
+	return e.Reason
 }
 
 // request makes the HTTP request of a call.

@@ -20,13 +20,21 @@ var (
 func isID(text string) bool { return idForm.MatchString(text) }
 
 // NotFoundError means that no agent, channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
-type NotFoundError struct{ Kind, Name string }
+type NotFoundError struct {
+	Kind, Name string
+	// Channel is true if a channel in the contacts has the name, so that a # is missing.
+	Channel bool
+}
 
 func (e *NotFoundError) Error() string {
+	text := fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
 	if e.Kind == KindGroup {
-		return fmt.Sprintf("no group chat in the contacts has the name %s; use its id", VisibleName(e.Name))
+		text = fmt.Sprintf("no group chat in the contacts has the name %s; use its id", VisibleName(e.Name))
 	}
-	return fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
+	if e.Channel {
+		text += "; did you mean #" + VisibleName(e.Name) + "?"
+	}
+	return text
 }
 
 // Code is that of the response for an id that does not exist.
@@ -52,13 +60,15 @@ func (e *GroupNotTrustedError) Error() string {
 var ErrNoChat = errors.New("no private chat with this agent is known; it begins with the first message")
 
 // Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
-// the contacts, which is paid for once, and keeps it, neither trusted nor held. kinds, if any, are those that the caller can use.
+// the contacts, which is paid for once, and keeps it, neither trusted nor held. kinds, if any, are those that the caller can use. Without
+// agents among them a chat is a group chat: only members could look it up.
 func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contact, error) {
 	contacts, err := a.Contacts()
 	if err != nil {
 		return Contact{}, err
 	}
 	found, err := contacts.Find(to)
+	agents := kinds == nil || slices.Contains(kinds, KindAgent)
 	switch name, channel := strings.CutPrefix(to, "#"); {
 	case err != nil:
 		return Contact{}, err
@@ -68,22 +78,35 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 		return Contact{ID: to, Kind: KindAgent}, nil
 	case isID(to) && strings.HasPrefix(to, "channel_"):
 		return Contact{ID: to, Kind: KindChannel}, nil
+	case isID(to) && !agents:
+		return Contact{ID: to, Kind: KindGroup}, nil
 	case isID(to):
 		return a.resolveChat(ctx, to)
 	case channel && name != "":
 		return a.resolveChannel(ctx, name)
-	case slices.Equal(kinds, []string{KindGroup}):
-		return Contact{}, cmp.Or[error](contacts.notTrusted(to), &NotFoundError{KindGroup, to})
-	case usernameForm.MatchString(to):
+	case agents && usernameForm.MatchString(to):
 		found, err := a.resolveUsername(ctx, to)
 		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeAgentNotFound {
 			err = cmp.Or(contacts.notTrusted(to), err)
+			if missing := contacts.missing(KindAgent, to); missing.Channel {
+				err = missing
+			}
 		}
 		return found, err
 	case contacts.notTrusted(to) != nil:
 		return Contact{}, contacts.notTrusted(to)
+	case agents && usernameForm.MatchString(asUsername(to)):
+		return a.Resolve(ctx, asUsername(to), kinds...)
 	}
-	return Contact{}, fmt.Errorf("%s is no username, no #channel, no id, and no group chat in the contacts", VisibleName(to))
+	return Contact{}, contacts.missing(append(kinds, KindGroup)[0], to)
+}
+
+// asUsername returns what is meant by @Bob: bob.
+func asUsername(to string) string { return strings.ToLower(strings.TrimPrefix(to, "@")) }
+
+// missing returns the error for a name of a kind that is not known.
+func (c Contacts) missing(kind, name string) *NotFoundError {
+	return &NotFoundError{kind, name, slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == KindChannel && one.Name == name })}
 }
 
 // lookup makes a call and reads its response.
@@ -122,7 +145,7 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	}
 	switch len(ids) {
 	case 0:
-		return Contact{}, &NotFoundError{KindChannel, name}
+		return Contact{}, &NotFoundError{Kind: KindChannel, Name: name}
 	case 1:
 		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
 	}

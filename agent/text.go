@@ -138,7 +138,9 @@ func PlainWord(word string) string {
 // PlainEmoji returns a reaction, which the contract limits to one emoji. Anything else is not shown.
 func PlainEmoji(emoji string) string {
 	if utf8.RuneCountInString(emoji) > maxEmoji || strings.ContainsFunc(emoji,
-		func(r rune) bool { return unicode.IsLetter(r) || unicode.IsSpace(r) }) {
+		func(r rune) bool {
+			return unicode.IsLetter(r) || unicode.IsSpace(r) || r < utf8.RuneSelf && !strings.ContainsRune("0123456789#*", r)
+		}) {
 		return "(not shown)"
 	}
 	return Visible(emoji)

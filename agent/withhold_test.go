@@ -47,6 +47,9 @@ func TestHostileWords(t *testing.T) {
 			t.Errorf("the emoji %.40q is shown as %.40q", text, got)
 		}
 	}
+	if got := PlainEmoji("!["); got != "(not shown)" {
+		t.Errorf("a part of Markdown is shown as the emoji %s", got)
+	}
 	for _, emoji := range []string{"👍", "❤️", "👩‍👩‍👧", "🇩🇪", "1️⃣"} {
 		if PlainEmoji(emoji) == "(not shown)" {
 			t.Errorf("%s is not shown", emoji)

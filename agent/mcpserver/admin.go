@@ -14,7 +14,7 @@ func admin(c *call) error {
 	case "rotate_key":
 		return c.act("rotateKey", "", map[string]any{}, "the new API key is stored; the old one is not good any more")
 	}
-	target, err := c.to("conversation")
+	target, err := c.to("conversation", agent.KindGroup, agent.KindChannel)
 	if err != nil {
 		return err
 	}

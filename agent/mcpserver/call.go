@@ -144,12 +144,12 @@ func wrong(format string, arguments ...any) error {
 // missing returns the error of an argument that a tool needs and its schema does not require.
 func missing(name, why string) error { return wrong("%s is missing: %s", name, why) }
 
-// to resolves the argument that names somebody. It may look the name up, which is paid for once.
-func (c *call) to(name string) (agent.Contact, error) {
+// to resolves the argument that names somebody of these kinds. It may look the name up, which is paid for once.
+func (c *call) to(name string, kinds ...string) (agent.Contact, error) {
 	if c.text(name) == "" {
 		return agent.Contact{}, missing(name, "an agent's name, #channel, the name of a trusted group, or an id")
 	}
-	return c.agent.Resolve(c.ctx, c.text(name))
+	return c.agent.Resolve(c.ctx, c.text(name), kinds...)
 }
 
 // unknownError means that somebody may not be written to.

@@ -19,7 +19,7 @@ func create(c *call) error {
 // createAccount registers the wallet. The API key and the TAN are stored where the wallet's secrets are.
 func (c *call) createAccount() error {
 	if c.agent.Server() == "" {
-		return missing("the service", "ask your human to run: parley init")
+		return missing("the service", "ask your human to run: "+c.human("parley init"))
 	}
 	before, err := c.agent.HasAccount()
 	if err != nil {

@@ -17,8 +17,9 @@ const maxProblem = 600
 // fail makes the result an error: one sentence, and the next step.
 func (c *call) fail(err error, q question) {
 	code, problem, next := c.explain(err)
+	next = toolNames.ReplaceAllStringFunc(next, c.orAskHuman)
 	if q.command != "" {
-		next = "ask your human to run: " + q.command
+		next = "ask your human to run: " + c.human(q.command)
 		if q.approval != "" {
 			next += " (good for ten minutes), then make the same call again"
 		}
@@ -42,7 +43,11 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return c.explainRefusal(refused)
 	}
 	if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
-		return string(missing.Code()), missing.Error(), findNext[missing.Code()]
+		next = findNext[missing.Code()]
+		if missing.Channel {
+			next = "make the call with #" + agent.VisibleName(missing.Name)
+		}
+		return string(missing.Code()), missing.Error(), next
 	}
 	if unknown, ok := errors.AsType[*agent.UnknownOperationError](err); ok {
 		return "invalid_arguments", unknown.Error(), "call parley_prices, which lists all operations"
@@ -60,10 +65,10 @@ func (c *call) explain(err error) (code, problem, next string) {
 	if terms, ok := errors.AsType[*agent.TermsError](err); ok {
 		problem = fmt.Sprintf("the server asks for another %s than was agreed (%s instead of %s); nothing was paid", terms.What,
 			said(terms.Asked), said(terms.Agreed))
-		return "terms_changed", problem, "ask your human to look at it with: parley prices"
+		return "terms_changed", problem, "ask your human to look at it with: " + c.human("parley prices")
 	}
 	if state, ok := errors.AsType[*agent.StateError](err); ok {
-		return "state_changed", state.Error(), "only your human can decide, with: parley wallet check"
+		return "state_changed", state.Error(), "only your human can decide, with: " + c.human("parley wallet check")
 	}
 	if _, ok := errors.AsType[*agent.OpenError](err); ok {
 		problem = "the payment was sent and its outcome is not known yet; it is finishing in the background"
@@ -81,7 +86,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 		return "unreachable", unreachable.Error(), "make the same call again later"
 	}
 	if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
-		return "group_not_trusted", group.Error(), ""
+		command := group.Group.TrustCommand()
+		return "group_not_trusted", strings.Replace(group.Error(), command, c.human(command), 1), ""
 	}
 	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
 		return "bad_response", bad.Error(), ""
@@ -98,12 +104,15 @@ func (c *call) explain(err error) (code, problem, next string) {
 	case errors.Is(err, agent.ErrNoChat):
 		return "chat_not_found", err.Error(), "call parley_send, which begins the chat"
 	case errors.Is(err, errPublish):
-		return "approval_needed", err.Error(), "ask your human to run: parley profile edit --description TEXT"
+		return "approval_needed", err.Error(), "ask your human to run: " + c.human("parley profile edit --description TEXT")
 	case errors.Is(err, agent.ErrFrozen):
-		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: parley wallet unfreeze"
+		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: " + c.human("parley wallet unfreeze")
 	case errors.Is(err, agent.ErrNoAccount):
-		return "no_account", "this wallet has no account",
-			"call parley_create with kind account and a username (1.00 USD, once), or ask your human to run: parley init"
+		next = "ask your human to run: " + c.human("parley init")
+		if c.tools["parley_create"] {
+			next = "call parley_create with kind account and a username (1.00 USD, once), or " + next
+		}
+		return "no_account", "this wallet has no account", next
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		return "timeout", "the service did not respond in time", "make the same call again; a payment is never made twice for it"
 	}
@@ -115,12 +124,12 @@ var findNext = map[client.ErrorCode]string{
 	client.ErrorCodeAgentNotFound: "call parley_find with kind agents and words of the name or description; " +
 		"a group that is not trusted is named by its id",
 	client.ErrorCodeChannelNotFound: "call parley_find with kind channels and words of the name or description",
-	client.ErrorCodeChatNotFound:    "call parley_contacts, or parley_lookup with name me and detailed, which list my groups",
+	client.ErrorCodeChatNotFound:    "call parley_find with kind groups, or parley_lookup with name me and detailed, which lists my chats",
 }
 
 // explainRefusal explains a response of the server that is not 200.
 func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next string) {
-	code, problem, next = agent.PlainWord(string(refused.Code)), "the service says "+said(refused.Message), findNext[refused.Code]
+	code, problem, next = agent.PlainWord(string(refused.Code)), "the service says "+said(c.inTools(refused.Message)), findNext[refused.Code]
 	if refused.Message == "" {
 		return "unavailable", fmt.Sprintf("the service responded with status %d", refused.Status), "make the same call again later"
 	}
@@ -129,7 +138,7 @@ func (c *call) explainRefusal(refused *agent.RefusedError) (code, problem, next 
 		problem = "the payment was not accepted, most likely because the wallet has not enough USDC; nothing was charged (" + problem + ")"
 		return code, problem, "ask your human to send USDC to " + c.agent.Address()
 	case client.ErrorCodeInvalidAPIKey:
-		next = "ask your human to check the account with: parley status"
+		next = "ask your human to check the account with: " + c.human("parley status")
 	case client.ErrorCodeInvalidTAN:
 		next = "call parley_create again; it gets another TAN"
 	}

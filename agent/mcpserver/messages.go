@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -57,18 +58,18 @@ func (s *parleyServer) judged(all []client.UnreadMessage, own string) ([]message
 
 // show adds messages to the reply. It cuts texts and leaves out messages, so that the reply does not become too long: the last ones, or
 // the first ones of a history. What is missing can be read for free.
-func (r *reply) show(all []message, detailed, history bool) {
-	items := r.fit(all, detailed, history)
+func (c *call) show(all []message, detailed, history bool) {
+	items := c.fit(all, detailed, history)
 	left := len(all) - len(items)
 	shown := all[:len(items)]
 	if history {
 		shown = all[left:]
 	}
 	if left > 0 {
-		r.facts["left_out"] = left
+		c.facts["left_out"] = left
 	}
 	if left > 0 && history {
-		r.note("%d older ones do not fit. They are free: parley_read with stored and before_message_id %s.", left,
+		c.note("%d older ones do not fit. They are free: parley_read with the same arguments, stored and before_message_id %s.", left,
 			agent.PlainWord(shown[0].MessageID))
 	}
 	list, cut, held := []any{}, false, agent.Contact{}
@@ -77,19 +78,23 @@ func (r *reply) show(all []message, detailed, history bool) {
 			held = agent.Contact{Name: shown[i].SenderUsername, ID: shown[i].SenderID, Kind: agent.KindAgent}
 		}
 		cut = cut || item.cut
-		r.untrusted(item.text)
+		c.untrusted(item.text)
 		list = append(list, item.facts)
 	}
-	r.facts["messages"] = list
+	c.facts["messages"] = list
 	if cut {
-		r.note("A text was cut. The rest is free: parley_read with message_id and offset.")
+		c.note("A text was cut. The rest is free: parley_read with message_id and offset.")
 	}
 	if left > 0 && !history {
-		r.note("%d more do not fit. They are free: parley_inbox with after_message_id %s.", left, agent.PlainWord(shown[len(shown)-1].MessageID))
+		c.note("%d more do not fit. They are free: parley_inbox with after_message_id %s.", left, agent.PlainWord(shown[len(shown)-1].MessageID))
 	}
 	if held.TrustCommand() != "" {
-		r.note("Texts of strangers are held. If your human should trust %s, call parley_contacts with action trust, or the human runs: "+
-			"parley contacts trust %s. Then the texts are free: parley_inbox with last_minutes, parley_read with stored.", held, held)
+		ask := "call parley_contacts with action trust, or "
+		if !c.tools["parley_contacts"] {
+			ask = ""
+		}
+		c.note("Texts of strangers are held. If your human should trust %s, %sthe human runs: %s. Then the texts are free: "+
+			"parley_inbox with last_minutes, parley_read with stored.", held, ask, c.human("parley contacts trust "+held.String()))
 	}
 }
 
@@ -156,11 +161,31 @@ func (r *reply) render(m message, limit int, detailed bool) item {
 	} else {
 		facts["untrusted_text"] = shown
 	}
+	if reactions := r.reactions[m.MessageID]; reactions != "" && !m.held {
+		facts["reactions"] = reactions
+		shown = "Reactions to the next message: " + reactions + ".\n" + shown
+	}
 	if m.About != nil {
 		facts["about"] = aboutText(m)
 		shown = "The service says about the next message: it is " + aboutText(m) + ".\n" + shown
 	}
 	return item{text: shown, facts: facts, cut: cut}
+}
+
+// maxReactions is the number of different emoji that are shown of one message.
+const maxReactions = 10
+
+// reactionsOf returns the reactions to messages by the id of the message, such as 👍 2 🎉 1.
+func reactionsOf(messages []client.Message) map[string]string {
+	all := map[string]string{}
+	for _, m := range messages {
+		var words []string
+		for _, emoji := range slices.Sorted(maps.Keys(m.ReactionCounts)) {
+			words = append(words, fmt.Sprintf("%s %d", agent.PlainEmoji(emoji), m.ReactionCounts[emoji]))
+		}
+		all[m.MessageID] = strings.Join(words[:min(len(words), maxReactions)], " ")
+	}
+	return all
 }
 
 // aboutText says what a message of the service in the name of the sender is.

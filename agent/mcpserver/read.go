@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"unicode/utf8"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// historySize is the number of messages of parley_read if the caller names none.
-const historySize = 20
+// historySize is the number of messages of parley_read if the caller names none, and searchSize that of a page of matches.
+const (
+	historySize = 20
+	searchSize  = 50
+)
 
 func read(c *call) error {
 	if id := c.text("message_id"); id != "" {
@@ -26,7 +30,7 @@ func read(c *call) error {
 		return err
 	}
 	if c.flag("stored") {
-		return c.readStored(with)
+		return c.readStored(with, query, literal)
 	}
 	of, err := c.conversation(with)
 	if err != nil {
@@ -39,7 +43,7 @@ func read(c *call) error {
 	if query != "" {
 		operation, arguments["query"], arguments["literal"] = operations.Search, query, literal
 	} else {
-		arguments["n"] = c.size()
+		arguments["n"] = cmp.Or(c.number("n"), historySize)
 	}
 	var page struct {
 		client.MessagePage
@@ -48,6 +52,14 @@ func read(c *call) error {
 	if err := c.do(operation, with.ID, arguments, &page); err != nil {
 		return err
 	}
+	if query != "" { // the service returns a whole page, and says only where one begins that was cut short
+		shown := min(cmp.Or(c.number("n"), searchSize), searchSize, len(page.Messages))
+		if shown > 0 && (shown < len(page.Messages) || shown == searchSize && page.NextBeforeMessageID == nil) {
+			page.NextBeforeMessageID = &page.Messages[shown-1].MessageID
+		}
+		page.Messages = page.Messages[:shown]
+	}
+	c.reactions = reactionsOf(page.Messages)
 	c.line("%s of %s:", count(len(page.Messages), "message"), with.String())
 	if page.MatchedAs != "" {
 		c.facts["matched_as"] = agent.PlainWord(string(page.MatchedAs))
@@ -59,8 +71,6 @@ func read(c *call) error {
 	}
 	return c.showHistory(of.of(page.Messages))
 }
-
-func (c *call) size() int { return cmp.Or(c.number("n"), historySize) }
 
 // conversation returns the conversation with a contact. That with an agent is their private chat.
 func (c *call) conversation(with agent.Contact) (conversation, error) {
@@ -93,13 +103,22 @@ func (c *call) showHistory(all []client.UnreadMessage) error {
 	return nil
 }
 
-// readStored shows the latest stored messages of a conversation.
-func (c *call) readStored(with agent.Contact) error {
+// readStored shows the latest stored messages of a conversation, or those of them that a query matches, as at the service.
+func (c *call) readStored(with agent.Contact, query string, literal bool) error {
 	all, err := c.stored(c.ctx)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return !of(m, with) })
+	if literal {
+		query = regexp.QuoteMeta(query)
+	}
+	matches, err := regexp.Compile("(?i)" + query)
+	if err != nil {
+		return wrong("the query: %v", err)
+	}
+	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool {
+		return !of(m, with) || with.Kind == agent.KindAgent && m.SourceType != client.SourceTypePrivateChat
+	})
 	if before := c.text("before_message_id"); before != "" {
 		i := slices.IndexFunc(all, func(m client.UnreadMessage) bool { return m.MessageID == before })
 		if i < 0 {
@@ -107,7 +126,8 @@ func (c *call) readStored(with agent.Contact) error {
 		}
 		all = all[:i]
 	}
-	all = all[max(0, len(all)-c.size()):]
+	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return !matches.MatchString(m.Content) })
+	all = all[max(0, len(all)-cmp.Or(c.number("n"), historySize)):]
 	c.line("%s of %s from the local store:", count(len(all), "message"), with.String())
 	return c.showHistory(all)
 }

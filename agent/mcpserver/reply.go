@@ -29,7 +29,9 @@ type reply struct {
 	facts  map[string]any
 	fence  agent.Fence
 	fenced bool // there is text of other agents
-	failed bool
+	// reactions are what is shown of the reactions to messages, by the id of the message.
+	reactions map[string]string
+	failed    bool
 }
 
 func newReply() *reply { return &reply{facts: map[string]any{}, fence: agent.NewFence()} }

@@ -48,8 +48,7 @@ func (s *parleyServer) operations() string {
 	var text strings.Builder
 	text.WriteString("# Operations of Parley\n\nAn argument with ? is optional.\n\n")
 	for _, o := range s.agent.Prices() {
-		fmt.Fprintf(&text, "- **%s** (%s USD, %s): %s. Arguments: %s\n", o.ID, agent.USD(o.Agreed), agent.CallerOf(o.ID).Tool, o.Summary,
-			argumentList(o))
+		fmt.Fprintf(&text, "- **%s** (%s USD, %s): %s. Arguments: %s\n", o.ID, agent.USD(o.Agreed), s.callerOf(o.ID), o.Summary, argumentList(o))
 	}
 	return text.String()
 }

@@ -72,7 +72,7 @@ func leave(c *call) error {
 
 // joinable returns the group chat or channel of a call, and the argument that names it.
 func (c *call) joinable() (agent.Contact, map[string]any, error) {
-	to, err := c.to("conversation")
+	to, err := c.to("conversation", agent.KindGroup, agent.KindChannel)
 	if err == nil && to.Kind == agent.KindAgent {
 		err = wrong("that is an agent; only channels and groups can be joined and left. Send a message with parley_send")
 	}

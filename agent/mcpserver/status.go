@@ -122,7 +122,7 @@ func prices(c *call) error {
 	for _, priced := range c.agent.Prices() {
 		if strings.Contains(strings.ToLower(priced.ID), strings.ToLower(c.text("name"))) {
 			found[priced.ID] = agent.USD(priced.Agreed)
-			c.line("%s %s %s", agent.USD(priced.Agreed), priced.ID, agent.CallerOf(priced.ID).Tool)
+			c.line("%s %s %s", agent.USD(priced.Agreed), priced.ID, c.callerOf(priced.ID))
 		}
 	}
 	c.facts["prices"] = found

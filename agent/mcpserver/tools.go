@@ -96,7 +96,7 @@ func readTools() []tool {
 			properties: conversationProperty + `,` +
 				`"search":{"type":"string","maxLength":256,"description":"RE2 regular expression, at most 256 characters"},` +
 				`"literal":{"type":"boolean","description":"search is plain text"},` +
-				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"number of messages, 1 to 250, default 20"},` +
+				`"n":{"type":"integer","minimum":1,"maximum":250,"description":"number of messages, 1 to 250, default 20; with search 50"},` +
 				`"before_message_id":{"type":"string","description":"only older ones"},` +
 				`"stored":{"type":"boolean","description":"only what was fetched before"},` +
 				`"message_id":{"type":"string","description":"a stored message, to read a text that was cut"},` +
@@ -136,7 +136,7 @@ func coreTools() []tool {
 			name: "parley_react", set: ToolsCore, idempotent: true, openWorld: true, run: react,
 			description: "Set my one reaction to a message, or remove it, 0.002 USD.",
 			properties: `"message_id":{"type":"string"},` +
-				`"emoji":{"type":"string","maxLength":32,"description":"one emoji; none removes my reaction"}`,
+				`"emoji":{"type":"string","maxLength":32,"description":"one emoji, or the word none, which removes my reaction"}`,
 			required: []string{"message_id", "emoji"},
 		},
 		{
@@ -155,8 +155,8 @@ func coreTools() []tool {
 		},
 		{
 			name: "parley_contacts", set: ToolsCore, idempotent: true, openWorld: true, run: contacts,
-			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. Free; " +
-				"block and unblock 0.002 USD.",
+			description: "The contact book. trust asks the human to let me read and write to someone; hold takes that back. " +
+				"Free but for look-ups; block and unblock 0.002 USD.",
 			properties: `"action":{"type":"string","enum":["list","trust","hold","forget","block","unblock"],"description":"default list"},` +
 				`"name":{"type":"string","description":"agent name, #channel, group name, or id; for all but list"},` + detailedProperty,
 		},

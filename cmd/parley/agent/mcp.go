@@ -24,5 +24,8 @@ func (c *mcpCommand) Run(ctx context.Context, s *session) error {
 		Tools: c.Tools, Raw: c.Raw, Channel: c.Channel, Balance: s.balance, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
 		Anyone: c.Anyone,
 	}
+	if standard, err := agentHome(""); err != nil || standard != s.home {
+		options.Home = s.home
+	}
 	return mcpserver.Serve(ctx, s.agent, &mcp.StdioTransport{}, options)
 }

@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -27,9 +29,9 @@ type shownMessage struct {
 	ReplyTo string `json:"reply_to_message_id,omitempty"`
 	Text    string `json:"text,omitempty"`
 	// Held is true if the text is not shown because the sender is not trusted.
-	Held       bool           `json:"held,omitempty"`
-	Characters int            `json:"characters"`
-	Reactions  map[string]any `json:"reactions,omitempty"`
+	Held       bool             `json:"held,omitempty"`
+	Characters int              `json:"characters"`
+	Reactions  map[string]int64 `json:"reactions,omitempty"`
 }
 
 // view decides what is shown of messages.
@@ -78,7 +80,7 @@ func (v view) message(m client.Message, conversation string) shownMessage {
 	}
 	for emoji, count := range m.ReactionCounts {
 		if shown.Reactions == nil {
-			shown.Reactions = map[string]any{}
+			shown.Reactions = map[string]int64{}
 		}
 		shown.Reactions[agent.PlainEmoji(emoji)] = count
 	}
@@ -112,6 +114,9 @@ func writeMessages(w io.Writer, messages []shownMessage) {
 			continue
 		}
 		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(m.Text, "\n", "\n    "))
+		for _, emoji := range slices.Sorted(maps.Keys(m.Reactions)) {
+			fmt.Fprintf(w, "  %s %d\n", emoji, m.Reactions[emoji])
+		}
 	}
 }
 

@@ -1,0 +1,57 @@
+package mcpserver
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+)
+
+// human returns a command for the human, who has another shell than this program.
+func (s *parleyServer) human(command string) string {
+	switch {
+	case s.Home == "":
+		return command
+	case !agent.Tame(s.Home) || strings.Contains(s.Home, " "):
+		return command + " --home " + strconv.Quote(s.Home)
+	}
+	return command + " --home " + s.Home
+}
+
+var (
+	toolNames   = regexp.MustCompile(`(call )?parley_[a-z]+`)
+	callsByPath = regexp.MustCompile(`(GET|POST) (/[a-z_]+)+`)
+)
+
+// orAskHuman returns a mention of a tool, or the human's command if this server does not have the tool.
+func (s *parleyServer) orAskHuman(mention string) string {
+	tool := strings.TrimPrefix(mention, "call ")
+	i := slices.IndexFunc(agent.Callers, func(caller agent.Caller) bool { return caller.Tool == tool })
+	if s.tools[tool] || i < 0 {
+		return mention
+	}
+	return "ask your human to run: " + s.human("parley "+agent.Callers[i].Command)
+}
+
+// callerOf returns the tool that makes an operation, or the human's command if this server does not have the tool.
+func (s *parleyServer) callerOf(operation string) string {
+	caller := agent.CallerOf(operation)
+	if s.tools[caller.Tool] {
+		return caller.Tool
+	}
+	return "the human's command parley " + caller.Command
+}
+
+// inTools returns a message of the service with tools in place of calls of the contract.
+func (s *parleyServer) inTools(message string) string {
+	return callsByPath.ReplaceAllStringFunc(strings.ReplaceAll(message, "successor_agent_id", "successor"), func(named string) string {
+		for _, o := range s.agent.Prices() {
+			if named == o.Method+" "+o.Path {
+				return s.callerOf(o.ID)
+			}
+		}
+		return named
+	})
+}
