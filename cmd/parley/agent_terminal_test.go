@@ -110,7 +110,7 @@ func TestPerson(t *testing.T) {
 		t.Errorf("a person cannot raise limits: %v\n%s", err, screen)
 	}
 	key := filepath.Join(t.TempDir(), "key")
-	if screen, err := alice.atTerminal("", nil, "wallet", "export", key); err != nil {
+	if screen, err := alice.atTerminal("y\n", nil, "wallet", "export", key); err != nil {
 		t.Errorf("a person cannot export the key: %v\n%s", err, screen)
 	}
 	if info, err := os.Stat(key); err != nil || info.Size() != 65 || info.Mode().Perm() != 0o600 {

@@ -198,7 +198,8 @@ type walletExport struct {
 }
 
 func (c *walletExport) Run(ctx context.Context, s *session) error {
-	if err := s.personOnly("export the wallet's key", "parley wallet export FILE"); err != nil {
+	question := "Write the private key of the wallet to the file " + agent.VisibleName(c.File) + "?"
+	if err := s.decide(question, "export the wallet's key", "parley wallet export FILE"); err != nil {
 		return err
 	}
 	digits, err := s.secrets.Load(walletKeyName)
