@@ -47,7 +47,7 @@ func TestApprovedCosts(t *testing.T) {
 	t.Parallel()
 	l := openLedger(t, t.TempDir())
 	for id, charged := range map[string]uint64{"alice": 0, "bob": 10_000} {
-		of := intent{ID: id, Operation: "requestAccount", Request: id}
+		of := intent{ID: id, Operation: "requestAccount", Peer: id, Request: id}
 		asked, err := l.Ask(t.Context(), Approval{Operation: of.Operation, Request: id, Price: 10_000})
 		testkit.NoError(t, err)
 		_, err = l.Approve(t.Context(), asked.ID)
@@ -56,7 +56,7 @@ func TestApprovedCosts(t *testing.T) {
 		testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: id, Price: 1, Amount: 10_000 - charged}))
 		testkit.NoError(t, l.close(t.Context(), of, id, client.Outcome{Status: 409, Charged: charged}))
 	}
-	if got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0)); err != nil || len(got) != 1 || got[0].Amount != 10_000 {
+	if got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0)); err != nil || len(got) != 1 || got[0].Peer != "bob" || got[0].Amount != 10_000 {
 		t.Errorf("approvals %+v, %v; want only what was charged", got, err)
 	}
 }
