@@ -143,7 +143,8 @@ func TestApproval(t *testing.T) {
 	wantLimit(t, reserve(t, l, 500_000, create), "per call")
 	asked, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000})
 	testkit.NoError(t, err)
-	if again, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000}); err != nil || again.ID != asked.ID {
+	again, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000})
+	if err != nil || again.ID != asked.ID {
 		t.Errorf("asked twice, the approvals are %v and %v: %v", asked, again, err)
 	}
 	create.Approval = asked.ID

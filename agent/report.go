@@ -42,7 +42,8 @@ func (l *Ledger) Report(ctx context.Context, since time.Time, by ...string) ([]C
 		return err
 	}, `SELECT iif(?2, date(at / 1000000, 'unixepoch'), ''), iif(?3, operation, ''), iif(?4, peer, ''), count(*), sum(cost), sum(open),
 			json_group_array(settlement ORDER BY settlement) FILTER (WHERE settlement <> '')
-		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments WHERE call = id AND payments.signed AND NOT released), 0) AS open
+		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments
+				WHERE call = id AND payments.signed AND NOT released), 0) AS open
 			FROM calls WHERE at >= ?1)
 		WHERE cost > 0 OR open > 0 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, micros(since),
 		slices.Contains(by, "day"), slices.Contains(by, "operation"), slices.Contains(by, "peer"))

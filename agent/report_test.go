@@ -56,7 +56,8 @@ func TestApprovedCosts(t *testing.T) {
 		testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: id, Price: 1, Amount: 10_000 - charged}))
 		testkit.NoError(t, l.close(t.Context(), of, id, client.Outcome{Status: 409, Charged: charged}))
 	}
-	if got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0)); err != nil || len(got) != 1 || got[0].Peer != "bob" || got[0].Amount != 10_000 {
+	got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0))
+	if err != nil || len(got) != 1 || got[0].Peer != "bob" || got[0].Amount != 10_000 {
 		t.Errorf("approvals %+v, %v; want only what was charged", got, err)
 	}
 }

@@ -50,8 +50,8 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 	return s.print(ctx, value, func(w io.Writer) {
 		table := console.Table(w)
 		for _, name := range []string{
-			"username", "account", "server", "server_status", "network", "play_money", "address", "balance_usd", "deposited_usd", "wallet_key", "secrets",
-			"per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen",
+			"username", "account", "server", "server_status", "network", "play_money", "address", "balance_usd", "deposited_usd", "wallet_key",
+			"secrets", "per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen",
 		} {
 			if shown, known := value[name]; known {
 				fmt.Fprintf(table, "%s\t%v\n", name, shown)
