@@ -21,7 +21,8 @@ type Agent struct {
 	ledger   *Ledger
 	terms    *terms
 	payer    *client.Payer
-	http     *http.Client // pays
+	channels *client.FileChannels // of the payer
+	http     *http.Client         // pays
 	unpaid   *http.Client
 	secrets  Secrets
 	chain    Chain  // may be nil
@@ -166,17 +167,18 @@ func (a *Agent) callAlone(
 		if !over {
 			return err
 		}
-		return a.askFor(ctx, of, price, limit)
+		return a.askFor(ctx, of, arguments, price, limit)
 	})
 	return result, err
 }
 
 // askFor asks for an approval of a call above the limits. Nobody is asked to approve each fetch.
-func (a *Agent) askFor(ctx context.Context, of intent, price uint64, limit *LimitError) error {
+func (a *Agent) askFor(ctx context.Context, of intent, arguments map[string]any, price uint64, limit *LimitError) error {
 	if isPoll(of.Operation) {
 		return limit
 	}
-	if asked, err := a.ledger.Ask(ctx, of.Operation, of.Peer, of.Request, price); err == nil {
+	asked, err := a.ledger.Ask(ctx, Approval{Operation: of.Operation, Peer: of.Peer, Request: of.Request, Arguments: arguments, Price: price})
+	if err == nil {
 		limit.Approval = asked.ID
 	}
 	return limit

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/parley-chat/parley/x402"
 )
 
 // approvalTime is how long an approval can be given, and how long it is then good.
@@ -18,13 +16,16 @@ const approvalTime = 10 * time.Minute
 
 // Approval lets one call above the limits be paid once. The agent asks for it; a person gives it.
 type Approval struct {
-	ID        string    `json:"id"` // a few letters and digits
-	Operation string    `json:"operation"`
-	Peer      string    `json:"peer,omitempty"`
-	Request   string    `json:"request"` // the hash of the request
-	Price     uint64    `json:"price"`   // atomic units
-	AskedAt   time.Time `json:"asked_at"`
-	GivenAt   time.Time `json:"given_at,omitzero"`
+	ID        string `json:"id"` // a few letters and digits
+	Operation string `json:"operation"`
+	Peer      string `json:"peer,omitempty"`
+	Request   string `json:"request"` // the hash of the request
+	// Arguments of the call, for the person who decides.
+	Arguments map[string]any `json:"arguments,omitempty"`
+
+	Price   uint64    `json:"price"` // atomic units
+	AskedAt time.Time `json:"asked_at"`
+	GivenAt time.Time `json:"given_at,omitzero"`
 	// Once bounds everything that the wallet ever pays for the operation: the approval was given without a person.
 	Once bool `json:"once,omitempty"`
 }
@@ -33,15 +34,15 @@ type Approval struct {
 var ErrNoApproval = errors.New("no call waits for this approval; approvals end after ten minutes")
 
 // Ask returns the approval of a call, which it creates if there is none.
-func (l *Ledger) Ask(ctx context.Context, operation, peer, request string, price uint64) (*Approval, error) {
+func (l *Ledger) Ask(ctx context.Context, of Approval) (*Approval, error) {
 	var asked *Approval
 	err := l.transact(ctx, func(tx *sql.Tx) error {
 		var err error
-		if asked, err = l.findApproval(ctx, tx, request); err != nil || asked != nil {
+		if asked, err = l.findApproval(ctx, tx, of.Request); err != nil || asked != nil {
 			return err
 		}
-		asked = &Approval{ID: strings.ToLower(rand.Text()[:6]), Operation: operation, Peer: peer, Request: request, Price: price,
-			AskedAt: l.now().UTC()}
+		asked = &of
+		asked.ID, asked.AskedAt = strings.ToLower(rand.Text()[:6]), l.now().UTC()
 		return saveApproval(ctx, tx, asked)
 	})
 	return asked, err
@@ -180,9 +181,9 @@ func saveApproval(ctx context.Context, tx *sql.Tx, approval *Approval) error {
 
 // String describes what is approved, for the person.
 func (a *Approval) String() string {
-	text := fmt.Sprintf("%s for %s USD", a.Operation, x402.FormatUSD(a.Price))
+	text := fmt.Sprintf("%s for %s USD", a.Operation, USD(a.Price))
 	if a.Peer != "" {
-		text += fmt.Sprintf(" to %q", a.Peer)
+		text += " to " + VisibleName(a.Peer)
 	}
 	return text
 }

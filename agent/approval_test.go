@@ -14,7 +14,7 @@ func TestDeadApproval(t *testing.T) {
 	at := time.Now()
 	l.now = func() time.Time { return at }
 	ask := func() string {
-		asked, err := l.Ask(t.Context(), "createChannel", "", "r", 500_000)
+		asked, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "r", Price: 500_000})
 		testkit.NoError(t, err)
 		return asked.ID
 	}

@@ -42,12 +42,27 @@ func (c Contact) Known() bool { return c.Trusted || c.Wrote }
 // (the name of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
 func (c Contact) String() string {
 	switch {
-	case c.Name == "", c.Kind != KindAgent && !c.Trusted, c.Kind == KindAgent && !usernameForm.MatchString(c.Name), !Tame(c.Name):
+	case !c.hasName():
 		return PlainWord(c.ID)
 	case c.Kind == KindChannel:
 		return "#" + VisibleName(c.Name)
 	}
 	return VisibleName(c.Name)
+}
+
+// Plain is String without quotes, for fields that programs read.
+func (c Contact) Plain() string {
+	switch {
+	case !c.hasName():
+		return PlainWord(c.ID)
+	case c.Kind == KindChannel:
+		return "#" + c.Name
+	}
+	return c.Name
+}
+
+func (c Contact) hasName() bool {
+	return c.Name != "" && Tame(c.Name) && (c.Kind == KindAgent && usernameForm.MatchString(c.Name) || c.Kind != KindAgent && c.Trusted)
 }
 
 // State says whether the owner trusts the contact: "held", "trusted", "wrote first" or "stranger".
@@ -191,15 +206,19 @@ func (c Contacts) wellFormed() Contacts {
 	return c
 }
 
-// changeContacts changes the contacts. Ids of another form are not kept.
+// changeContacts changes the contacts. Ids of another form are not kept, nor is the agent itself.
 func (a *Agent) changeContacts(ctx context.Context, change func(Contacts) Contacts) error {
+	own, err := a.Own(ctx)
+	if err != nil {
+		return err
+	}
 	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
 		contacts, err := loadSetting[Contacts](ctx, tx, contactsSetting, nil)
 		if err != nil {
 			return err
 		}
 		before := slices.Clone(contacts)
-		contacts = change(contacts).wellFormed()
+		contacts = slices.DeleteFunc(change(contacts).wellFormed(), func(c Contact) bool { return own != nil && c.ID == own.AgentID })
 		slices.SortFunc(contacts, func(a, b Contact) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 		if slices.Equal(before, contacts) {
 			return nil

@@ -193,3 +193,15 @@ func TestMissingNames(t *testing.T) {
 		t.Errorf("a name that no agent has: %v; %d was paid", err, w.Revenue()-before)
 	}
 }
+
+// TestPlainNames: programs get names as they are, people and commands get them in quotes. An untamed name is shown to neither.
+func TestPlainNames(t *testing.T) {
+	t.Parallel()
+	const id = "chat_01k70t94aqeembse7n65ptksh0"
+	for name, want := range map[string][2]string{"Go readers": {"Go readers", `"Go readers"`}, "team": {"team", "team"}, "`rm`": {id, id}} {
+		of := agent.Contact{Name: name, ID: id, Kind: agent.KindGroup, Trusted: true}
+		if got := [2]string{of.Plain(), of.String()}; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}

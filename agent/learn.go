@@ -27,13 +27,9 @@ func (a *Agent) learn(ctx context.Context, operation string, arguments map[strin
 	if did == nil && (listed == nil || operation == operationGetOwnAgent || operation == operationCreateAccount) {
 		return nil
 	}
-	own, err := a.Own(ctx)
-	if err != nil {
-		return err
-	}
 	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
 		for _, one := range listed {
-			if (own == nil || one.ID != own.AgentID) && (len(contacts) < maxListed || contacts.ByID(one.ID) != nil) {
+			if len(contacts) < maxListed || contacts.ByID(one.ID) != nil {
 				contacts = contacts.met(one)
 			}
 		}

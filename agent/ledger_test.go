@@ -141,9 +141,10 @@ func TestApproval(t *testing.T) {
 	l := openLedger(t, t.TempDir())
 	create := intent{Operation: "createChannel", Request: "a"}
 	wantLimit(t, reserve(t, l, 500_000, create), "per call")
-	asked, err := l.Ask(t.Context(), "createChannel", "", "a", 500_000)
+	asked, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000})
 	testkit.NoError(t, err)
-	if again, err := l.Ask(t.Context(), "createChannel", "", "a", 500_000); err != nil || again.ID != asked.ID {
+	again, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000})
+	if err != nil || again.ID != asked.ID {
 		t.Errorf("asked twice, the approvals are %v and %v: %v", asked, again, err)
 	}
 	create.Approval = asked.ID
@@ -161,7 +162,7 @@ func TestApproval(t *testing.T) {
 		t.Errorf("approved twice: %v", err)
 	}
 	l.now = func() time.Time { return time.Now().Add(approvalTime + time.Second) }
-	late, err := l.Ask(t.Context(), "createChannel", "", "c", 500_000)
+	late, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "c", Price: 500_000})
 	testkit.NoError(t, err)
 	l.now = func() time.Time { return time.Now().Add(2*approvalTime + 2*time.Second) }
 	if _, err := l.Approve(t.Context(), late.ID); !errors.Is(err, ErrNoApproval) {

@@ -173,7 +173,8 @@ func (a *Agent) approveAndCall(
 	if err != nil {
 		return nil, err
 	}
-	asked, err := a.ledger.Ask(ctx, o.ID, options.Peer, o.hash(arguments, options.Key), a.terms.agreed().price(o))
+	asked, err := a.ledger.Ask(ctx, Approval{
+		Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Price: a.terms.agreed().price(o)})
 	if err == nil && (asked.GivenAt.IsZero() || asked.Once && !once) {
 		_, err = a.ledger.approve(ctx, asked.ID, once)
 	}

@@ -28,7 +28,7 @@ type Costs struct {
 }
 
 // Report sums what calls cost since a time, by some of "day", "operation" and "peer". The rows are ordered by these. A call without an
-// outcome may have cost what was reserved for it and not released. Calls that cost nothing, such as refused ones, are left out.
+// outcome may have cost what was signed for it and not released. Calls that cost nothing, such as refused ones, are left out.
 func (l *Ledger) Report(ctx context.Context, since time.Time, by ...string) ([]Costs, error) {
 	return collect(ctx, l.db, func(row *sql.Rows, c *Costs) error {
 		var settlements []byte
@@ -42,7 +42,8 @@ func (l *Ledger) Report(ctx context.Context, since time.Time, by ...string) ([]C
 		return err
 	}, `SELECT iif(?2, date(at / 1000000, 'unixepoch'), ''), iif(?3, operation, ''), iif(?4, peer, ''), count(*), sum(cost), sum(open),
 			json_group_array(settlement ORDER BY settlement) FILTER (WHERE settlement <> '')
-		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments WHERE call = id AND NOT released), 0) AS open
+		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments
+				WHERE call = id AND payments.signed AND NOT released), 0) AS open
 			FROM calls WHERE at >= ?1)
 		WHERE cost > 0 OR open > 0 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, micros(since),
 		slices.Contains(by, "day"), slices.Contains(by, "operation"), slices.Contains(by, "peer"))
@@ -66,8 +67,9 @@ func (l *Ledger) Approvals(ctx context.Context, since time.Time) ([]ApprovedPaym
 		return err
 	}
 	all, err := collect(ctx, l.db, scan, `
-		SELECT payments.at, payments.approval, payments.operation, peer, amount FROM payments JOIN calls ON calls.id = payments.call
-		WHERE payments.approval <> '' AND NOT released AND payments.at >= ?`, micros(since))
+		SELECT max(payments.at), payments.approval, calls.operation, peer, iif(status IS NULL, sum(amount), cost)
+		FROM payments JOIN calls ON calls.id = payments.call
+		WHERE payments.approval <> '' AND NOT released AND payments.at >= ? GROUP BY calls.id`, micros(since))
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +80,7 @@ func (l *Ledger) Approvals(ctx context.Context, since time.Time) ([]ApprovedPaym
 			all = append(all, ApprovedPayment{At: one.AskedAt, ID: one.ID, Operation: one.Operation, Peer: one.Peer, Amount: one.Price})
 		}
 	}
+	all = slices.DeleteFunc(all, func(p ApprovedPayment) bool { return p.Amount == 0 }) // refused, and not charged
 	slices.SortFunc(all, func(a, b ApprovedPayment) int { return b.At.Compare(a.At) })
 	return all, err
 }

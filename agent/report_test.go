@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/lockfile"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -19,7 +21,7 @@ func TestApprovals(t *testing.T) {
 	t.Parallel()
 	l := openLedger(t, t.TempDir())
 	ask := func(request string) string {
-		asked, err := l.Ask(t.Context(), "createChannel", "bob", request, 500_000)
+		asked, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Peer: "bob", Request: request, Price: 500_000})
 		testkit.NoError(t, err)
 		return asked.ID
 	}
@@ -37,6 +39,72 @@ func TestApprovals(t *testing.T) {
 		{ID: waits, Operation: "createChannel", Peer: "bob", Amount: 500_000}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("approvals (-want +got):\n%s", diff)
+	}
+}
+
+// TestApprovedCosts: an approved payment costs what the call was charged, not what its voucher added; one that was refused cost nothing.
+func TestApprovedCosts(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	for id, charged := range map[string]uint64{"alice": 0, "bob": 10_000} {
+		of := intent{ID: id, Operation: "requestAccount", Peer: id, Request: id}
+		asked, err := l.Ask(t.Context(), Approval{Operation: of.Operation, Request: id, Price: 10_000})
+		testkit.NoError(t, err)
+		_, err = l.Approve(t.Context(), asked.ID)
+		testkit.NoError(t, err)
+		of.Approval = asked.ID
+		testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: id, Price: 1, Amount: 10_000 - charged}))
+		testkit.NoError(t, l.close(t.Context(), of, id, client.Outcome{Status: 409, Charged: charged}))
+	}
+	got, err := l.Approvals(t.Context(), time.Time{}.AddDate(1970, 0, 0))
+	if err != nil || len(got) != 1 || got[0].Peer != "bob" || got[0].Amount != 10_000 {
+		t.Errorf("approvals %+v, %v; want only what was charged", got, err)
+	}
+}
+
+// TestGivenUpCalls: a call that was given up is open until the next one of its payment channel shows that it was not charged. A payment
+// that was never signed is not open.
+func TestGivenUpCalls(t *testing.T) {
+	t.Parallel()
+	for added, open := range map[uint64]uint64{4000: 0, 5000: 1000} {
+		l := openLedger(t, t.TempDir())
+		pay := func(id string, amount uint64) intent {
+			of := intent{ID: id, Operation: pollOperation}
+			testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: id, Amount: amount, Channel: "0x1"}))
+			return of
+		}
+		sign(t, l, pay("1", 1000), nonce(1), 1)
+		testkit.NoError(t, l.drop(t.Context(), "1"))
+		pay("2", 1000)
+		of := pay("3", added)
+		sign(t, l, of, nonce(2), 1)
+		testkit.NoError(t, l.close(t.Context(), of, "3", client.Outcome{Status: 200, Charged: 5000}))
+		got, err := l.Report(t.Context(), time.Time{}.AddDate(1970, 0, 0))
+		if err != nil || len(got) != 1 || got[0].Charged != 5000 || got[0].Open != open {
+			t.Errorf("after a voucher for %d more: %+v, %v; want %d open", added, got, err, open)
+		}
+	}
+}
+
+// TestBusyCall: a call that waited in vain for the same one of another process has an open payment only if that one signed a payment.
+func TestBusyCall(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	path, err := l.callLock("r")
+	testkit.NoError(t, err)
+	lock, err := lockfile.Wait(t.Context(), path)
+	testkit.NoError(t, err)
+	defer lock.Release()
+	ended, end := context.WithTimeout(t.Context(), 0)
+	defer end()
+	for _, signed := range []bool{false, true} {
+		if signed {
+			sign(t, l, intent{ID: "1", Request: "r"}, nonce(1), 1)
+		}
+		err := l.alone(ended, "r", nil)
+		if _, open := errors.AsType[*OpenError](err); open != signed || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("signed %t: %v", signed, err)
+		}
 	}
 }
 

@@ -56,6 +56,16 @@ func (a *Agent) Stored(ctx context.Context, operation string, limit int) (bodies
 	return bodies, err
 }
 
+// Had returns the latest response to an operation that the command of ctx has, or nil: the look-up of a name may be the answer already.
+func (a *Agent) Had(ctx context.Context, operation string) (*Result, error) {
+	found, err := a.ledger.responses(ctx, "operation = ? AND call IN (SELECT value FROM json_each(?)) ORDER BY number DESC LIMIT 1",
+		operation, commandOf(ctx).had())
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0].result(), nil
+}
+
 // Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
 func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
 	bodies, err := a.Stored(ctx, operationGetOwnAgent, 1)
@@ -83,9 +93,14 @@ func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	r := found[0]
-	command.made(r.id)
-	return &Result{Operation: r.Operation, Status: http.StatusOK, Body: r.Body, Charged: r.charged, Earlier: true, id: r.id}, nil
+	command.made(found[0].id)
+	result := found[0].result()
+	result.Earlier = true
+	return result, nil
+}
+
+func (r PaidResponse) result() *Result {
+	return &Result{Operation: r.Operation, Status: http.StatusOK, Body: r.Body, Charged: r.charged, id: r.id}
 }
 
 // The fields of responses that are not kept with them.

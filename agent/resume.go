@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -139,14 +140,20 @@ func (l *Ledger) alone(ctx context.Context, request string, run func() error) er
 		return err
 	}
 	lock, err := lockfile.Wait(ctx, path)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &OpenError{cause: errors.New("another process is making this call and has not ended")}
-	}
 	if err != nil {
-		return err
+		return l.busy(ctx, request, err)
 	}
 	defer lock.Release()
 	return run()
+}
+
+// busy returns the error of a call that waited for the same one in vain. Only a payment that the other process has signed may be sent.
+func (l *Ledger) busy(ctx context.Context, request string, err error) error {
+	const signed = "SELECT 1 FROM calls WHERE request = ? AND signed IS NOT NULL"
+	if open, failed := value[bool](context.WithoutCancel(ctx), l.db, signed, request); open && failed == nil {
+		return &OpenError{cause: fmt.Errorf("another process is making this call and has not ended: %w", err)}
+	}
+	return fmt.Errorf("nothing was paid for this call: %w", err)
 }
 
 // withoutURL removes the URL from an error of net/http: it has the query of the call.

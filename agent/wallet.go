@@ -68,7 +68,7 @@ func Open(settings Settings) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
-	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
+	a := &Agent{channels: channels, contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
 		address: settings.Signer.Address()}
 	ledger.keep, ledger.chain = a.keepSecrets, settings.Chain
 	ledger.network = func() string { return agreed.agreed().Network }
@@ -174,6 +174,9 @@ func (a *Agent) Close() {
 	a.http.CloseIdleConnections()
 	_ = a.ledger.db.Close() // what was written is on the disk
 }
+
+// Deposited returns what payment channels have of the wallet's money that is not charged, as far as this folder knows, in atomic units.
+func (a *Agent) Deposited() (uint64, error) { return a.channels.Unspent() }
 
 // Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }

@@ -117,6 +117,9 @@ func (p *Payer) depositRoom(left, price uint64) uint64 {
 	return room
 }
 
+// ErrNothingToRefund means that the server knows no deposit of the wallet: it was refunded before, or there never was one.
+var ErrNothingToRefund = errors.New("the server has no deposit of this wallet")
+
 // Refund asks a server for the part of the deposit that it did not charge, and returns the amount in atomic units. The
 // payment channel stays usable. url is the address of an operation that takes refunds; on a Parley server that is GET
 // /agent/me. apiKey, if not "", is that of an account of this server that used the channel: a voucher that was claimed is
@@ -150,6 +153,10 @@ func (p *Payer) Refund(ctx context.Context, url, apiKey string) (uint64, error) 
 		return refunded, err
 	}
 	defer discard(response)
+	if again, decoded := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired)); decoded == nil && err == nil &&
+		again.Error == x402.ReasonBatchChannelNotFound {
+		return 0, ErrNothingToRefund
+	}
 	if err == nil && response.StatusCode >= http.StatusMultipleChoices {
 		err = fmt.Errorf("refund: %s %s", response.Status, peek(response).Message)
 	}

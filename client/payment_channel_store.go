@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/parley-chat/parley/internal/lockfile"
@@ -197,6 +198,23 @@ func (f *FileChannels) Load(id string) (channel PaymentChannel, err error) {
 		return PaymentChannel{}, fmt.Errorf("load payment channel: %w", err)
 	}
 	return channel, nil
+}
+
+// Unspent returns what the channels have that is not charged, as they were stored last, in atomic units.
+func (f *FileChannels) Unspent() (sum uint64, err error) {
+	files, err := filepath.Glob(filepath.Join(f.folder, "*.json"))
+	for _, file := range files {
+		id := strings.TrimSuffix(filepath.Base(file), ".json")
+		if !channelFile.MatchString(id) {
+			continue
+		}
+		channel, err := f.Load(id)
+		if err != nil {
+			return 0, err
+		}
+		sum += channel.Balance - min(channel.Charged, channel.Balance)
+	}
+	return sum, err
 }
 
 // Save implements [PaymentChannelStore]. A crash leaves the old or the new content, never a part.

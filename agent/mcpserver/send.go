@@ -25,7 +25,7 @@ func send(c *call) error {
 	default: // it is known that something was sent
 	}
 	c.line("sent to %s as %s", to.String(), agent.PlainWord(sent.MessageID))
-	c.facts["sent_to"], c.facts["message_id"] = to.String(), agent.PlainWord(sent.MessageID)
+	c.facts["sent_to"], c.facts["message_id"] = to.Plain(), agent.PlainWord(sent.MessageID)
 	return nil
 }
 

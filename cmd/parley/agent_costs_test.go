@@ -113,7 +113,11 @@ func TestCosts(t *testing.T) {
 	}
 	pays(alice, "init --username alice --yes")
 	pays(bob, "init --username bob --yes")
-	pays(alice, "who bob", "0.001")
+	if plan := alice.run("who", "bob", "--dry-run"); len(plan["calls"].([]any)) != 1 {
+		t.Errorf("the look-up of a name is not the answer to who: %v", plan)
+	}
+	pays(alice, "who bob")
+	pays(alice, "who alice")
 	alice.run("contacts", "add", "bob")
 	alone := []string{"profile show", "profile edit --description x", "key rotate", "inbox", "find bob", "who bob", "contacts block bob",
 		"contacts unblock bob", "send bob hi", "read bob", "read bob --grep hi", "who bob --chat"}
@@ -150,6 +154,17 @@ func TestCosts(t *testing.T) {
 		pays(alice, line)
 	}
 	pays(bob, "channel delete #weather")
+	if known := fmt.Sprint(alice.run("contacts")["contacts"]); strings.Contains(known, "name:alice") {
+		t.Errorf("alice is in her own contacts: %s", known)
+	}
+	if status := alice.run("status"); status["deposited_usd"] == "0.00" {
+		t.Errorf("the deposit is missing: %v", status)
+	}
+	for _, want := range []string{"deposited", "0.00"} {
+		if refunded := alice.run("wallet", "refund")["refunded_usd"]; refunded == "0.00" != (want == "0.00") {
+			t.Errorf("%v came back, want %s", refunded, want)
+		}
+	}
 	for command := range costs {
 		if !paid[command] {
 			t.Errorf("no call of parley %s was paid for", command)

@@ -67,6 +67,19 @@ func TestFollowWakes(t *testing.T) {
 	if strings.Contains(out.String(), "obey me") || !strings.Contains(out.String(), `"held":true`) {
 		t.Errorf("the output is %s", out.String())
 	}
+	for _, line := range []string{"inbox --exec true", "inbox --forward-to https://example.com", "inbox --follow --cached"} {
+		if got := bob.fails(agent.ExitUsage, strings.Fields(line)...); got["paid_usd"] != "0.00" {
+			t.Errorf("parley %s: %v", line, got)
+		}
+	}
+	sent := []string{"send", "alice", "three", "--anyone", "--jq"}
+	if got := bob.fails(agent.ExitUsage, append(sent, ".to|test(1)")...); got["charged"] != true || got["paid_usd"] != "0.005" ||
+		!strings.Contains(got["error"].(string), "the call was made") {
+		t.Errorf("a call whose output failed: %v", got)
+	}
+	if again := bob.run(append(sent, ".")...); again["paid_usd"] != "0.00" || again["earlier"] != true {
+		t.Errorf("the same command again: %v", again)
+	}
 	if out, _, code := bob.try("inbox", "--follow", "--forward-to", "http://example.com/"); code != agent.ExitUsage || out != "" {
 		t.Errorf("messages leave the machine without TLS: exit code %d", code)
 	}

@@ -21,7 +21,8 @@ func TestGuarded(t *testing.T) {
 	alice := newAgent(t, server.URL, "alice")
 	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
 	alice.run("wallet", "freeze")
-	guarded := [][]string{{"wallet", "limits", "--per-day", "2"}, strings.Fields(next)[1:], {"wallet", "unfreeze"}}
+	guarded := [][]string{{"wallet", "limits", "--per-day", "2"}, strings.Fields(next)[1:], {"wallet", "unfreeze"},
+		{"wallet", "export", filepath.Join(t.TempDir(), "key")}}
 	for _, command := range guarded {
 		if screen, err := alice.atTerminal("n\n", nil, command...); err == nil || !strings.Contains(screen, "[y/N]") {
 			t.Errorf("parley %v without a yes: %v\n%s", command, err, screen)

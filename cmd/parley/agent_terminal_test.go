@@ -3,12 +3,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,10 +59,14 @@ func (u *user) atTerminal(typed string, env []string, args ...string) (screen st
 			}
 		}
 	}()
+	testkit.NoError(u.t, cmd.Start())
+	if typed == "\x03" { // before the command asks, it is lost
+		testkit.Eventually(30*time.Second, func() bool { return strings.Contains(shown.String(), "[y/N]") })
+	}
 	if _, err := person.WriteString(typed); err != nil {
 		u.t.Fatal(err)
 	}
-	err = cmd.Run()
+	err = cmd.Wait()
 	_ = command.Close() // ends the reader after the last output
 	<-read
 	_, _ = u.all.Write([]byte(shown.String()))
@@ -90,8 +97,13 @@ func TestPerson(t *testing.T) {
 			t.Errorf("with %s an approval was given:\n%s", variable, screen)
 		}
 	}
-	if screen, err := alice.atTerminal("n\n", nil, approve...); err == nil || !strings.Contains(screen, "Allow createGroupChat for 0.15") {
+	if screen, err := alice.atTerminal("n\n", nil, approve...); err == nil || !strings.Contains(screen, "Allow createGroupChat for 0.15 USD, once?") ||
+		!strings.Contains(screen, `"name": "team"`) {
 		t.Errorf("no means no: %v\n%s", err, screen)
+	}
+	screen, err := alice.atTerminal("\x03", nil, approve...)
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != agent.ExitInterrupted {
+		t.Errorf("Ctrl-C at a question: %v\n%s", err, screen)
 	}
 	if screen, err := alice.atTerminal("y\n", nil, approve...); err != nil {
 		t.Errorf("a person cannot approve: %v\n%s", err, screen)
@@ -110,7 +122,7 @@ func TestPerson(t *testing.T) {
 		t.Errorf("a person cannot raise limits: %v\n%s", err, screen)
 	}
 	key := filepath.Join(t.TempDir(), "key")
-	if screen, err := alice.atTerminal("", nil, "wallet", "export", key); err != nil {
+	if screen, err := alice.atTerminal("y\n", nil, "wallet", "export", key); err != nil {
 		t.Errorf("a person cannot export the key: %v\n%s", err, screen)
 	}
 	if info, err := os.Stat(key); err != nil || info.Size() != 65 || info.Mode().Perm() != 0o600 {

@@ -34,7 +34,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		if of, _, _ := strings.Cut(s.command, " "); of != "contacts" && of != contact.Kind {
 			continue
 		}
-		name := contact.String()
+		name := contact.Plain()
 		if contact.Name != "" && !s.wantsJSON() {
 			name = agent.VisibleName(contact.Name) // a person sees what a stranger chose
 		}
@@ -81,7 +81,7 @@ func (c *contactTrust) Run(ctx context.Context, s *session) error {
 
 // changed prints what was done to a contact.
 func (s *session) changed(ctx context.Context, of agent.Contact, line string) error {
-	return s.print(ctx, object{"contact": of.String(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
+	return s.print(ctx, object{"contact": of.Plain(), "id": of.ID, "done": line}, func(w io.Writer) { fmt.Fprintln(w, line, of) })
 }
 
 type contactForget struct{ contactOf }

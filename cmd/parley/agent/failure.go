@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -148,12 +149,15 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	} else {
 		f.simple(err)
 	}
+	if unseen, ok := errors.AsType[*outputError](err); ok {
+		f.charged = unseen.charged
+	}
 	if server, ok := errors.AsType[*agent.ServerError](err); ok {
 		f.status, f.requestID = server.Status, server.RequestID
 	}
-	switch {
-	case ctx.Err() == nil:
-	case !errors.Is(context.Cause(ctx), errTimeout):
+	switch interrupted := errors.Is(err, console.ErrInterrupted); {
+	case ctx.Err() == nil && !interrupted:
+	case interrupted, !errors.Is(context.Cause(ctx), errTimeout):
 		f.exit, f.code, f.charged, f.retryable = ExitInterrupted, "interrupted", nil, true
 	case f.exit != ExitOpen:
 		f.code, f.retryable = "timeout", true
@@ -166,7 +170,10 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 
 // simple explains errors without fields.
 func (f *failure) simple(err error) {
-	_, network := errors.AsType[net.Error](err)
+	found, network := errors.AsType[net.Error](err)
+	if _, local := found.(syscall.Errno); local { // of a file
+		network = false
+	}
 	switch {
 	case network:
 		f.code, f.retryable = "unreachable", true
@@ -223,9 +230,12 @@ func Report(to io.Writer, err error) int {
 	}
 	text := agent.Visible(f.Error()) // a server may have written it
 	paid := agent.USD(f.paid)
+	if f.paid > 0 && f.charged == false {
+		text += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"
+	}
 	if !f.asJSON {
 		fmt.Fprintln(to, "parley:", strings.ReplaceAll(text, "\n", "\n    "))
-		if f.paid > 0 {
+		if f.paid > 0 && f.charged != false {
 			fmt.Fprintln(to, "paid", paid, "USD")
 		}
 		if f.next != "" && !strings.Contains(text, f.next) {

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
@@ -41,6 +43,9 @@ func TestExplain(t *testing.T) {
 		"no trust":     {&agent.GroupNotTrustedError{Group: agent.Contact{}}, ExitRefused, `"code":"group_not_trusted"`},
 		"server error": {&agent.ServerError{Status: 503, RequestID: "r"}, ExitError, `"request_id":"r","retryable":false,"status":503`},
 		"no key":       {fmt.Errorf("x: %w", errNoKey), ExitNoKey, `"code":"no_key"`},
+		"a full disk":  {&fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, ExitError, `"code":"error"`},
+		"interrupted":  {errors.Join(&agent.LimitError{}, console.ErrInterrupted), ExitInterrupted, `"code":"interrupted"`},
+		"no output":    {&outputError{console.Usagef("--jq: x"), true}, ExitUsage, `"charged":true,"code":"usage"`},
 		"old approval": {agent.ErrNoApproval, ExitLimit, `"code":"limit"`},
 	} {
 		var out bytes.Buffer
@@ -48,6 +53,12 @@ func TestExplain(t *testing.T) {
 		if code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
 			t.Errorf("%s: exit code %d, want %d; %s, want %s", name, code, test.exit, out.String(), test.want)
 		}
+	}
+	var out bytes.Buffer
+	stranger := explain(t.Context(), &strangerError{"bob"}, true)
+	stranger.paid = 1000
+	if Report(&out, stranger); !strings.Contains(out.String(), "this was not charged: the 0.001 USD are for calls before") {
+		t.Errorf("a look-up that was paid: %s", out.String())
 	}
 	timed, end := context.WithTimeoutCause(t.Context(), 0, errTimeout)
 	defer end()

@@ -26,7 +26,13 @@ type inboxCommand struct {
 const cachedPages = 20
 
 func (c *inboxCommand) Run(ctx context.Context, s *session) error {
-	if c.Following.Follow {
+	f := c.Following
+	switch {
+	case !f.Follow && (f.Exec != "" || f.ForwardTo != "" || f.WakeStrangers):
+		return console.Usagef("--exec, --forward-to and --wake-strangers need --follow")
+	case f.Follow && (c.Cached || c.Keep):
+		return console.Usagef("--follow takes neither --cached nor --keep")
+	case f.Follow:
 		return c.follow(ctx, s)
 	}
 	pages, err := c.pages(ctx, s)

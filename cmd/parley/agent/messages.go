@@ -59,7 +59,7 @@ func (v view) nameOf(id, name string) string {
 	case v.all:
 		return agent.VisibleName(name)
 	case in != nil && in.Trusted:
-		return agent.VisibleName(in.Name)
+		return in.Plain()
 	}
 	return agent.PlainWord(id)
 }

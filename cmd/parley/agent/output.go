@@ -53,7 +53,7 @@ func (s *session) print(ctx context.Context, value object, human func(w io.Write
 	if s.wantsJSON() {
 		maps.Copy(value, s.money(ctx))
 		if err := s.encode(&text, value); err != nil {
-			return err
+			return s.unseen(err)
 		}
 	} else {
 		human(&text)
@@ -62,7 +62,7 @@ func (s *session) print(ctx context.Context, value object, human func(w io.Write
 		}
 	}
 	if err := s.write(text.String()); err != nil {
-		return err
+		return s.unseen(err)
 	}
 	for _, result := range s.seen {
 		if err := s.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
@@ -70,6 +70,31 @@ func (s *session) print(ctx context.Context, value object, human func(w io.Write
 		}
 	}
 	return nil
+}
+
+// outputError means that the calls of a command succeeded, and their output could not be written.
+type outputError struct {
+	error
+
+	charged bool
+}
+
+func (e *outputError) Error() string {
+	return e.error.Error() + "; the call was made, and the same command again returns its response, free"
+}
+
+func (e *outputError) Unwrap() error { return e.error }
+
+// unseen returns the error of an output. The responses that it would have had are not seen.
+func (s *session) unseen(err error) error {
+	if len(s.seen) == 0 {
+		return err
+	}
+	failed := &outputError{error: err}
+	for _, result := range s.seen {
+		failed.charged = failed.charged || result.Charged > 0 && !result.Earlier
+	}
+	return failed
 }
 
 // encode writes JSON on one line, or what the jq expression makes of it: strings as they are, everything else as JSON.
@@ -128,6 +153,9 @@ func (s *session) moneyLine(ctx context.Context) string {
 		return ""
 	}
 	line := fmt.Sprintf("paid %s USD · today %s of %s", m["paid_usd"], m["today_usd"], m["limit_usd"])
+	if limits, _, _, err := s.agent.Ledger().Limits(ctx); err == nil && s.calls.Charged() > limits.PerCall {
+		line += " without calls that a person approved"
+	}
 	if m["earlier"] != nil {
 		line += " · the response of the same command, which paid it before"
 	}

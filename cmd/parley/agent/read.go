@@ -85,7 +85,7 @@ func (c *readCommand) show(ctx context.Context, s *session, to agent.Contact, co
 		messages = append(messages, v.message(m, conversation))
 	}
 	slices.Reverse(messages) // the server returns the newest first
-	value := object{"conversation": to.String(), "conversation_id": conversation, "messages": messages, "note": dataNote}
+	value := object{"conversation": to.Plain(), "conversation_id": conversation, "messages": messages, "note": dataNote}
 	if page.Total != nil {
 		value["total"] = *page.Total
 	}

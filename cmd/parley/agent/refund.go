@@ -17,10 +17,14 @@ func (walletRefund) Run(ctx context.Context, s *session) error {
 	if errors.Is(err, client.ErrNoPaymentChannel) {
 		return errors.New("this server takes no payments from payment channels, so nothing is deposited")
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, client.ErrNothingToRefund) {
 		return err
 	}
 	return s.print(ctx, object{"refunded_usd": agent.USD(refunded)}, func(w io.Writer) {
+		if refunded == 0 {
+			fmt.Fprintln(w, "nothing to take back: no deposit is unspent")
+			return
+		}
 		fmt.Fprintf(w, "%s USD came back to the wallet\n", agent.USD(refunded))
 	})
 }

@@ -166,7 +166,7 @@ func conversations(contacts agent.Contacts, peers []agent.Costs) (all []conversa
 	}
 	delete(costs, "") // calls about nobody
 	for _, contact := range contacts {
-		name := contact.String()
+		name := contact.Plain()
 		all = append(all, conversationCosts{name, contact.Kind, contact.State(), costs[name].Calls, costs[name].Charged})
 		delete(costs, name)
 	}
@@ -182,7 +182,7 @@ func conversations(contacts agent.Contacts, peers []agent.Costs) (all []conversa
 // nameOfPeer returns how a peer of a call is shown.
 func nameOfPeer(contacts agent.Contacts, peer string) string {
 	if known := contacts.ByID(peer); known != nil {
-		return known.String()
+		return known.Plain()
 	}
 	return agent.Visible(peer)
 }

@@ -67,7 +67,7 @@ func (c *sendCommand) Run(ctx context.Context, s *session) error {
 	if err := s.agent.Decode(ctx, result, &sent); err != nil {
 		return err
 	}
-	value := object{"to": to.String(), "id": to.ID, "message_id": agent.Visible(sent.MessageID), "chat_id": agent.Visible(sent.ChatID)}
+	value := object{"to": to.Plain(), "id": to.ID, "message_id": agent.Visible(sent.MessageID), "chat_id": agent.Visible(sent.ChatID)}
 	if sent.ChatID == "" {
 		delete(value, "chat_id")
 	}

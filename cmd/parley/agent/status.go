@@ -44,11 +44,14 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 	if balance, err := s.balance(ctx); err == nil {
 		value["balance_usd"] = agent.USD(balance)
 	}
+	if deposited, err := s.agent.Deposited(); err == nil {
+		value["deposited_usd"] = agent.USD(deposited)
+	}
 	return s.print(ctx, value, func(w io.Writer) {
 		table := console.Table(w)
 		for _, name := range []string{
-			"username", "account", "server", "server_status", "network", "play_money", "address", "balance_usd", "wallet_key", "secrets",
-			"per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen",
+			"username", "account", "server", "server_status", "network", "play_money", "address", "balance_usd", "deposited_usd", "wallet_key",
+			"secrets", "per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen",
 		} {
 			if shown, known := value[name]; known {
 				fmt.Fprintf(table, "%s\t%v\n", name, shown)

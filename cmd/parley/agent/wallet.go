@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,16 +37,21 @@ func (walletBalance) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": agent.USD(balance)}
+	deposited, err := s.agent.Deposited()
+	if err != nil {
+		return err
+	}
+	value := object{"address": s.agent.Address(), "network": s.config.Network, "balance_usd": agent.USD(balance),
+		"deposited_usd": agent.USD(deposited)}
 	return s.print(ctx, value, func(w io.Writer) {
-		fmt.Fprintf(w, "%s USDC on %s, address %s; deposits in payment channels come on top\n", agent.USD(balance), s.config.Network,
-			s.agent.Address())
+		fmt.Fprintf(w, "%s USDC on %s, address %s; on top of that %s in payment channels\n", agent.USD(balance), s.config.Network,
+			s.agent.Address(), agent.USD(deposited))
 	})
 }
 
 type walletLimits struct {
 	PerCall string `placeholder:"USD" help:"The highest price without an approval."`
-	PerDay  string `placeholder:"USD" help:"What calls of 24 hours may cost together."`
+	PerDay  string `placeholder:"USD" help:"What calls of 24 hours may cost together, without those that a person approved."`
 	Polls   string `placeholder:"USD" help:"The part of it for getting unread messages."`
 }
 
@@ -108,6 +115,9 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	}
 	asked, err := s.agent.Ledger().Approval(ctx, c.ID)
 	if err == nil {
+		err = s.showAsked(asked)
+	}
+	if err == nil {
 		err = s.decide("Allow "+asked.String()+", once?", what, command)
 	}
 	if err != nil {
@@ -120,6 +130,25 @@ func (c *walletApprove) Run(ctx context.Context, s *session) error {
 	return s.print(ctx, object{"approved": given.ID, "operation": given.Operation, "price_usd": agent.USD(given.Price)}, func(w io.Writer) {
 		fmt.Fprintf(w, "approved %s for ten minutes; run the command again\n", given)
 	})
+}
+
+// shownArguments is the number of characters that are shown of the arguments of a call.
+const shownArguments = 1000
+
+// showAsked shows a person what is to be approved: the command and the arguments of the call, with the names of contacts.
+func (s *session) showAsked(asked *agent.Approval) error {
+	contacts, err := s.agent.Contacts()
+	if err != nil {
+		return err
+	}
+	asked.Peer = nameOfPeer(contacts, asked.Peer)
+	named := mapTexts(asked.Arguments, func(text string) string { return nameOfPeer(contacts, text) })
+	text, err := json.MarshalIndent(named, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "parley %s\n%.*s\n", cmp.Or(agent.CallerOf(asked.Operation).Command, "call"), shownArguments, text)
+	return nil
 }
 
 type walletFreeze struct{}
@@ -198,7 +227,8 @@ type walletExport struct {
 }
 
 func (c *walletExport) Run(ctx context.Context, s *session) error {
-	if err := s.personOnly("export the wallet's key", "parley wallet export FILE"); err != nil {
+	question := "Write the private key of the wallet to the file " + agent.VisibleName(c.File) + "?"
+	if err := s.decide(question, "export the wallet's key", "parley wallet export FILE"); err != nil {
 		return err
 	}
 	digits, err := s.secrets.Load(walletKeyName)

@@ -42,9 +42,15 @@ func (s *session) info(ctx context.Context, of agent.Contact) error {
 	return s.show(ctx, operations.Info, of.ID, object{operations.ID: of.ID})
 }
 
-// show makes a call and prints its response.
+// show makes a call and prints its response. If the look-up of a name made the call, its response is shown.
 func (s *session) show(ctx context.Context, operation, peer string, arguments object) error {
-	result, err := s.call(ctx, operation, peer, arguments)
+	if slices.ContainsFunc(s.planned, func(p plan) bool { return p.Operation == operation }) {
+		return errDryRun
+	}
+	result, err := s.agent.Had(ctx, operation)
+	if err == nil && result == nil {
+		result, err = s.call(ctx, operation, peer, arguments)
+	}
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/term"
 )
@@ -58,9 +60,8 @@ func (to Console) Ask(question string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer from.Close() //nolint:errcheck // it was only read
 	fmt.Fprintf(to.Err, "%s", question)
-	line, err := bufio.NewReader(from).ReadString('\n')
+	line, err := unlessInterrupted(from, func() (string, error) { return bufio.NewReader(from).ReadString('\n') })
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}
@@ -79,9 +80,39 @@ func (to Console) AskSecret(question string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer from.Close() //nolint:errcheck // it was only read
 	fmt.Fprintf(to.Err, "%s", question)
-	secret, err := term.ReadPassword(int(from.Fd()))
+	secret, err := unlessInterrupted(from, func() (string, error) {
+		secret, err := term.ReadPassword(int(from.Fd()))
+		return string(secret), err
+	})
 	fmt.Fprintln(to.Err)
-	return string(secret), err
+	return secret, err
+}
+
+// ErrInterrupted means that a signal came instead of an answer.
+var ErrInterrupted = errors.New("interrupted")
+
+// unlessInterrupted reads from the terminal, and then closes it. A signal ends it with the terminal as it was: a read cannot be ended.
+func unlessInterrupted(from *os.File, read func() (string, error)) (text string, err error) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	state, _ := term.GetState(int(from.Fd()))
+	done := make(chan struct{})
+	var line string
+	var failed error
+	go func() {
+		defer close(done)
+		line, failed = read()
+		_ = from.Close() // it was only read
+	}()
+	select {
+	case <-done:
+		return line, failed
+	case <-signals:
+		if state != nil {
+			_ = term.Restore(int(from.Fd()), state)
+		}
+		return "", ErrInterrupted
+	}
 }
