@@ -45,8 +45,10 @@ type usage struct{ all, polls, deposits uint64 }
 // counted returns what counts against the limits. What a person approved is paid in addition to the limits.
 func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (u usage, err error) {
 	if err := tx.QueryRowContext(ctx, `
-		SELECT coalesce(sum(amount), 0), coalesce(sum(amount) FILTER (WHERE operation = ?), 0) FROM payments
-		WHERE NOT released AND approval = '' AND at >= ?`, pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {
+		SELECT coalesce(sum(amount), 0), coalesce(sum(max(amount, cost)) FILTER (WHERE operation = ?), 0) FROM (
+			SELECT p.operation, sum(amount) AS amount, cost FROM payments p JOIN calls ON calls.id = p.call
+			WHERE NOT released AND p.approval = '' AND p.at >= ? GROUP BY p.call)`,
+		pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {
 		return u, err
 	}
 	u.deposits, err = l.countedDeposits(ctx, tx)
