@@ -55,6 +55,14 @@ func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (u usage, err error) {
 	return u, err
 }
 
+// Refused returns what counts for calls that were refused: the server could take it all the same, until another call uses its voucher or
+// the payment ends unused.
+func (l *Ledger) Refused(ctx context.Context) (uint64, error) {
+	return value[uint64](ctx, l.db, `
+		SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
+		WHERE NOT released AND p.approval = '' AND p.at >= ? AND cost = 0 AND calls.signed IS NULL AND status IS NOT NULL`, l.today())
+}
+
 // isOpen reports whether the outcome of a call is not known. It is not if the file cannot be read.
 func (l *Ledger) isOpen(ctx context.Context, id string) bool {
 	open, err := value[bool](context.WithoutCancel(ctx), l.db, "SELECT 1 FROM calls WHERE id = ? AND signed IS NOT NULL", id)
