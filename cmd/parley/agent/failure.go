@@ -132,7 +132,7 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	} else if personal, ok := errors.AsType[*personError](err); ok {
 		f.exit, f.code, f.next = ExitLimit, "person_needed", personal.command
 	} else if stranger, ok := errors.AsType[*strangerError](err); ok {
-		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to
+		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to.String()
 	} else if _, ok := errors.AsType[*agent.TermsError](err); ok || errors.Is(err, agent.ErrOtherTerms) {
 		f.exit, f.code, f.next = ExitLimit, "terms_changed", "parley prices --accept"
 	} else if _, ok := errors.AsType[*agent.StateError](err); ok {
