@@ -176,6 +176,8 @@ func (f *failure) simple(err error) {
 		f.exit, f.code = ExitLimit, "limit"
 	case errors.Is(err, agent.ErrNoAccount), errors.Is(err, errNoWallet):
 		f.exit, f.code, f.next = ExitNoKey, "no_account", "parley init"
+	case errors.Is(err, agent.ErrSelf):
+		f.exit, f.code, f.next = ExitUsage, "usage", "parley profile show"
 	case errors.Is(err, agent.ErrNoChat):
 		f.exit, f.code, f.next = ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"
 	case errors.Is(err, errNoKey):
