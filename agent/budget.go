@@ -132,8 +132,14 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 	}
 	// If this fails, the payment stays counted. What it reused stays counted in any case: earlier vouchers allow it.
 	reused := r.Price - min(r.Amount, r.Price)
-	_ = l.exec(ctx, `UPDATE payments SET amount = ?2, deposit = 0, released = (?2 = 0)
-		WHERE number = (SELECT max(number) FROM payments WHERE call = ?1) AND NOT signed`, r.ID, reused)
+	_ = l.step(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE payments SET amount = ?2, deposit = 0, released = (?2 = 0)
+			WHERE number = (SELECT max(number) FROM payments WHERE call = ?1) AND NOT signed`, r.ID, reused)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE calls SET status = 0 WHERE id = ? AND status IS NULL AND signed IS NULL", r.ID)
+		}
+		return err
+	})
 }
 
 // Authorizations reads from the chain what became of exact payments. [x402.Chain] does.

@@ -62,3 +62,25 @@ func TestCallsAfterRefusedOnes(t *testing.T) {
 		same()
 	}
 }
+
+// TestFailedSignature: a call that the signer does not sign takes nothing from what counts for the refused call before it.
+func TestFailedSignature(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, of := w.register("alice")
+	if _, err := alice.Resolve(t.Context(), "nobody"); err == nil {
+		t.Fatal("nobody is there")
+	}
+	broken := w.open(wallet{agent.CommandSigner{Command: "exit 1", Wallet: of.signer.Address()}, of.folder})
+	search := map[string]any{"query": "weather"} // dearer than the refused call
+	if _, err := broken.Call(t.Context(), "searchAgents", search, agent.CallOptions{}); err == nil {
+		t.Error("a call without a signature succeeded")
+	}
+	if refused, err := alice.Ledger().Refused(t.Context()); err != nil || refused != 1000 {
+		t.Errorf("%d counts for refused calls (%v), want 1000", refused, err)
+	}
+	call(t, alice, "searchAgents", search)
+	if refused, err := alice.Ledger().Refused(t.Context()); err != nil || refused != 0 {
+		t.Errorf("%d counts for refused calls (%v), want 0: the call was paid with that voucher", refused, err)
+	}
+}
