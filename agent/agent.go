@@ -103,6 +103,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err != nil {
 		return nil, err
 	}
+	arguments = o.plain(arguments)
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
@@ -136,6 +137,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	result, err := a.callAlone(ctx, o, arguments, of, price)
 	if o.Account && a.keyReplaced(ctx, err, key) {
 		result, err = a.callAlone(ctx, o, arguments, of, price)
+	}
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusGone {
+		_ = a.changeContacts(context.WithoutCancel(ctx), effect("deleteChannel", arguments, nil)) // the next call is refused too if this fails
 	}
 	if err != nil {
 		return nil, err

@@ -51,6 +51,12 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		if err != nil {
 			return err
 		}
+		// The payee takes a voucher that was not charged, or this one, which includes it. So its amount is that of this call from now on.
+		reused := r.Price - min(r.Amount, r.Price)
+		if err := reuse(ctx, tx, r.Channel, reused); err != nil {
+			return err
+		}
+		r.Amount += reused
 		counted, err := l.counted(ctx, tx)
 		if err != nil {
 			return err
@@ -70,6 +76,19 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		}
 		return l.insertPayment(ctx, tx, of, r)
 	})
+}
+
+// reuse counts less for calls that were not charged from a payment channel: first for those that were refused, then for open ones.
+func reuse(ctx context.Context, tx *sql.Tx, channel string, amount uint64) error {
+	if amount == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `
+		UPDATE payments SET amount = amount - min(amount, ?2 - before) FROM (
+			SELECT number AS reused, sum(amount) OVER (ORDER BY calls.signed IS NOT NULL, number DESC) - amount AS before
+			FROM payments p JOIN calls ON calls.id = p.call WHERE channel = ?1 AND amount > 0 AND cost = 0 AND NOT released)
+		WHERE number = reused AND before < ?2`, channel, amount)
+	return err
 }
 
 // insertPayment counts a payment. Its time is never before the time of an earlier payment: a clock that went back counts payments longer.
@@ -111,8 +130,16 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 	if sent {
 		return
 	}
-	// If this fails, the payment stays counted.
-	_ = l.exec(ctx, "UPDATE payments SET released = 1 WHERE number = (SELECT max(number) FROM payments WHERE call = ?) AND NOT signed", r.ID)
+	// If this fails, the payment stays counted. What it reused stays counted in any case: earlier vouchers allow it.
+	reused := r.Price - min(r.Amount, r.Price)
+	_ = l.step(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE payments SET amount = ?2, deposit = 0, released = (?2 = 0)
+			WHERE number = (SELECT max(number) FROM payments WHERE call = ?1) AND NOT signed`, r.ID, reused)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE calls SET status = 0 WHERE id = ? AND status IS NULL AND signed IS NULL", r.ID)
+		}
+		return err
+	})
 }
 
 // Authorizations reads from the chain what became of exact payments. [x402.Chain] does.

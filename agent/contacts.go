@@ -20,7 +20,7 @@ type Contact struct {
 	Chat string `json:"chat,omitempty"`
 	// Trusted contacts may be written to, and their text is shown to models.
 	Trusted bool `json:"trusted,omitempty"`
-	// Held is true if the owner wants the text of a contact held back also in trusted conversations.
+	// Held is true if the owner wants the text of a contact held back also in trusted conversations, and nothing written to it.
 	Held bool `json:"held,omitempty"`
 	// Wrote is true if something came from the contact. Then it may be answered.
 	Wrote bool `json:"wrote,omitempty"`
@@ -35,8 +35,8 @@ type Contact struct {
 // Seen reports whether nothing is known of the contact but its name: it was in a listing, or was looked up.
 func (c Contact) Seen() bool { return !c.Known() && !c.Held && !c.Named && !c.Blocked && c.Chat == "" }
 
-// Known reports whether the contact may be written to: it is trusted, or it wrote first.
-func (c Contact) Known() bool { return c.Trusted || c.Wrote }
+// Known reports whether the contact may be written to: it is trusted, or it wrote first, and it is not held.
+func (c Contact) Known() bool { return !c.Held && (c.Trusted || c.Wrote) }
 
 // String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
 // (the name of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.

@@ -97,6 +97,42 @@ func TestNamesAreRemembered(t *testing.T) {
 	free(bob, "#weather", channel) // its admin cannot take another name at bob's
 }
 
+// TestConversationsThatEnd: the name of a channel or group chat that was deleted or left is free again, also if its admin deleted it.
+// #name is how a channel is addressed, so its name is without the mark.
+func TestConversationsThatEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	channel := map[string]any{"channel_id": field(t, call(t, alice, "createChannel", map[string]any{"name": "#news"}), "channel_id")}
+	if found, err := alice.Resolve(t.Context(), "#news"); err != nil || found.Name != "news" || found.ID != channel["channel_id"] {
+		t.Errorf("#news is %+v, %v", found, err)
+	}
+	group := map[string]any{"chat_id": field(t, call(t, alice, "createGroupChat", map[string]any{"name": "team"}), "chat_id")}
+	call(t, bob, "subscribeChannel", channel)
+	for _, id := range []any{channel["channel_id"], group["chat_id"]} {
+		for _, of := range []*agent.Agent{alice, bob} {
+			testkit.NoError(t, of.ChangeContact(t.Context(), id.(string), func(c *agent.Contact) { c.Trusted = true }))
+		}
+	}
+	call(t, alice, "deleteChannel", channel)
+	call(t, alice, "deleteGroupChat", group)
+	for operation, arguments := range map[string]map[string]any{"getChannel": channel, "getGroupChat": group} {
+		if _, err := bob.Call(t.Context(), operation, arguments, agent.CallOptions{}); err == nil {
+			t.Errorf("%s: what was deleted is there", operation)
+		}
+	}
+	for _, of := range []*agent.Agent{alice, bob} {
+		contacts, err := of.Contacts()
+		testkit.NoError(t, err)
+		for _, one := range contacts {
+			if !one.Seen() {
+				t.Errorf("%+v is more than seen", one)
+			}
+		}
+	}
+}
+
 // TestBlocked: a block is remembered until it ends, also if the contact is forgotten.
 func TestBlocked(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -18,6 +19,15 @@ type open struct {
 	Intent intent
 	Signed client.SignedPayment
 	Since  time.Time
+}
+
+// Arguments are those of the call, as the contract names them, without secrets.
+func (o open) Arguments() string {
+	if address, err := url.Parse(o.Signed.URL); err == nil && len(o.Signed.Body) == 0 {
+		return address.RawQuery
+	}
+	text, _ := withoutSecrets(o.Signed.Body) // nothing is shown of what cannot be read
+	return string(text)
 }
 
 // keyHeader is not stored: the API key has a place of its own.

@@ -100,6 +100,8 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 		return change(argument("agent_id"), func(known *Contact) { known.Blocked = operation == "blockAgent" })
 	case "subscribeChannel":
 		return change(argument("channel_id"), func(known *Contact) { known.Named = true })
+	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
+		return change(argument("chat_id")+argument("channel_id"), (*Contact).end)
 	case "requestGroupAccess":
 		return change(argument("chat_id"), func(*Contact) {}) // its name is a stranger's
 	case "sendPrivateMessage":
@@ -114,6 +116,9 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	}
 	return nil
 }
+
+// end notes that a conversation is over for the owner: its name means it no more.
+func (c *Contact) end() { c.Trusted, c.Named, c.Wrote = false, false, false }
 
 // wrote keeps who wrote, and from where, of a page of unread messages.
 func (c Contacts) wrote(page client.UnreadPage) Contacts {

@@ -45,12 +45,22 @@ type usage struct{ all, polls, deposits uint64 }
 // counted returns what counts against the limits. What a person approved is paid in addition to the limits.
 func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (u usage, err error) {
 	if err := tx.QueryRowContext(ctx, `
-		SELECT coalesce(sum(amount), 0), coalesce(sum(amount) FILTER (WHERE operation = ?), 0) FROM payments
-		WHERE NOT released AND approval = '' AND at >= ?`, pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {
+		SELECT coalesce(sum(amount), 0), coalesce(sum(max(amount, cost)) FILTER (WHERE operation = ?), 0) FROM (
+			SELECT p.operation, sum(amount) AS amount, cost FROM payments p JOIN calls ON calls.id = p.call
+			WHERE NOT released AND p.approval = '' AND p.at >= ? GROUP BY p.call)`,
+		pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {
 		return u, err
 	}
 	u.deposits, err = l.countedDeposits(ctx, tx)
 	return u, err
+}
+
+// Refused returns what counts for calls that were refused: the server could take it all the same, until another call uses its voucher or
+// the payment ends unused.
+func (l *Ledger) Refused(ctx context.Context) (uint64, error) {
+	return value[uint64](ctx, l.db, `
+		SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
+		WHERE NOT released AND p.approval = '' AND p.at >= ? AND cost = 0 AND calls.signed IS NULL AND status IS NOT NULL`, l.today())
 }
 
 // isOpen reports whether the outcome of a call is not known. It is not if the file cannot be read.

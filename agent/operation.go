@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp/syntax"
@@ -127,6 +128,16 @@ type ArgumentError struct{ text string }
 func NewArgumentError(text string) *ArgumentError { return &ArgumentError{text} }
 
 func (e *ArgumentError) Error() string { return e.text }
+
+// plain returns the arguments with the name of a channel as the server has it: #name is how the name is written to address the channel.
+func (o *Operation) plain(arguments map[string]any) map[string]any {
+	name, _ := arguments["name"].(string)
+	if rest, marked := strings.CutPrefix(name, "#"); marked && (o.ID == "createChannel" || o.ID == "editChannel") {
+		arguments = maps.Clone(arguments)
+		arguments["name"] = rest
+	}
+	return arguments
+}
 
 // Check returns an [*ArgumentError] if arguments are not as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {

@@ -59,6 +59,9 @@ func (e *GroupNotTrustedError) Error() string {
 // ErrNoChat means that there is no private chat with an agent yet.
 var ErrNoChat = errors.New("no private chat with this agent is known; it begins with the first message")
 
+// ErrSelf means that a name or an id is that of the caller, with whom there is no conversation.
+var ErrSelf = errors.New("that is this account itself")
+
 // Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
 // the contacts, which is paid for once, and keeps it, neither trusted nor held. kinds, if any, are those that the caller can use. Without
 // agents among them a chat is a group chat: only members could look it up.
@@ -66,6 +69,9 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	contacts, err := a.Contacts()
 	if err != nil {
 		return Contact{}, err
+	}
+	if own, err := a.Own(ctx); err == nil && own != nil && (to == own.Username || to == own.AgentID) {
+		return Contact{}, ErrSelf
 	}
 	found, err := contacts.Find(to)
 	agents := kinds == nil || slices.Contains(kinds, KindAgent)

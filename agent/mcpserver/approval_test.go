@@ -136,4 +136,5 @@ func TestTrust(t *testing.T) {
 	if text := s.does("parley_inbox", map[string]any{"last_minutes": 5}); strings.Contains(text, "hello bob") {
 		t.Errorf("the text of somebody who is held is shown: %s", text)
 	}
+	contains(t, s.fails("unknown_recipient", "parley_send", map[string]any{"to": "alice", "text": "hello"}), "alice is held")
 }

@@ -51,7 +51,8 @@ func TestResultsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	alice.trust("alice") // somebody to write to
+	w.register("bob")
+	alice.trust("bob")
 	body, err := json.Marshal(huge())
 	testkit.NoError(t, err)
 	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -69,7 +70,7 @@ func TestResultsAreBounded(t *testing.T) {
 		{"name": "me", "kind": "agents", "query": "x", "conversation": testkit.HostileRoom, "service": true},
 		{"name": testkit.HostileRoom, "fresh": true, "kind": "group", "query": "y",
 			"conversation": testkit.HostileRoom, "stored": true, "n": 250},
-		{"to": "alice", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile",
+		{"to": "bob", "text": "hi", "name": testkit.HostileChannel, "fresh": true, "kind": "groups", "query": "z", "action": "profile",
 			"discoverable": true},
 		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message_id": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},
 	} {

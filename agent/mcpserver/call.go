@@ -156,6 +156,9 @@ func (c *call) to(name string, kinds ...string) (agent.Contact, error) {
 type unknownError struct{ to agent.Contact }
 
 func (e *unknownError) Error() string {
+	if e.to.Held {
+		return fmt.Sprintf("%s is held, so nothing was sent", e.to)
+	}
 	return fmt.Sprintf("%s is neither a trusted contact nor has written first, so nothing was sent", e.to)
 }
 

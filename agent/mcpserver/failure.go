@@ -101,6 +101,8 @@ func (c *call) explain(err error) (code, problem, next string) {
 	switch {
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
+	case errors.Is(err, agent.ErrSelf):
+		return "invalid_arguments", err.Error() + "; nothing was done", "call parley_lookup with name me"
 	case errors.Is(err, agent.ErrNoChat):
 		return "chat_not_found", err.Error(), "call parley_send, which begins the chat"
 	case errors.Is(err, errPublish):

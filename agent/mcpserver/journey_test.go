@@ -121,7 +121,6 @@ func TestMistakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	alice.trust("alice")
 	raise(t, alice)
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	before := w.Revenue()

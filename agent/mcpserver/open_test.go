@@ -36,6 +36,7 @@ func TestOpen(t *testing.T) {
 	if took := time.Since(started); took > 5*time.Second {
 		t.Errorf("the answer took %s", took)
 	}
+	contains(t, s.does("parley_status", nil), "parley_send (sendPrivateMessage)", "'content':'once'")
 	w.Front.Store(nil)
 	alice.finishes()
 	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "not charged again", "paid 0.00 USD")

@@ -99,8 +99,11 @@ func (s *parleyServer) money(ctx context.Context, paid uint64) string {
 	if err != nil {
 		return fmt.Sprintf("paid %s USD · the limits cannot be read", agent.USD(paid))
 	}
-	line := fmt.Sprintf("paid %s USD · today %s of %s · left %s", agent.USD(paid), agent.USD(limits.PerDay-left.PerDay),
-		agent.USD(limits.PerDay), agent.USD(left.PerDay))
+	line := fmt.Sprintf("paid %s USD · today %s of %s", agent.USD(paid), agent.USD(limits.PerDay-left.PerDay), agent.USD(limits.PerDay))
+	if refused, err := s.agent.Ledger().Refused(ctx); err == nil && refused > 0 {
+		line += fmt.Sprintf(" (%s reserved for refused calls)", agent.USD(refused))
+	}
+	line += " · left " + agent.USD(left.PerDay)
 	if frozen {
 		line += " · frozen"
 	}

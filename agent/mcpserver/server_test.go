@@ -138,3 +138,17 @@ func TestNullArguments(t *testing.T) {
 		t.Error("a message was sent to nobody")
 	}
 }
+
+// TestNobodyAndMyself: what is counted for a refused call is said, and no call is made about a conversation with myself.
+func TestNobodyAndMyself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.register("alice").session(t, Options{})
+	before := w.Revenue()
+	contains(t, s.fails("agent_not_found", "parley_lookup", map[string]any{"name": "nobody"}), "(0.001 reserved for refused calls) · left")
+	contains(t, s.fails("invalid_arguments", "parley_read", map[string]any{"conversation": "alice"}), "this account itself", "name me")
+	s.fails("invalid_arguments", "parley_send", map[string]any{"to": "alice", "text": "hello"})
+	if paid := w.Revenue() - before; paid != 0 {
+		t.Errorf("%d was paid", paid)
+	}
+}

@@ -29,7 +29,8 @@ func status(c *call) error {
 	}
 	c.facts["open_payments"] = len(open)
 	for _, one := range open {
-		c.line("open since %s: %s; make the same call again to finish it", one.Since.UTC().Format(time.DateTime), one.Intent.Operation)
+		c.line("open since %s: %s (%s) with %s; it finishes in the background, or when the same call is made again",
+			one.Since.UTC().Format(time.DateTime), agent.CallerOf(one.Intent.Operation).Tool, one.Intent.Operation, said(one.Arguments()))
 	}
 	if err := c.countStored(); err != nil {
 		return err

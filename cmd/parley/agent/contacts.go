@@ -15,7 +15,7 @@ type contactsCommand struct {
 	List    contactsList  `cmd:"" aliases:"ls" default:"1" help:"List the contacts. Free."`
 	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
 	Trust   contactTrust  `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
-	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs."`
+	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs, and let them not write to it."`
 	Forget  contactForget `cmd:"" aliases:"rm" help:"Remove a contact."`
 	Block   contactBlock  `cmd:"" help:"Stop an agent from sending you messages."`
 	Unblock contactBlock  `cmd:"" help:"End a block."`

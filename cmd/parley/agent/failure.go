@@ -133,7 +133,7 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	} else if personal, ok := errors.AsType[*personError](err); ok {
 		f.exit, f.code, f.next = ExitLimit, "person_needed", personal.command
 	} else if stranger, ok := errors.AsType[*strangerError](err); ok {
-		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to
+		f.exit, f.code, f.next = ExitLimit, "stranger", "parley contacts add "+stranger.to.String()
 	} else if _, ok := errors.AsType[*agent.TermsError](err); ok || errors.Is(err, agent.ErrOtherTerms) {
 		f.exit, f.code, f.next = ExitLimit, "terms_changed", "parley prices --accept"
 	} else if _, ok := errors.AsType[*agent.StateError](err); ok {
@@ -183,6 +183,8 @@ func (f *failure) simple(err error) {
 		f.exit, f.code = ExitLimit, "limit"
 	case errors.Is(err, agent.ErrNoAccount), errors.Is(err, errNoWallet):
 		f.exit, f.code, f.next = ExitNoKey, "no_account", "parley init"
+	case errors.Is(err, agent.ErrSelf):
+		f.exit, f.code, f.next = ExitUsage, "usage", "parley profile show"
 	case errors.Is(err, agent.ErrNoChat):
 		f.exit, f.code, f.next = ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"
 	case errors.Is(err, errNoKey):

@@ -11,13 +11,15 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// strangerError means that a recipient is neither a contact nor somebody who wrote first.
-type strangerError struct{ to string }
+// strangerError means that a recipient is held, or neither a contact nor somebody who wrote first.
+type strangerError struct{ to agent.Contact }
 
 func (e *strangerError) Error() string {
-	return fmt.Sprintf(
-		"%[1]s is not in the contacts and has not written; add it with: parley contacts add %[1]s, or write to anyone with --anyone", e.to,
-	)
+	problem := "is not in the contacts and has not written"
+	if e.to.Held {
+		problem = "is held"
+	}
+	return fmt.Sprintf("%[1]s %[2]s; add it with: parley contacts add %[1]s, or write to anyone with --anyone", e.to, problem)
 }
 
 // contact returns the contact for a name or an id of one of these kinds. A dry run looks nothing up that costs money.
@@ -104,7 +106,7 @@ func (s *session) mayReach(operation string, arguments object) error {
 	members := operation == "createGroupChat" || operation == "editGroupChat"
 	for _, to := range contacts.Recipients(operation, arguments) {
 		if !to.Known() || members && (!to.Trusted || to.Held) {
-			return &strangerError{to.String()}
+			return &strangerError{to}
 		}
 	}
 	return nil
