@@ -39,7 +39,7 @@ func TestManualPages(t *testing.T) {
 	invoke(t, "man", first).good(t)
 	invoke(t, "man", second).good(t)
 	for name, parts := range map[string][]string{
-		"parley.1":        {`parley\-send(1)`, `parley init \-\-username alice`},
+		"parley.1":        {`parley\-send(1)`, `parley init \-\-username alice`, ".SH EXIT STATUS", ".SH ENVIRONMENT", ".B PARLEY_SIGNER"},
 		"parley-send.1":   {".TH PARLEY\\-SEND 1", `.B \-\-reply\-to=ID`, `parley send \(aq#weather\(aq \(dqrain at noon\(dq`, ".B <to>"},
 		"parley-wallet.1": {".SH WALLET REPORT", `.B \-\-by=day,operation,...`},
 		"parley-serve.1":  {`($PARLEY_DATABASE_URL`},

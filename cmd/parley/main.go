@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		kong.Exit(func(int) { exited = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(to, running),
+		kong.Bind(to, running, agent.Topics),
 	)
 	if err != nil {
 		return err

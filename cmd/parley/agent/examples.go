@@ -111,7 +111,8 @@ const firstSteps = `Examples:
   parley init --username alice  # first: makes a wallet and an account
   parley send bob "hello"       # costs 0.005 USD; read answers with parley inbox
 
-Commands for agents print text for people, and JSON if the output is not a terminal or with --json. Nothing is coloured.`
+Commands for agents print text for people, and JSON if the output is not a terminal or with --json. Nothing is coloured.
+See also: parley help exit-codes, parley help environment.`
 
 // AddExamples adds examples and notes to the help of the commands.
 func AddExamples(model *kong.Application) {
