@@ -25,6 +25,10 @@ func TestThreeCommands(t *testing.T) {
 	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != "0.00" || again["username"] != "alice" {
 		t.Errorf("the second init paid: %v", again)
 	}
+	if plan := mustJSON(t, alice.run("contacts", "add", "bob", "--dry-run")); !strings.Contains(plan, `"price_usd":"0.001"`) {
+		t.Errorf("the plan to add a contact is %s", plan)
+	}
+	alice.fails(agent.ExitLimit, "contacts", "add", "bob", "--max-usd", "0.0001")
 	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" {
 		t.Errorf("with play money a program writes to strangers: %v", got)
 	}

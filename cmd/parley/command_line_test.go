@@ -123,6 +123,11 @@ func TestAliases(t *testing.T) {
 	if got := u.run("prices", "group", "create")["prices"].([]any); len(got) != 1 {
 		t.Errorf("the price of group create is %v", got)
 	}
+	for command, want := range map[string]int{"search": 3, "group rm": 1, "contacts add": 4, "channel view": 1} {
+		if got := u.run(append([]string{"prices"}, strings.Fields(command)...)...)["prices"].([]any); len(got) != want {
+			t.Errorf("the prices of %s are %v", command, got)
+		}
+	}
 	if got := u.fails(2, "contacts", "rm", "bob"); !strings.Contains(got["error"].(string), "not in the contacts") {
 		t.Errorf("contacts rm: %v", got)
 	}

@@ -136,8 +136,11 @@ func (s *session) moneyLine(ctx context.Context) string {
 
 // printPlan prints what a dry run would have done.
 func (s *session) printPlan(ctx context.Context) error {
-	value := object{"dry_run": true, "calls": s.planned}
+	value := object{"dry_run": true, "calls": append([]plan{}, s.planned...)}
 	return s.print(ctx, value, func(w io.Writer) {
+		if len(s.planned) == 0 {
+			fmt.Fprintln(w, "dry run: this costs nothing; nothing was done")
+		}
 		for _, p := range s.planned {
 			fmt.Fprintf(w, "dry run: %s (%s) would cost %s USD; nothing was done\n", p.Summary, p.Operation, p.Price)
 		}

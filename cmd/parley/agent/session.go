@@ -90,19 +90,18 @@ func (f *payFlags) AfterApply(running *Invocation) error {
 	if err != nil {
 		return fmt.Errorf("--max-usd: %w", err)
 	}
-	running.session.maxPrice = &most
+	running.calls.MaxPrice = &most
 	return nil
 }
 
 // session is a command of an agent: its settings, and its wallet once it is open.
 type session struct {
 	console.Console
-	rawErr   io.Writer // standard error, for what commands of the user print
-	flags    *agentFlags
-	pay      payFlags
-	maxPrice *uint64
-	anyone   bool // recipients may be strangers
-	query    *gojq.Query
+	rawErr io.Writer // standard error, for what commands of the user print
+	flags  *agentFlags
+	pay    payFlags
+	anyone bool // recipients may be strangers
+	query  *gojq.Query
 
 	command    string // such as "group add"
 	home       string
@@ -208,7 +207,7 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	if o.Agreed > 0 {
 		s.finishOpen(ctx)
 	}
-	options := agent.CallOptions{Peer: peer, Key: s.pay.Key, MaxPrice: s.maxPrice}
+	options := agent.CallOptions{Peer: peer, Key: s.pay.Key}
 	result, err := s.agent.Call(ctx, operation, arguments, options)
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" && s.Person() {
 		fmt.Fprintln(s.Err, limit)
@@ -251,7 +250,7 @@ type plan struct {
 	Price     string `json:"price_usd"`
 }
 
-// errDryRun ends a command before its first call that would be paid.
+// errDryRun ends a command before it pays or changes something.
 var errDryRun = errors.New("dry run")
 
 // chain returns the blockchain that the wallet pays on, or nil if no endpoint is known.

@@ -55,6 +55,20 @@ func CommandName(command *kong.Node) string {
 	return strings.TrimSpace(CommandName(command.Parent) + " " + command.Name)
 }
 
+// Canonical returns words with the names of commands in place of their aliases.
+func Canonical(node *kong.Node, words []string) string {
+	for i, word := range words {
+		found := slices.IndexFunc(node.Children, func(child *kong.Node) bool {
+			return child.Name == word || slices.Contains(child.Aliases, word)
+		})
+		if found < 0 {
+			return strings.TrimSpace(CommandName(node) + " " + strings.Join(words[i:], " "))
+		}
+		node = node.Children[found]
+	}
+	return CommandName(node)
+}
+
 // FlagsLast moves the flags at the beginning of a command line behind the name of the command, where kong expects them. flags are the
 // ones that may stand there.
 func FlagsLast(args []string, flags []*kong.Flag) []string {
