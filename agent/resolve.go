@@ -17,6 +17,9 @@ var (
 	usernameForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 )
 
+// IsUsername reports whether an agent can have a name.
+func IsUsername(text string) bool { return usernameForm.MatchString(text) }
+
 func isID(text string) bool { return idForm.MatchString(text) }
 
 // NotFoundError means that no agent, channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.

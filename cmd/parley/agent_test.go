@@ -25,6 +25,9 @@ func TestThreeCommands(t *testing.T) {
 	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != "0.00" || again["username"] != "alice" {
 		t.Errorf("the second init paid: %v", again)
 	}
+	if _, told, _ := alice.try("init", "--username", "other", "--yes"); !strings.Contains(told, "--username other is ignored") {
+		t.Errorf("init with another name says\n%s", told)
+	}
 	if plan := mustJSON(t, alice.run("contacts", "add", "bob", "--dry-run")); !strings.Contains(plan, `"price_usd":"0.001"`) {
 		t.Errorf("the plan to add a contact is %s", plan)
 	}
@@ -89,7 +92,12 @@ func TestExitCodes(t *testing.T) {
 	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
 		t.Errorf("without a wallet: %v", got)
 	}
+	silent := newUser(t, "http://127.0.0.1:1").fails(agent.ExitError, "init", "--username", "alice", "--yes")
+	if silent["code"] != "unreachable" || !strings.Contains(silent["error"].(string), "--server URL") {
+		t.Errorf("without a server: %v", silent)
+	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
+	alice.fails(agent.ExitUsage, "init", "--username", "Alice Dev!", "--yes")
 	alice.fails(agent.ExitUsage, "init", "--username", "alice")
 	alice.run("init", "--username", "alice", "--yes")
 	for _, args := range [][]string{

@@ -14,7 +14,7 @@ type contactsCommand struct {
 	Flags   agentFlags    `embed:""`
 	Pay     payFlags      `embed:""`
 	List    contactsList  `cmd:"" aliases:"ls" default:"1" help:"List the contacts. Free."`
-	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it. A name that is not known is looked up (0.001 to 0.005 USD)."`
+	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it (up to 0.005 USD to look it up)."`
 	Trust   contactTrust  `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
 	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs."`
 	Forget  contactForget `cmd:"" aliases:"rm" help:"Remove a contact."`
