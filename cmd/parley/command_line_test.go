@@ -96,13 +96,15 @@ func TestConfig(t *testing.T) {
 	before := u.run("--secrets", "file", "--json", "config")
 	after := u.run("config", "--json", "--secrets=file")
 	for _, config := range []map[string]any{before, after} {
-		wants(config, "server", "http://file.example", file)
+		wants(config, "server", "http://env.example", "PARLEY_SERVER")
 		wants(config, "username", "alice", file)
 		wants(config, "rpc_url", "https://chain.example", file)
 		wants(config, "secrets", "file", "--secrets")
 		wants(config, "wallet_key", "PARLEY_WALLET_KEY", "PARLEY_WALLET_KEY")
 		wants(config, "per_day_usd", "1.00", "default")
 	}
+	u.env = append(u.env, "PARLEY_SERVER=")
+	wants(u.run("config"), "server", "http://file.example", file)
 	u.run("wallet", "limits", "--per-day", "0.5", "--secrets", "file")
 	wants(u.run("config", "--secrets", "file"), "per_day_usd", "0.50", "parley wallet limits")
 	if printed := u.all.String(); strings.Contains(printed, "apikey") || strings.Contains(printed, "00007") {
