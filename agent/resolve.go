@@ -61,6 +61,7 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	if err != nil {
 		return Contact{}, err
 	}
+	to = contacts.Address(to, kinds...)
 	found, err := contacts.Find(to)
 	switch name, channel := strings.CutPrefix(to, "#"); {
 	case err != nil:

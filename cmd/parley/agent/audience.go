@@ -70,7 +70,7 @@ func (s *session) actOn(ctx context.Context, peer string, arguments object, more
 
 // audienceOf is the argument that names a group chat or a channel, by the command that it belongs to.
 type audienceOf struct {
-	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or #name of a channel."`
+	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or the name of a channel."`
 }
 
 // find returns the conversation and the arguments of a call about it. An id is not looked up.
