@@ -73,6 +73,9 @@ func TestThreeCommands(t *testing.T) {
 	if out, _, _ := alice.try("inbox", "--jq", ".messages[].text"); out != "answer\n" {
 		t.Errorf("--jq prints %q", out)
 	}
+	if at, _ := bob.run("profile")["created_at"].(string); !strings.HasSuffix(at, "Z") {
+		t.Errorf("the account was made at %q, want a time as in messages", at)
+	}
 	alice.secretsAreHidden()
 	bob.secretsAreHidden()
 }
@@ -124,6 +127,9 @@ func TestExitCodes(t *testing.T) {
 	}
 	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--anyone", "--max-usd", "0.004"); got["code"] != "limit" {
 		t.Errorf("above --max-usd: %v", got)
+	}
+	if plan := mustJSON(t, alice.run("group", "create", "team", "--dry-run")); !strings.Contains(plan, "only a person can allow it") {
+		t.Errorf("the plan of a call above the limit is %s", plan)
 	}
 	group := alice.fails(agent.ExitLimit, "group", "create", "team")
 	next, _ := group["next"].(string)

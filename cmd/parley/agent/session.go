@@ -201,7 +201,7 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 		return nil, err
 	}
 	if s.pay.DryRun {
-		s.planned = append(s.planned, plan{o.ID, o.Summary, agent.USD(o.Agreed)})
+		s.plan(ctx, o)
 		return nil, errDryRun
 	}
 	if o.Agreed > 0 {
@@ -248,6 +248,21 @@ type plan struct {
 	Operation string `json:"operation"`
 	Summary   string `json:"summary"`
 	Price     string `json:"price_usd"`
+	Problem   string `json:"problem,omitempty"` // why it would not be paid now
+}
+
+// plan notes a call of a dry run.
+func (s *session) plan(ctx context.Context, o agent.Priced) {
+	planned := plan{Operation: o.ID, Summary: o.Summary, Price: agent.USD(o.Agreed)}
+	if o.Agreed > 0 {
+		if err := s.agent.Ledger().Check(ctx, o.ID, o.Agreed); err != nil {
+			planned.Problem = err.Error()
+			if _, limited := errors.AsType[*agent.LimitError](err); limited {
+				planned.Problem += "; above the limits only a person can allow it"
+			}
+		}
+	}
+	s.planned = append(s.planned, planned)
 }
 
 // errDryRun ends a command before it pays or changes something.
