@@ -166,7 +166,11 @@ func shortened(err error) string {
 			if name != "" {
 				name += ": "
 			}
-			texts = append(texts, name+e.Reason)
+			reason := e.Reason
+			if e.SchemaField == "pattern" { // people and models read what the pattern means more easily
+				reason = fmt.Sprintf("the form is wrong. %s Example: %v", e.Schema.Description, e.Schema.Example)
+			}
+			texts = append(texts, name+reason)
 		default:
 			texts = append(texts, err.Error())
 		}

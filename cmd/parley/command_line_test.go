@@ -112,6 +112,21 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestWrongLines: what is said about a wrong command line names the mistake, without terms of the parser and regular expressions.
+func TestWrongLines(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
+	for line, want := range map[string]string{
+		"--home":        "name a command; --home is a flag of the commands for agents",
+		"status --jq":   "--jq needs a value",
+		"react msg_1 x": "reactToMessage: message_id: the form is wrong. The message to react to. Example: msg_01k70tc513egtarndz528zps60",
+	} {
+		if got := u.fails(2, strings.Fields(line)...); got["error"] != want {
+			t.Errorf("parley %s: %v", line, got["error"])
+		}
+	}
+}
+
 // TestAliases: the names that other programs use run the same commands.
 func TestAliases(t *testing.T) {
 	t.Parallel()

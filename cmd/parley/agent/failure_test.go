@@ -56,6 +56,10 @@ func TestExplain(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
+	interrupted := explain(ended, fmt.Errorf("lock x: %w", context.Canceled), true)
+	if code := Report(&bytes.Buffer{}, interrupted); code != ExitInterrupted || strings.Contains(interrupted.Error(), "lock") {
+		t.Errorf("interrupted: exit code %d, %v", code, interrupted)
+	}
 	if code := Report(&bytes.Buffer{}, explain(ended, errors.New("x"), true)); code != ExitInterrupted {
 		t.Errorf("interrupted: exit code %d", code)
 	}
