@@ -95,10 +95,6 @@ func TestExitCodes(t *testing.T) {
 	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
 		t.Errorf("without a wallet: %v", got)
 	}
-	silent := newUser(t, "http://127.0.0.1:1").fails(agent.ExitError, "init", "--username", "alice", "--yes")
-	if silent["code"] != "unreachable" || !strings.Contains(silent["error"].(string), "--server URL") {
-		t.Errorf("without a server: %v", silent)
-	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
 	alice.fails(agent.ExitUsage, "init", "--username", "Alice Dev!", "--yes")
 	alice.fails(agent.ExitUsage, "init", "--username", "alice")
