@@ -87,8 +87,6 @@ type CallOptions struct {
 	// Key makes calls with the same arguments different ones: a second message with the same text. Calls with the same key and
 	// arguments are one call until its response was seen.
 	Key string
-	// MaxPrice, if not nil, is what the call may cost, in atomic units.
-	MaxPrice *uint64
 	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
 	Patience time.Duration
 }
@@ -118,10 +116,10 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		}
 	}
 	price := agreed.price(o)
-	if options.MaxPrice != nil && price > *options.MaxPrice {
-		return nil, &LimitError{Limit: "of this call", Price: price, Left: *options.MaxPrice}
-	}
 	command := commandOf(ctx)
+	if command.MaxPrice != nil && price > *command.MaxPrice {
+		return nil, &LimitError{Limit: "of this call", Price: price, Left: *command.MaxPrice}
+	}
 	ctx = context.WithValue(ctx, commandKey{}, command)
 	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began}
 	if o.ReadOnly || isPoll(o.ID) {

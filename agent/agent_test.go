@@ -79,9 +79,10 @@ func TestRefusedBeforePaying(t *testing.T) {
 		!strings.Contains(err.Error(), "there is no operation") {
 		t.Errorf("an unknown operation: %v", err)
 	}
-	most := uint64(4999)
+	ctx, command := agent.BeginCommand(t.Context())
+	command.MaxPrice = new(uint64(4999))
 	valid := map[string]any{"recipient_agent_id": "agent_01m82ym9rbe85tm7c4cv5br6k2", "content": "hello"}
-	if _, err := alice.Call(t.Context(), "sendPrivateMessage", valid, agent.CallOptions{MaxPrice: &most}); err == nil {
+	if _, err := alice.Call(ctx, "sendPrivateMessage", valid, agent.CallOptions{}); err == nil {
 		t.Error("a call that is dearer than allowed was made")
 	}
 	if w.Revenue() != before {

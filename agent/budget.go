@@ -91,6 +91,24 @@ func reuse(ctx context.Context, tx *sql.Tx, channel string, amount uint64) error
 	return err
 }
 
+// Check returns the error with which a call of this price would not be paid now: a [*LimitError] or [ErrFrozen]. Approvals are left out.
+func (l *Ledger) Check(ctx context.Context, operation string, price uint64) error {
+	return l.transact(ctx, func(tx *sql.Tx) error {
+		if frozen(ctx, tx) {
+			return ErrFrozen
+		}
+		limits, err := loadLimits(ctx, tx)
+		if err != nil {
+			return err
+		}
+		counted, err := l.counted(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return within(limits, counted, operation, client.Reservation{Price: price, Amount: price})
+	})
+}
+
 // insertPayment counts a payment. Its time is never before the time of an earlier payment: a clock that went back counts payments longer.
 func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r client.Reservation) error {
 	at := l.now()

@@ -10,6 +10,8 @@ import (
 
 // Command is one command of the command line, or one call of a tool: it may make several calls.
 type Command struct {
+	// MaxPrice, if not nil, is what each of the calls may cost, in atomic units.
+	MaxPrice *uint64
 	// Requested, if not nil, learns of each request. It may be called concurrently.
 	Requested func(Request)
 	// Waiting, if not nil, is called when a call begins, such as sendPrivateMessage, and the function that it returns when the call ends.

@@ -139,6 +139,19 @@ func (c Contacts) Find(to string) (*Contact, error) {
 	return nil, nil //nolint:nilnil // none
 }
 
+// Address returns what a name means to a caller that can use only these kinds: a channel may be named without its #, unless a contact of
+// another kind has the name.
+func (c Contacts) Address(to string, kinds ...string) string {
+	if !slices.Equal(kinds, []string{KindChannel}) || isID(to) || strings.HasPrefix(to, "#") {
+		return to
+	}
+	channel, err := c.Find("#" + to)
+	if other, _ := c.Find(to); channel == nil && err == nil && other != nil {
+		return to
+	}
+	return "#" + to
+}
+
 // notTrusted returns a [*GroupNotTrustedError] if a name is that of a group chat that is not trusted, or nil.
 func (c Contacts) notTrusted(name string) error {
 	for _, one := range c {

@@ -73,6 +73,9 @@ func TestNamesAreRemembered(t *testing.T) {
 		}
 	}
 	free(alice, "#weather", channel)
+	if found, err := alice.Resolve(t.Context(), "weather", agent.KindChannel); err != nil || found.ID != channel {
+		t.Errorf("where only a channel is meant, weather is %+v, %v", found, err)
+	}
 	free(alice, "walks", group)
 	call(t, bob, "searchAgents", map[string]any{"query": "alice"})
 	call(t, bob, "searchGroups", map[string]any{"query": "walks"})

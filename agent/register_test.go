@@ -54,8 +54,9 @@ func TestTermsAreReadAgain(t *testing.T) {
 	if o, err := running.Operation("getOwnAgent"); err != nil || o.Agreed != 700 {
 		t.Errorf("the price is %d, %v; want 700", o.Agreed, err)
 	}
-	most := uint64(800)
-	_, err := running.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{MaxPrice: &most})
+	ctx, command := agent.BeginCommand(t.Context())
+	command.MaxPrice = new(uint64(800))
+	_, err := running.Call(ctx, "getOwnAgent", nil, agent.CallOptions{})
 	if _, other := errors.AsType[*agent.TermsError](err); !other {
 		t.Errorf("the server asks for 1000, 700 was accepted: %v", err)
 	}

@@ -17,6 +17,9 @@ var (
 	usernameForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 )
 
+// IsUsername reports whether an agent can have a name.
+func IsUsername(text string) bool { return usernameForm.MatchString(text) }
+
 func isID(text string) bool { return idForm.MatchString(text) }
 
 // NotFoundError means that no agent, channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
@@ -73,6 +76,7 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	if own, err := a.Own(ctx); err == nil && own != nil && (to == own.Username || to == own.AgentID) {
 		return Contact{}, ErrSelf
 	}
+	to = contacts.Address(to, kinds...)
 	found, err := contacts.Find(to)
 	agents := kinds == nil || slices.Contains(kinds, KindAgent)
 	switch name, channel := strings.CutPrefix(to, "#"); {

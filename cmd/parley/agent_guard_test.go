@@ -33,6 +33,10 @@ func TestGuarded(t *testing.T) {
 			t.Errorf("parley %v with a piped yes: %v\n%s", command, err, out)
 		}
 	}
+	if screen, err := alice.atTerminal("a\na\n", nil, "wallet", "passphrase"); err == nil ||
+		!strings.Contains(screen, "at least 8 characters") {
+		t.Errorf("a passphrase of one character is taken: %v\n%s", err, screen)
+	}
 	if screen, err := alice.atTerminal("correct horse\ncorrect horse\n", nil, "wallet", "passphrase"); err != nil {
 		t.Fatal(err, screen)
 	}

@@ -114,8 +114,19 @@ func TestPerson(t *testing.T) {
 	if sent := alice.run("send", "team", "hello"); sent["to"] != "team" {
 		t.Errorf("the group chat has no name: %v", sent)
 	}
+	if screen, err := alice.atTerminal("n\n", nil, "group", "delete", "team"); err == nil || !strings.Contains(screen, "This is final") {
+		t.Errorf("a group chat is deleted without a question: %v\n%s", err, screen)
+	}
+	for _, args := range [][]string{{"info", "team"}, {"delete", "team", "--yes"}} {
+		if screen, err := alice.atTerminal("", nil, append([]string{"group"}, args...)...); err != nil {
+			t.Errorf("group %s: %v\n%s", args, err, screen)
+		}
+	}
 	if screen, err := alice.atTerminal("y\n", nil, "channel", "create", "weather"); err != nil || !strings.Contains(screen, "paid 0.50 USD") {
 		t.Errorf("a person is not asked when a call is above the limit: %v\n%s", err, screen)
+	}
+	if screen, err := alice.atTerminal("", nil, "find", "weather", "--channels"); err != nil || !strings.Contains(screen, "use the ids") {
+		t.Errorf("find does not say that a name is looked up again: %v\n%s", err, screen)
 	}
 	if screen, err := alice.atTerminal("y\n", nil, "wallet", "limits", "--per-day", "2"); err != nil ||
 		!strings.Contains(screen, "per day  2.00 USD") {
@@ -142,14 +153,15 @@ func TestInitAtTerminal(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newUser(t, server.URL)
-	if screen, err := alice.atTerminal("alice\nn\n", nil, "init"); err == nil || !strings.Contains(screen, "not agreed; nothing was changed") {
+	if screen, err := alice.atTerminal("Alice Dev!\n\nalice\nn\n", nil, "init"); err == nil ||
+		!strings.Contains(screen, "not agreed; nothing was changed") || strings.Count(screen, "a username has 1 to 32 characters") != 2 {
 		t.Errorf("no means no: %v\n%s", err, screen)
 	}
 	if status := alice.run("status"); status["account"] != false {
 		t.Errorf("after a no there is an account: %v", status)
 	}
 	screen, err := alice.atTerminal("alice\ny\n", nil, "init")
-	if err != nil || !strings.Contains(screen, "costs 1.00 USD, once") || !strings.Contains(screen, "alice is ready") {
+	if err != nil || !strings.Contains(screen, "once, and 0.001 USD to read it") || !strings.Contains(screen, "alice is ready") {
 		t.Errorf("a person cannot make an account: %v\n%s", err, screen)
 	}
 	alice.secretsAreHidden()

@@ -25,6 +25,13 @@ func TestThreeCommands(t *testing.T) {
 	if again := alice.run("init", "--username", "alice", "--yes"); again["paid_usd"] != "0.00" || again["username"] != "alice" {
 		t.Errorf("the second init paid: %v", again)
 	}
+	if _, told, _ := alice.try("init", "--username", "other", "--yes"); !strings.Contains(told, "--username other is ignored") {
+		t.Errorf("init with another name says\n%s", told)
+	}
+	if plan := mustJSON(t, alice.run("contacts", "add", "bob", "--dry-run")); !strings.Contains(plan, `"price_usd":"0.001"`) {
+		t.Errorf("the plan to add a contact is %s", plan)
+	}
+	alice.fails(agent.ExitLimit, "contacts", "add", "bob", "--max-usd", "0.0001")
 	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" {
 		t.Errorf("with play money a program writes to strangers: %v", got)
 	}
@@ -66,6 +73,9 @@ func TestThreeCommands(t *testing.T) {
 	if out, _, _ := alice.try("inbox", "--jq", ".messages[].text"); out != "answer\n" {
 		t.Errorf("--jq prints %q", out)
 	}
+	if at, _ := bob.run("profile")["created_at"].(string); !strings.HasSuffix(at, "Z") {
+		t.Errorf("the account was made at %q, want a time as in messages", at)
+	}
 	alice.secretsAreHidden()
 	bob.secretsAreHidden()
 }
@@ -86,6 +96,7 @@ func TestExitCodes(t *testing.T) {
 		t.Errorf("without a wallet: %v", got)
 	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
+	alice.fails(agent.ExitUsage, "init", "--username", "Alice Dev!", "--yes")
 	alice.fails(agent.ExitUsage, "init", "--username", "alice")
 	alice.run("init", "--username", "alice", "--yes")
 	for _, args := range [][]string{
@@ -112,6 +123,9 @@ func TestExitCodes(t *testing.T) {
 	}
 	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--anyone", "--max-usd", "0.004"); got["code"] != "limit" {
 		t.Errorf("above --max-usd: %v", got)
+	}
+	if plan := mustJSON(t, alice.run("group", "create", "team", "--dry-run")); !strings.Contains(plan, "only a person can allow it") {
+		t.Errorf("the plan of a call above the limit is %s", plan)
 	}
 	group := alice.fails(agent.ExitLimit, "group", "create", "team")
 	next, _ := group["next"].(string)

@@ -49,7 +49,8 @@ func TestWrongCommandLines(t *testing.T) {
 		}
 	}
 	if got := alice.fails(agent.ExitError, "init", "--username", "alice", "--yes"); got["error"] !=
-		"read the contract of "+server+": could not reach "+server+" (connection refused); nothing was sent" {
+		"read the contract of "+server+": could not reach "+server+" (connection refused); nothing was sent; "+
+			"name another server with --server URL, or start one with: parley dev" {
 		t.Errorf("without a server: %v", got)
 	}
 	testkit.NoError(t, os.MkdirAll(alice.home, 0o700))

@@ -27,6 +27,12 @@ func TestHelpCommand(t *testing.T) {
 	if top, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands"); strings.Count(top, "\n    parley ") != 2 {
 		t.Errorf("the help has no two lines of example at its top:\n%s", top)
 	}
+	if help := invoke(t, "help").good(t); !strings.Contains(help, "  man ") {
+		t.Errorf("the help does not list man:\n%s", help)
+	}
+	if codes := invoke(t, "help", "exit-codes").good(t); !strings.Contains(codes, "outcome_open") {
+		t.Errorf("the help of exit codes is\n%s", codes)
+	}
 	if wrong := invoke(t, "help", "nosuch"); wrong.err == nil || wrong.out != "" {
 		t.Errorf("help of a command that does not exist: %q, %v", wrong.out, wrong.err)
 	}
@@ -39,7 +45,7 @@ func TestManualPages(t *testing.T) {
 	invoke(t, "man", first).good(t)
 	invoke(t, "man", second).good(t)
 	for name, parts := range map[string][]string{
-		"parley.1":        {`parley\-send(1)`, `parley init \-\-username alice`},
+		"parley.1":        {`parley\-send(1)`, `parley init \-\-username alice`, ".SH EXIT STATUS", ".SH ENVIRONMENT", ".B PARLEY_SIGNER"},
 		"parley-send.1":   {".TH PARLEY\\-SEND 1", `.B \-\-reply\-to=ID`, `parley send \(aq#weather\(aq \(dqrain at noon\(dq`, ".B <to>"},
 		"parley-wallet.1": {".SH WALLET REPORT", `.B \-\-by=day,operation,...`},
 		"parley-serve.1":  {`($PARLEY_DATABASE_URL`},
@@ -58,7 +64,7 @@ func TestManualPages(t *testing.T) {
 	pages, err := os.ReadDir(first)
 	testkit.NoError(t, err)
 	for _, page := range pages {
-		if name := page.Name(); !regexp.MustCompile(`^parley(-[a-z]+)?\.1$`).MatchString(name) || name == "parley-man.1" {
+		if name := page.Name(); !regexp.MustCompile(`^parley(-[a-z]+)?\.1$`).MatchString(name) {
 			t.Errorf("there is a page %s", name)
 		}
 	}
@@ -90,17 +96,34 @@ func TestConfig(t *testing.T) {
 	before := u.run("--secrets", "file", "--json", "config")
 	after := u.run("config", "--json", "--secrets=file")
 	for _, config := range []map[string]any{before, after} {
-		wants(config, "server", "http://file.example", file)
+		wants(config, "server", "http://env.example", "PARLEY_SERVER")
 		wants(config, "username", "alice", file)
 		wants(config, "rpc_url", "https://chain.example", file)
 		wants(config, "secrets", "file", "--secrets")
 		wants(config, "wallet_key", "PARLEY_WALLET_KEY", "PARLEY_WALLET_KEY")
 		wants(config, "per_day_usd", "1.00", "default")
 	}
+	u.env = append(u.env, "PARLEY_SERVER=")
+	wants(u.run("config"), "server", "http://file.example", file)
 	u.run("wallet", "limits", "--per-day", "0.5", "--secrets", "file")
 	wants(u.run("config", "--secrets", "file"), "per_day_usd", "0.50", "parley wallet limits")
 	if printed := u.all.String(); strings.Contains(printed, "apikey") || strings.Contains(printed, "00007") {
 		t.Errorf("a secret is shown:\n%s", printed)
+	}
+}
+
+// TestWrongLines: what is said about a wrong command line names the mistake, without terms of the parser and regular expressions.
+func TestWrongLines(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
+	for line, want := range map[string]string{
+		"--home":        "name a command; --home is a flag of the commands for agents",
+		"status --jq":   "--jq needs a value",
+		"react msg_1 x": "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
+	} {
+		if got := u.fails(2, strings.Fields(line)...); got["error"] != want {
+			t.Errorf("parley %s: %v", line, got["error"])
+		}
 	}
 }
 
@@ -116,6 +139,11 @@ func TestAliases(t *testing.T) {
 	}
 	if got := u.run("prices", "group", "create")["prices"].([]any); len(got) != 1 {
 		t.Errorf("the price of group create is %v", got)
+	}
+	for command, want := range map[string]int{"search": 3, "group rm": 1, "contacts add": 4, "channel view": 1} {
+		if got := u.run(append([]string{"prices"}, strings.Fields(command)...)...)["prices"].([]any); len(got) != want {
+			t.Errorf("the prices of %s are %v", command, got)
+		}
 	}
 	if got := u.fails(2, "contacts", "rm", "bob"); !strings.Contains(got["error"].(string), "not in the contacts") {
 		t.Errorf("contacts rm: %v", got)

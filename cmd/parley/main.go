@@ -23,7 +23,7 @@ type commands struct {
 	Agent   agent.Commands  `embed:""`
 	Server  serverCommands  `embed:""`
 	Help    console.Help    `cmd:"" group:"other" help:"Print the help of a command."`
-	Man     console.Man     `cmd:"" hidden:"" help:"Write the manual pages."`
+	Man     console.Man     `cmd:"" group:"other" help:"Write the manual pages."`
 	Version console.Version `cmd:"" group:"other" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag          `name:"version" help:"Print the version."`
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		kong.Exit(func(int) { exited = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(to, running),
+		kong.Bind(to, running, agent.Topics),
 	)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
@@ -24,7 +25,7 @@ type groupCommand struct {
 	Join     groupJoin        `cmd:"" help:"Request access."`
 	Leave    groupLeave       `cmd:"" help:"Leave. The admin names a successor."`
 	Transfer audienceTransfer `cmd:"" help:"Make another member the admin."`
-	Delete   audienceAction   `cmd:"" help:"Delete the group chat."`
+	Delete   audienceDelete   `cmd:"" help:"Delete the group chat for all members. This is final."`
 	Info     audienceInfo     `cmd:"" aliases:"view" help:"Show the group chat with its members."`
 }
 
@@ -42,7 +43,7 @@ type channelCommand struct {
 	Subscribe   audienceAction   `cmd:"" help:"Subscribe."`
 	Unsubscribe audienceAction   `cmd:"" help:"End the subscription."`
 	Transfer    audienceTransfer `cmd:"" help:"Make another agent the admin."`
-	Delete      audienceAction   `cmd:"" help:"Delete the channel."`
+	Delete      audienceDelete   `cmd:"" help:"Delete the channel for all subscribers. This is final."`
 	Info        audienceInfo     `cmd:"" aliases:"view" help:"Show the channel."`
 }
 
@@ -69,7 +70,7 @@ func (s *session) actOn(ctx context.Context, peer string, arguments object, more
 
 // audienceOf is the argument that names a group chat or a channel, by the command that it belongs to.
 type audienceOf struct {
-	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or #name of a channel."`
+	Conversation string `arg:"" help:"Its id, the name of a group chat in the contacts, or the name of a channel."`
 }
 
 // find returns the conversation and the arguments of a call about it. An id is not looked up.
@@ -103,6 +104,25 @@ func (a *audienceAction) Run(ctx context.Context, s *session) error {
 		more = "; " + untrusted + of.ID
 	}
 	return s.actOn(ctx, of.ID, arguments, more)
+}
+
+// audienceDelete asks a person first.
+type audienceDelete struct {
+	audienceAction
+	Yes bool `help:"Delete without a question at a terminal."`
+}
+
+func (a *audienceDelete) Run(ctx context.Context, s *session) error {
+	if s.Person() && !a.Yes && !s.pay.DryRun {
+		yes, err := s.Confirm("Delete " + agent.VisibleName(a.Conversation) + " for everybody? This is final.")
+		if err != nil {
+			return err
+		}
+		if !yes {
+			return errors.New("not agreed; nothing was deleted")
+		}
+	}
+	return a.audienceAction.Run(ctx, s)
 }
 
 // audienceMembers changes members, subscribers or bans.

@@ -93,10 +93,8 @@ func (c *configCommand) Run(ctx context.Context, s *session, command *kong.Conte
 	file := filepath.Join(s.home, configFile)
 	shown := []setting{
 		{"home", s.home, given(command, "home", "", "")},
-		{"server", strings.TrimSuffix(cmp.Or(s.config.Server, s.flags.ServerURL, DefaultServer), "/"), file},
-	}
-	if s.config.Server == "" {
-		shown[1].From = given(command, "server", "", "")
+		{"server", strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/"),
+			given(command, "server", s.config.Server, file)},
 	}
 	username := s.config.Username
 	if username != "" {

@@ -12,13 +12,14 @@ import (
 
 type contactsCommand struct {
 	Flags   agentFlags    `embed:""`
+	Pay     payFlags      `embed:""`
 	List    contactsList  `cmd:"" aliases:"ls" default:"1" help:"List the contacts. Free."`
-	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it."`
+	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it (up to 0.005 USD to look it up)."`
 	Trust   contactTrust  `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
 	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs, and let them not write to it."`
 	Forget  contactForget `cmd:"" aliases:"rm" help:"Remove a contact."`
-	Block   contactBlock  `cmd:"" help:"Stop an agent from sending you messages."`
-	Unblock contactBlock  `cmd:"" help:"End a block."`
+	Block   contactBlock  `cmd:"" help:"Stop an agent from sending you messages (0.002 USD)."`
+	Unblock contactBlock  `cmd:"" help:"End a block (0.002 USD)."`
 }
 
 // contactsList lists all contacts, or as a command of group and channel those of this kind.
@@ -70,6 +71,9 @@ type contactTrust struct{ contactOf }
 func (c *contactTrust) Run(ctx context.Context, s *session) error {
 	line := map[string]string{"contacts add": "added", "contacts trust": "trusted", "contacts hold": "held"}[s.command]
 	of, err := s.contact(ctx, c.Name)
+	if err == nil && s.pay.DryRun {
+		return errDryRun
+	}
 	if err == nil {
 		err = s.agent.Trust(ctx, of, s.command != "contacts hold")
 	}
@@ -94,6 +98,9 @@ func (c *contactForget) Run(ctx context.Context, s *session) error {
 	found, err := contacts.Find(c.Name)
 	if err != nil || found == nil {
 		return console.Usagef("%s is not in the contacts, or not a unique name; parley contacts lists the ids", agent.VisibleName(c.Name))
+	}
+	if s.pay.DryRun {
+		return errDryRun
 	}
 	if err := s.agent.ForgetContact(ctx, found.ID); err != nil {
 		return err

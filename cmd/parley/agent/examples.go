@@ -108,10 +108,11 @@ FILE.bak.`,
 
 // firstSteps are the examples in the help of the program.
 const firstSteps = `Examples:
-  parley init --username alice  # first: makes a wallet and an account
+  parley init --username alice  # first: makes a wallet and an account; --server URL names a server other than parley dev
   parley send bob "hello"       # costs 0.005 USD; read answers with parley inbox
 
-Commands for agents print text for people, and JSON if the output is not a terminal or with --json. Nothing is coloured.`
+Commands for agents print text for people, and JSON if the output is not a terminal or with --json. Nothing is coloured.
+See also: parley help exit-codes, parley help environment.`
 
 // AddExamples adds examples and notes to the help of the commands.
 func AddExamples(model *kong.Application) {

@@ -91,8 +91,12 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 // errTimeout means that --timeout ended a command.
 var errTimeout = errors.New("the command was not done within --timeout")
 
-// negative is what the parser says about a negative number.
-var negative = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "-[0-9.]+[a-z]*" \(short flag\)`)
+// What the parser says about a negative number, about a flag without a value, and about a flag that it does not know.
+var (
+	negative = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "-[0-9.]+[a-z]*" \(short flag\)`)
+	noValue  = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "EOL"`)
+	unknown  = regexp.MustCompile(`^unknown flag --([a-z-]+)`)
+)
 
 // Usage returns the error for a command line that cannot be parsed. The name of an unknown command is expected to be an agent's.
 func Usage(ctx context.Context, err error, to console.Console) error {
@@ -103,6 +107,11 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 	}
 	if found := negative.FindStringSubmatch(err.Error()); found != nil {
 		wrong = console.Usagef("%s must not be negative", found[1])
+	} else if found := noValue.FindStringSubmatch(err.Error()); found != nil {
+		wrong = console.Usagef("%s needs a value", found[1])
+	} else if found := unknown.FindStringSubmatch(err.Error()); found != nil && parsed.Context.Selected() == nil &&
+		slices.ContainsFunc(CommonFlags(parsed.Context.Model), func(flag *kong.Flag) bool { return flag.Name == found[1] }) {
+		wrong = console.Usagef("name a command; --%s is a flag of the commands for agents", found[1])
 	}
 	help, command := "parley", parsed.Context.Selected()
 	if command != nil {
@@ -158,6 +167,9 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	switch interrupted := errors.Is(err, console.ErrInterrupted); {
 	case ctx.Err() == nil && !interrupted:
 	case interrupted, !errors.Is(context.Cause(ctx), errTimeout):
+		if errors.Is(err, context.Canceled) && f.exit != ExitOpen {
+			f.error = errors.New("interrupted; the same command goes on")
+		}
 		f.exit, f.code, f.charged, f.retryable = ExitInterrupted, "interrupted", nil, true
 	case f.exit != ExitOpen:
 		f.code, f.retryable = "timeout", true

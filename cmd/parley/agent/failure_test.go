@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	stranger := explain(t.Context(), &strangerError{"bob"}, true)
+	stranger := explain(t.Context(), &strangerError{agent.Contact{Name: "bob", Kind: agent.KindAgent}}, true)
 	stranger.paid = 1000
 	if Report(&out, stranger); !strings.Contains(out.String(), "this was not charged: the 0.001 USD are for calls before") {
 		t.Errorf("a look-up that was paid: %s", out.String())
@@ -67,6 +67,10 @@ func TestExplain(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
+	interrupted := explain(ended, fmt.Errorf("lock x: %w", context.Canceled), true)
+	if code := Report(&bytes.Buffer{}, interrupted); code != ExitInterrupted || strings.Contains(interrupted.Error(), "lock") {
+		t.Errorf("interrupted: exit code %d, %v", code, interrupted)
+	}
 	if code := Report(&bytes.Buffer{}, explain(ended, errors.New("x"), true)); code != ExitInterrupted {
 		t.Errorf("interrupted: exit code %d", code)
 	}

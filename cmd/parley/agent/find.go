@@ -45,8 +45,11 @@ func (c *findCommand) Run(ctx context.Context, s *session) error {
 				textOf(fields["description"]))
 		}
 		_ = table.Flush() // into memory
-		if len(found) == 0 {
+		switch {
+		case len(found) == 0:
 			fmt.Fprintln(w, "nothing found")
+		case c.Channels:
+			fmt.Fprintln(w, "use the ids: a #name is looked up again (0.005 USD), because others can take the same name")
 		}
 	})
 }

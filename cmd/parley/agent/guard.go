@@ -35,6 +35,9 @@ func (c *walletPassphrase) Run(ctx context.Context, s *session) error {
 	return s.print(ctx, object{"passphrase": !c.Remove}, func(w io.Writer) { fmt.Fprintln(w, done) })
 }
 
+// minPassphrase is for new passphrases.
+const minPassphrase = 8
+
 // newPassphrase asks for a passphrase twice.
 func (s *session) newPassphrase(question string) (string, error) {
 	text, err := s.AskSecret(question)
@@ -48,7 +51,10 @@ func (s *session) newPassphrase(question string) (string, error) {
 	if again != text {
 		return "", errors.New("the two passphrases differ")
 	}
-	return notEmpty(text)
+	if len(text) < minPassphrase {
+		return "", fmt.Errorf("a passphrase has at least %d characters", minPassphrase)
+	}
+	return text, nil
 }
 
 // walletCheck compares the wallet's file with its witness.

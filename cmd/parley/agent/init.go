@@ -25,7 +25,7 @@ type initCommand struct {
 	Description string     `placeholder:"TEXT" help:"Text by which others find the account."`
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL"`
-	Yes         bool       `help:"Agree to the terms and to the price of the account (1.00 USD, once for a wallet) without a question."`
+	Yes         bool       `help:"Agree without a question to the terms and to the price of the account: 1.001 USD, once for a wallet."`
 }
 
 // DefaultServer is the address at which parley dev serves.
@@ -58,7 +58,7 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	server := strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")
 	published, err := agent.ReadPublished(ctx, server)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; name another server with --server URL, or start one with: parley dev", err)
 	}
 	if err := c.openWallet(s, published.PlayMoney(server)); err != nil {
 		return err
@@ -189,15 +189,8 @@ func (c *initCommand) chooseEndpoint(ctx context.Context, s *session, facilitato
 
 // agree shows the terms and lets the wallet pay them, if a person agrees or --yes does.
 func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreement, account bool) error {
-	if c.Username == "" && !account {
-		if !s.Person() {
-			return console.Usagef("name the account with --username NAME")
-		}
-		name, err := s.Ask("Username (a-z, 0-9 and _): ")
-		if err != nil {
-			return err
-		}
-		c.Username = name
+	if err := c.chooseName(s, account); err != nil {
+		return err
 	}
 	limits, _, _, err := s.agent.Ledger().Limits(ctx)
 	if err != nil {
@@ -211,7 +204,7 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 	if account {
 		return s.agreeAgain(terms)
 	}
-	fmt.Fprintf(s.Err, "account  %s costs 1.00 USD, once\n", agent.VisibleName(c.Username))
+	fmt.Fprintf(s.Err, "account  %s costs 1.00 USD, once, and 0.001 USD to read it\n", agent.VisibleName(c.Username))
 	if c.Yes {
 		return s.agreeAgain(terms)
 	}
@@ -222,6 +215,34 @@ func (c *initCommand) agree(ctx context.Context, s *session, terms *agent.Agreem
 		return err
 	}
 	return s.agent.Agree(terms, true)
+}
+
+// chooseName asks a person for a username that is possible, three times. A wallet that has an account keeps its name.
+func (c *initCommand) chooseName(s *session, account bool) (err error) {
+	if account {
+		if c.Username != "" && s.config.Username != "" && c.Username != s.config.Username {
+			fmt.Fprintf(s.Err, "NOTE: the account of this wallet is %s; --username %s is ignored\n", agent.PlainWord(s.config.Username),
+				agent.VisibleName(c.Username))
+		}
+		return nil
+	}
+	if c.Username == "" && !s.Person() {
+		return console.Usagef("name the account with --username NAME")
+	}
+	const form = "a username has 1 to 32 characters of a-z, 0-9 and _"
+	for tries := 0; c.Username == "" && tries < 3; tries++ {
+		if c.Username, err = s.Ask("Username (a-z, 0-9 and _): "); err != nil {
+			return err
+		}
+		if !agent.IsUsername(c.Username) {
+			fmt.Fprintln(s.Err, form)
+			c.Username = ""
+		}
+	}
+	if !agent.IsUsername(c.Username) {
+		return console.Usagef("%s", form)
+	}
+	return nil
 }
 
 // agreeAgain agrees to terms. If they are not those that were agreed before, it asks a person.

@@ -9,7 +9,9 @@ import (
 	"io"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -164,10 +166,16 @@ func (s *session) moneyLine(ctx context.Context) string {
 
 // printPlan prints what a dry run would have done.
 func (s *session) printPlan(ctx context.Context) error {
-	value := object{"dry_run": true, "calls": s.planned}
+	value := object{"dry_run": true, "calls": append([]plan{}, s.planned...)}
 	return s.print(ctx, value, func(w io.Writer) {
+		if len(s.planned) == 0 {
+			fmt.Fprintln(w, "dry run: this costs nothing; nothing was done")
+		}
 		for _, p := range s.planned {
 			fmt.Fprintf(w, "dry run: %s (%s) would cost %s USD; nothing was done\n", p.Summary, p.Operation, p.Price)
+			if p.Problem != "" {
+				fmt.Fprintln(w, "it would not be paid now:", p.Problem)
+			}
 		}
 	})
 }
@@ -200,11 +208,30 @@ func (s *session) body(result *agent.Result, in string) (object, error) {
 		}
 		value = contacts.Withhold(value, in, view{self: s.config.Username}.own)
 	}
-	value = mapTexts(value, agent.Visible)
+	value = withTimes(mapTexts(value, agent.Visible))
 	if found, ok := value.(object); ok {
 		return found, nil
 	}
 	return object{"response": value}, nil
+}
+
+// withTimes returns a response with times as the rest of the output has them, in place of seconds since 1970.
+func withTimes(value any) any {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = withTimes(v[i])
+		}
+	case object:
+		for name, each := range v {
+			if at, isNumber := each.(json.Number); isNumber && (strings.HasSuffix(name, "_at") || name == "timestamp") {
+				seconds, _ := at.Float64()
+				each = agent.Time(seconds).Format(time.RFC3339)
+			}
+			v[name] = withTimes(each)
+		}
+	}
+	return value
 }
 
 // mapTexts changes all texts of a JSON value, and all names of fields.
@@ -226,11 +253,11 @@ func mapTexts(value any, change func(string) string) any {
 	return value
 }
 
-// inline returns a value of a response on one line: texts are quoted unless they are plain words.
+// inline returns a value of a response on one line: texts are quoted unless they are plain words or times.
 func inline(value any) string {
 	if found, ok := value.(string); ok {
-		if plain := agent.VisibleName(found); plain == found {
-			return plain
+		if _, noTime := time.Parse(time.RFC3339, found); noTime == nil || agent.VisibleName(found) == found {
+			return found
 		}
 		return strconv.Quote(found)
 	}

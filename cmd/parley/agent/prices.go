@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
@@ -19,7 +21,8 @@ type pricesCommand struct {
 	Of     []string   `arg:"" optional:"" help:"Only this command, such as group create, or this operation of the contract."`
 }
 
-func (c *pricesCommand) Run(ctx context.Context, s *session) error {
+func (c *pricesCommand) Run(ctx context.Context, s *session, command *kong.Context) error {
+	c.Of = strings.Fields(console.Canonical(command.Model.Node, c.Of))
 	if c.Accept {
 		if err := s.personOnly("accept other prices or terms", "parley prices --accept"); err != nil {
 			return err
@@ -53,9 +56,18 @@ func (c *pricesCommand) Run(ctx context.Context, s *session) error {
 	})
 }
 
+// lookups find out whom a name or an id means that the contacts lack. Some commands make no other calls.
+var (
+	lookups        = []string{"getAgentProfile", "searchChannels", "getGroupChat", "getPrivateChat"}
+	lookupCommands = []string{"contacts add", "contacts trust", "contacts hold"}
+)
+
 // about reports whether the command is about an operation.
 func (c *pricesCommand) about(operation string) bool {
 	of := strings.Join(c.Of, " ")
+	if slices.Contains(lookupCommands, of) {
+		return slices.Contains(lookups, operation)
+	}
 	return of == "" || of == operation || slices.ContainsFunc(agent.Callers, func(caller agent.Caller) bool {
 		return slices.Contains(caller.Operations, operation) && strings.HasPrefix(caller.Command+" ", of+" ")
 	})

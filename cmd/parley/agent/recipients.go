@@ -29,12 +29,13 @@ func (s *session) contact(ctx context.Context, to string, kinds ...string) (agen
 		if err != nil {
 			return agent.Contact{}, err
 		}
+		to = contacts.Address(to, kinds...)
 		found, err := contacts.Find(to)
 		if err != nil {
 			return agent.Contact{}, console.Usage(err)
 		}
 		if found == nil {
-			return s.planLookup(to)
+			return s.planLookup(ctx, to)
 		}
 		return *found, nil
 	}
@@ -59,7 +60,7 @@ var placeholders = map[string]string{
 const noID = "00000000000000000000000000"
 
 // planLookup notes that a name would be looked up.
-func (s *session) planLookup(to string) (agent.Contact, error) {
+func (s *session) planLookup(ctx context.Context, to string) (agent.Contact, error) {
 	kind, operation := agent.KindAgent, "getAgentProfile"
 	switch {
 	case strings.HasPrefix(to, "#"):
@@ -75,7 +76,7 @@ func (s *session) planLookup(to string) (agent.Contact, error) {
 	if err != nil {
 		return agent.Contact{}, err
 	}
-	s.planned = append(s.planned, plan{o.ID, o.Summary, agent.USD(o.Agreed)})
+	s.plan(ctx, o)
 	return agent.Contact{ID: placeholders[kind], Kind: kind}, nil
 }
 

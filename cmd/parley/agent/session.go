@@ -90,19 +90,18 @@ func (f *payFlags) AfterApply(running *Invocation) error {
 	if err != nil {
 		return fmt.Errorf("--max-usd: %w", err)
 	}
-	running.session.maxPrice = &most
+	running.calls.MaxPrice = &most
 	return nil
 }
 
 // session is a command of an agent: its settings, and its wallet once it is open.
 type session struct {
 	console.Console
-	rawErr   io.Writer // standard error, for what commands of the user print
-	flags    *agentFlags
-	pay      payFlags
-	maxPrice *uint64
-	anyone   bool // recipients may be strangers
-	query    *gojq.Query
+	rawErr io.Writer // standard error, for what commands of the user print
+	flags  *agentFlags
+	pay    payFlags
+	anyone bool // recipients may be strangers
+	query  *gojq.Query
 
 	command    string // such as "group add"
 	home       string
@@ -202,13 +201,13 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 		return nil, err
 	}
 	if s.pay.DryRun {
-		s.planned = append(s.planned, plan{o.ID, o.Summary, agent.USD(o.Agreed)})
+		s.plan(ctx, o)
 		return nil, errDryRun
 	}
 	if o.Agreed > 0 {
 		s.finishOpen(ctx)
 	}
-	options := agent.CallOptions{Peer: peer, Key: s.pay.Key, MaxPrice: s.maxPrice}
+	options := agent.CallOptions{Peer: peer, Key: s.pay.Key}
 	result, err := s.agent.Call(ctx, operation, arguments, options)
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" && s.Person() {
 		fmt.Fprintln(s.Err, limit)
@@ -249,9 +248,24 @@ type plan struct {
 	Operation string `json:"operation"`
 	Summary   string `json:"summary"`
 	Price     string `json:"price_usd"`
+	Problem   string `json:"problem,omitempty"` // why it would not be paid now
 }
 
-// errDryRun ends a command before its first call that would be paid.
+// plan notes a call of a dry run.
+func (s *session) plan(ctx context.Context, o agent.Priced) {
+	planned := plan{Operation: o.ID, Summary: o.Summary, Price: agent.USD(o.Agreed)}
+	if o.Agreed > 0 {
+		if err := s.agent.Ledger().Check(ctx, o.ID, o.Agreed); err != nil {
+			planned.Problem = err.Error()
+			if _, limited := errors.AsType[*agent.LimitError](err); limited {
+				planned.Problem += "; above the limits only a person can allow it"
+			}
+		}
+	}
+	s.planned = append(s.planned, planned)
+}
+
+// errDryRun ends a command before it pays or changes something.
 var errDryRun = errors.New("dry run")
 
 // chain returns the blockchain that the wallet pays on, or nil if no endpoint is known.

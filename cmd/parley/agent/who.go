@@ -2,13 +2,11 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -61,15 +59,39 @@ func (s *session) show(ctx context.Context, operation, peer string, arguments ob
 	names := slices.Sorted(maps.Keys(value))
 	value["note"] = dataNote
 	return s.print(ctx, value, func(w io.Writer) {
-		table := console.Table(w)
+		table, lists := console.Table(w), []string(nil)
 		for _, name := range names {
-			shown := inline(value[name])
-			if at, isNumber := value[name].(json.Number); isNumber && strings.HasSuffix(name, "_at") {
-				seconds, _ := at.Float64()
-				shown = agent.Time(seconds).Format(time.RFC3339)
+			if rows, _ := value[name].([]any); len(rows) > 0 && asObject(rows[0]) != nil {
+				lists = append(lists, name)
+				continue
 			}
-			fmt.Fprintf(table, "%s\t%s\n", name, shown)
+			fmt.Fprintf(table, "%s\t%s\n", name, inline(value[name]))
 		}
 		_ = table.Flush() // into memory
+		for _, name := range lists {
+			printRows(w, name, value[name].([]any))
+		}
 	})
+}
+
+func asObject(value any) object {
+	found, _ := value.(object)
+	return found
+}
+
+// printRows prints a list of objects as a table, with the fields of the first as its columns.
+func printRows(w io.Writer, name string, rows []any) {
+	fmt.Fprintf(w, "%s:\n", name)
+	table, first := console.Table(w), asObject(rows[0])
+	for _, row := range append([]any{nil}, rows...) {
+		for _, column := range slices.Backward(slices.Sorted(maps.Keys(first))) { // username is the last
+			cell := strings.ToUpper(column)
+			if row != nil {
+				cell = inline(asObject(row)[column])
+			}
+			fmt.Fprintf(table, "%s\t", cell)
+		}
+		fmt.Fprintln(table)
+	}
+	_ = table.Flush() // into memory
 }

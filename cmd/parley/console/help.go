@@ -1,19 +1,34 @@
 package console
 
 import (
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
 
-// Help is the command that prints the help of another one.
+// Topic is a text of the help that is not about one command. The manual page of the program has it as a section.
+type Topic struct {
+	Name, Section string
+	Entries       [][2]string // a term, and what it means
+}
+
+// Topics are all topics of the help.
+type Topics []Topic
+
+// Help is the command that prints the help of another one, or about a topic.
 type Help struct {
-	Command []string `arg:"" optional:"" help:"A command, such as wallet limits."`
+	Command []string `arg:"" optional:"" help:"A command, such as wallet limits, or a topic: exit-codes, environment."`
 }
 
 // Run prints what the command prints with --help.
-func (c *Help) Run(ctx *kong.Context) error {
+func (c *Help) Run(ctx *kong.Context, to Console, topics Topics) error {
+	name := strings.Join(c.Command, " ")
+	if i := slices.IndexFunc(topics, func(topic Topic) bool { return topic.Name == name }); i >= 0 {
+		return topics[i].print(to.Out)
+	}
 	asked, err := kong.Trace(ctx.Kong, append(c.Command, "--help"))
 	if err == nil {
 		err = asked.Error
@@ -24,12 +39,34 @@ func (c *Help) Run(ctx *kong.Context) error {
 	return asked.PrintUsage(false)
 }
 
+func (t Topic) print(to io.Writer) error {
+	table := Table(to)
+	for _, entry := range t.Entries {
+		fmt.Fprintf(table, "%s\t%s\n", entry[0], entry[1])
+	}
+	return table.Flush()
+}
+
 // CommandName returns the name of a command without the program's and without aliases, such as "wallet limits".
 func CommandName(command *kong.Node) string {
 	if command.Parent == nil {
 		return ""
 	}
 	return strings.TrimSpace(CommandName(command.Parent) + " " + command.Name)
+}
+
+// Canonical returns words with the names of commands in place of their aliases.
+func Canonical(node *kong.Node, words []string) string {
+	for i, word := range words {
+		found := slices.IndexFunc(node.Children, func(child *kong.Node) bool {
+			return child.Name == word || slices.Contains(child.Aliases, word)
+		})
+		if found < 0 {
+			return strings.TrimSpace(CommandName(node) + " " + strings.Join(words[i:], " "))
+		}
+		node = node.Children[found]
+	}
+	return CommandName(node)
 }
 
 // FlagsLast moves the flags at the beginning of a command line behind the name of the command, where kong expects them. flags are the

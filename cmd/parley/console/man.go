@@ -17,13 +17,13 @@ type Man struct {
 }
 
 // Run writes the pages. They have no date, so that the same program gives the same bytes.
-func (c *Man) Run(ctx *kong.Context) error {
+func (c *Man) Run(ctx *kong.Context, topics Topics) error {
 	for _, node := range append([]*kong.Node{ctx.Model.Node}, ctx.Model.Children...) {
 		if node.Hidden {
 			continue
 		}
 		name := filepath.Join(c.Folder, manName(node)+".1")
-		if err := os.WriteFile(name, []byte(manPage(node)), 0o644); err != nil { //nolint:gosec // for everybody
+		if err := os.WriteFile(name, []byte(manPage(node, topics)), 0o644); err != nil { //nolint:gosec // for everybody
 			return err
 		}
 	}
@@ -38,8 +38,8 @@ func manName(node *kong.Node) string {
 	return manName(node.Parent) + "-" + node.Name
 }
 
-// manPage returns the manual page of a command in the language of man(7).
-func manPage(node *kong.Node) string {
+// manPage returns the manual page of a command in the language of man(7). The topics are in the page of the program.
+func manPage(node *kong.Node, topics Topics) string {
 	var page strings.Builder
 	name := manName(node)
 	fmt.Fprintf(&page, ".TH %s 1 \"\" \"parley %s\" \"Parley\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n",
@@ -50,6 +50,12 @@ func manPage(node *kong.Node) string {
 		for _, child := range node.Children {
 			if !child.Hidden {
 				manEntry(&page, name+"-"+child.Name+"(1)", child.Help)
+			}
+		}
+		for _, topic := range topics {
+			page.WriteString(".SH " + topic.Section + "\n")
+			for _, entry := range topic.Entries {
+				manEntry(&page, entry[0], entry[1])
 			}
 		}
 		return page.String()

@@ -1,0 +1,18 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestTimesAndRows: people and programs get times as texts, and people a list of objects as a table.
+func TestTimesAndRows(t *testing.T) {
+	t.Parallel()
+	value := asObject(withTimes(object{"members": []any{object{"username": "bob", "joined_at": json.Number("1795647528.03")}}}))
+	var out strings.Builder
+	printRows(&out, "members", value["members"].([]any))
+	if want := "members:\nUSERNAME  JOINED_AT             \nbob       2026-11-25T22:58:48Z  \n"; out.String() != want {
+		t.Errorf("the table is\n%q, want\n%q", out.String(), want)
+	}
+}
