@@ -110,6 +110,13 @@ type state struct {
 // unreadable are the codes of SQLite for files that are damaged.
 var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
+// noteDamage makes a [*StateError] of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
+func noteDamage(err *error, path string) {
+	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
+		*err = &StateError{path, "is damaged (" + failed.Error() + "): move it away"}
+	}
+}
+
 // openState opens the file in a folder. It creates both if they do not exist.
 func openState(folder string) (*state, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -141,16 +148,15 @@ func openState(folder string) (*state, error) {
 	s.db.SetMaxOpenConns(1)
 	if _, err := s.db.ExecContext(context.Background(), schema); err != nil {
 		err = fmt.Errorf("open %s: %w", path, err)
-		if failed, ok := errors.AsType[*sqlite.Error](err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-			err = &StateError{path, "is damaged (" + failed.Error() + "): move it away"}
-		}
+		noteDamage(&err, path)
 		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
 
 // transact runs a function in a transaction while no other process writes. An error undoes everything.
-func (s *state) transact(ctx context.Context, run func(tx *sql.Tx) error) error {
+func (s *state) transact(ctx context.Context, run func(tx *sql.Tx) error) (err error) {
+	defer noteDamage(&err, s.path)
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("open the wallet's file: %w", err)
@@ -182,6 +188,7 @@ type queryer interface {
 func collect[T any](
 	ctx context.Context, from queryer, scan func(row *sql.Rows, into *T) error, query string, arguments ...any,
 ) (all []T, err error) {
+	defer noteDamage(&err, stateFile)
 	rows, err := from.QueryContext(ctx, query, arguments...)
 	if err != nil {
 		return nil, fmt.Errorf("read the wallet's file: %w", err)

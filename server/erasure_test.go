@@ -157,7 +157,7 @@ func TestErasedAgent(t *testing.T) {
 	o.becomes(f.agent, http.StatusUnauthorized)
 	f.pay(f.third.Wallet, "/register/request_account", `{"requested_username":"zorblax"}`).WantRefused(t, "the username", http.StatusConflict,
 		"username_taken")
-	f.pay(f.third.Wallet, "/register/request_account", `{"requested_username":"erased_0abc"}`).WantRefused(t, "a username as of an erased account",
+	f.pay(f.third.Wallet, "/register/request_account", `{"requested_username":"erased_0abc"}`).WantRefused(t, "a name as of an erased account",
 		http.StatusConflict, "username_taken")
 	for name, err := range map[string]error{
 		"resume": o.on.ResumeAgent(t.Context(), o.by, agent), "rename": o.on.RenameAgent(t.Context(), o.by, agent, "again"),

@@ -158,7 +158,7 @@ func TestValidation(t *testing.T) {
 		{"n too small", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"n":0}`, []string{"/n"}, "must be at least 1"},
 		{"half a page", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1.5}`, []string{"/page"}, "must be an integer"},
 		{"a page as a float", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1.0}`, []string{"/page"}, "must be an integer"},
-		{"a page with exponent", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1e0}`, []string{"/page"}, "must be an integer"},
+		{"an exponent", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1e0}`, []string{"/page"}, "must be an integer"},
 		{"a page beyond numbers", "/chat/private/messages", `{"chat_id":` + quote(noChat) + `,"page":1e300}`, []string{"/page"}, ""},
 		{"too many ids", "/chat/group/create", `{"name":"x","initial_member_ids":["` + strings.Repeat(noAgent+`","`, 100) + noAgent + `"]}`,
 			[]string{"/initial_member_ids"}, "at most 100"},

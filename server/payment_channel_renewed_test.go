@@ -193,7 +193,8 @@ func TestUnknownPaymentChannel(t *testing.T) {
 
 	const path, request = "/register/request_account", `{"requested_username":"carol"}`
 	wallet := w.Wallet(testkit.Dollar)
-	first := w.call(http.MethodPost, path, request, x402.HeaderPaymentSignature, w.sign(wallet, path, testkit.Identified("carol-asks-for-a-tan")))
+	paid := w.sign(wallet, path, testkit.Identified("carol-asks-for-a-tan"))
+	first := w.call(http.MethodPost, path, request, x402.HeaderPaymentSignature, paid)
 	w.Secret(first.Field(t, "tan"))
 	payer := w.channelPayer(wallet)
 	again := w.call(http.MethodPost, path, request, x402.HeaderPaymentSignature,

@@ -139,7 +139,6 @@ func TestMistakes(t *testing.T) {
 		{"invalid_arguments", "parley_read", map[string]any{"conversation": "alice", "search": "[a"}, "literal: true"},
 		{"invalid_arguments", "parley_call", map[string]any{"operation": "sendMessage"}, "parley_prices"},
 		{"invalid_arguments", "parley_admin", map[string]any{"action": "delete"}, "conversation is missing"},
-		{"invalid_arguments", "parley_send", map[string]any{"to": "alice", "text": "  "}, "must have a visible character"},
 		{"invalid_arguments", "parley_react", map[string]any{"message_id": "7", "emoji": "👍"}, "the form of msg_"},
 		{"invalid_arguments", "parley_admin", map[string]any{"action": "edit", "conversation": "chat_01k70t94aqeembse7n65ptksh0"},
 			"name at least one field more"},

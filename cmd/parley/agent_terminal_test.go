@@ -97,7 +97,8 @@ func TestPerson(t *testing.T) {
 			t.Errorf("with %s an approval was given:\n%s", variable, screen)
 		}
 	}
-	if screen, err := alice.atTerminal("n\n", nil, approve...); err == nil || !strings.Contains(screen, "Allow createGroupChat for 0.15 USD, once?") ||
+	if screen, err := alice.atTerminal("n\n", nil, approve...); err == nil ||
+		!strings.Contains(screen, "Allow createGroupChat for 0.15 USD, once?") ||
 		!strings.Contains(screen, `"name": "team"`) {
 		t.Errorf("no means no: %v\n%s", err, screen)
 	}

@@ -121,7 +121,7 @@ func TestExitCodes(t *testing.T) {
 	if got := alice.fails(agent.ExitRefused, "group", "info", "team"); got["code"] != "chat_not_found" || got["paid_usd"] != "0.00" {
 		t.Errorf("a group chat that is not known: %v", got)
 	}
-	if got := alice.fails(agent.ExitLimit, "send", "alice", "hi", "--anyone", "--max-usd", "0.004"); got["code"] != "limit" {
+	if got := alice.fails(agent.ExitLimit, "find", "weather", "--max-usd", "0.004"); got["code"] != "limit" {
 		t.Errorf("above --max-usd: %v", got)
 	}
 	if plan := mustJSON(t, alice.run("group", "create", "team", "--dry-run")); !strings.Contains(plan, "only a person can allow it") {
