@@ -117,9 +117,9 @@ func TestWrongLines(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
 	for line, want := range map[string]string{
-		"--home":        "name a command; --home is a flag of the commands for agents",
-		"status --jq":   "--jq needs a value",
-		`call sendPrivateMessage {"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"\u200b"}`: "sendPrivateMessage: content: it " +
+		"--home":      "name a command; --home is a flag of the commands for agents",
+		"status --jq": "--jq needs a value",
+		`call sendPrivateMessage {"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"\u0020"}`: "sendPrivateMessage: content: it " +
 			"must have a visible character",
 		"react msg_1 x": "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
 	} {
