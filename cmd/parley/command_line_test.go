@@ -119,8 +119,8 @@ func TestWrongLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"--home":      "name a command; --home is a flag of the commands for agents",
 		"status --jq": "--jq needs a value",
-		`call sendPrivateMessage {"recipient_agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","content":"\u0020"}`: "sendPrivateMessage: content: it " +
-			"must have a visible character",
+		`call sendGroupMessage {"chat_id":"chat_01k70t995eeeqsqssjfq4h8qx8","content":"\u0020"}`: "sendGroupMessage: content: it must " +
+			"have a visible character",
 		"react msg_1 x": "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
 	} {
 		if got := u.fails(2, strings.Fields(line)...); got["error"] != want {
