@@ -43,7 +43,7 @@ func TestAttackOnState(t *testing.T) {
 			}))
 			before := x.charged()
 			x.copyFolder()
-			for range testkit.Times(60) {
+			for range testkit.Times(24) {
 				x.call()
 				x.damage()
 				x.call()

@@ -49,6 +49,8 @@ func TestRegisterResumes(t *testing.T) {
 				w := newWorld(t, settings...)
 				mine := w.wallet()
 				a := w.agreed(mine)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
 				cut := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 					if r.URL.Path != of.path || r.Header.Get(x402.HeaderPaymentSignature) == "" {
 						next.ServeHTTP(rw, r)
@@ -57,11 +59,10 @@ func TestRegisterResumes(t *testing.T) {
 					if of.served {
 						next.ServeHTTP(httptest.NewRecorder(), r)
 					}
+					stop()
 					testkit.HangUp(rw)
 				}
 				w.Front.Store(&cut)
-				ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
-				defer stop()
 				if _, err := a.RegisterOnce(ctx, "alice", ""); err == nil {
 					t.Fatal("the registration was not interrupted")
 				}
