@@ -65,7 +65,7 @@ async def talk(alice: Call, bob: Call, homes: dict[str, str]) -> None:
     check_marked(await bob("parley_inbox", {}))
     create = {"kind": "group", "name": "team", "members": ["bob"]}
     refused = await alice("parley_create", create)
-    command = re.search(r"next: ask your human to run: (parley wallet approve \w+) \(good for ten minutes\)", refused)
+    command = re.search(r"next: ask your human to run: (parley wallet approve [^(]+) \(good for ten minutes\)", refused)
     assert command and "error approval_needed: the call costs 0.15 USD" in refused, refused
     at_terminal(homes["alice"], command[1])
     contains(await alice("parley_create", create), "group", "created", "paid 0.15 USD")

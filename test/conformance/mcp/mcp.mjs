@@ -80,7 +80,7 @@ async function journey() {
   assert.match(await bob.call("parley_inbox", {}), /\| hello from the official client/);
   const team = { kind: "group", name: "team" };
   const refused = await bob.call("parley_create", team, true);
-  const [, approve] = refused.match(/ask your human to run: (parley wallet approve [a-z0-9]+) \(/);
+  const [, approve] = refused.match(/ask your human to run: (parley wallet approve [^(]+) \(/);
   atTerminal("bob", approve);
   assert.match(await bob.call("parley_create", team), /group team created[^]*paid 0\.15 USD/);
   await bob.close();
