@@ -37,7 +37,8 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 	everyCommand(alice)
 	everyTool(alice)
-	for _, line := range []string{"status", "send alice hello --anyone", "inbox", "key rotate", "call rotateKey"} { // each opens the encrypted file
+	// Each opens the encrypted file.
+	for _, line := range []string{"status", "send alice hello --anyone", "inbox", "key rotate", "call rotateKey"} {
 		bob.run(strings.Fields(line)...)
 	}
 	failures(t, w, alice)
