@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -129,12 +130,8 @@ const leastPause = 50 * time.Millisecond
 
 // insist sends the paid request until its outcome is known, or Patience ends.
 func (p *Payer) insist(request *http.Request, body []byte, payment string) (*http.Response, error) {
-	patience := p.Patience
-	if patience == 0 {
-		patience = time.Minute
-	}
 	began := time.Now()
-	deadline := began.Add(patience + heldBack(request))
+	deadline := began.Add(cmp.Or(p.Patience, time.Minute) + heldBack(request))
 	sent := false
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		response, err := p.send(request, body, payment)
@@ -181,16 +178,12 @@ func heldBack(request *http.Request) time.Duration {
 func (p *Payer) send(request *http.Request, body []byte, payment string) (*http.Response, error) {
 	again := request.Clone(request.Context())
 	if body != nil {
-		again.Body = io.NopCloser(bytes.NewReader(body))
 		again.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		again.Body, _ = again.GetBody()
 		again.ContentLength = int64(len(body))
 	}
 	if payment != "" {
 		again.Header.Set(x402.HeaderPaymentSignature, payment)
 	}
-	base := p.Base
-	if base == nil {
-		base = defaultTransport
-	}
-	return Limited(base).RoundTrip(again)
+	return Limited(cmp.Or[http.RoundTripper](p.Base, defaultTransport)).RoundTrip(again)
 }

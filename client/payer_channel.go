@@ -91,18 +91,14 @@ func (c *purchase) payFromChannel(
 		// If the channel could not be stored, the server proves its state at the next call.
 		refused := response.StatusCode == http.StatusPaymentRequired && c.charged == 0
 		if refused {
-			c.pauseDeposits()
+			c.mu.Lock()
+			c.depositsRefused = time.Now()
+			c.mu.Unlock()
 		}
 		return response, refused, nil
 	}
 	_, limited := errors.AsType[*DepositLimitError](err)
 	return nil, c.charged == 0 && (limited || errors.Is(err, errUnusable)), err
-}
-
-func (p *Payer) pauseDeposits() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.depositsRefused = time.Now()
 }
 
 // depositRoom returns the most that a deposit may be for a call: what the budget leaves, or 0 if that does not pay for ten such

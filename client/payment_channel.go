@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ type PaymentChannels struct {
 	Now func() time.Time
 
 	signer x402.Signer
-	// reserve, if not nil, is called before a voucher and perhaps a deposit are signed.
+	// reserve is called before a voucher and perhaps a deposit are signed.
 	reserve func(ctx context.Context, r Reservation) error
 	// release ends a reservation whose voucher or deposit was not signed.
 	release func(ctx context.Context, r Reservation)
@@ -98,7 +99,10 @@ type PaymentChannels struct {
 
 // NewPaymentChannels returns PaymentChannels whose payments a wallet signs.
 func NewPaymentChannels(signer x402.Signer, store PaymentChannelStore, maxDeposit uint64) *PaymentChannels {
-	return &PaymentChannels{Store: store, MaxDeposit: maxDeposit, signer: signer}
+	return &PaymentChannels{
+		Store: store, MaxDeposit: maxDeposit, signer: signer,
+		reserve: func(context.Context, Reservation) error { return nil }, release: func(context.Context, Reservation) {},
+	}
 }
 
 // Send sends the request with a PAYMENT-SIGNATURE header. It repeats the same header while the outcome is not known, as a
@@ -135,8 +139,7 @@ func (c *PaymentChannels) pay(
 		return nil, 0, err
 	}
 	defer func() { unlock() }()
-	call.room = room
-	call.extensions = extensions
+	call.room, call.extensions = room, extensions
 	for try := 1; ; try++ {
 		header, err := call.sign(ctx)
 		if err != nil {
@@ -204,11 +207,7 @@ func (c *PaymentChannels) begin(ctx context.Context, required *x402.PaymentRequi
 	if err != nil {
 		return nil, nil, err
 	}
-	salt := c.Salt
-	if salt == "" {
-		salt = zeroSalt
-	}
-	signer, err := x402.NewChannelSigner(c.signer, salt, offer)
+	signer, err := x402.NewChannelSigner(c.signer, cmp.Or(c.Salt, zeroSalt), offer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -229,10 +228,7 @@ func (c *PaymentChannels) begin(ctx context.Context, required *x402.PaymentRequi
 
 // choose returns the first offer that it may pay, with the name and version of the token that we know.
 func (c *PaymentChannels) choose(required *x402.PaymentRequired) (x402.PaymentRequirements, uint64, error) {
-	longest := c.MaxWithdrawDelay
-	if longest == 0 {
-		longest = defaultMaxDelay
-	}
+	longest := cmp.Or(c.MaxWithdrawDelay, defaultMaxDelay)
 	for _, offer := range required.Accepts {
 		terms, err := x402.TermsOf(offer)
 		price, priceErr := strconv.ParseUint(offer.Amount, 10, 63)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,16 +30,19 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 		}
 	}
 	reserved := Reservation{Price: c.price, Amount: due - min(due, c.channel.Signed), Deposit: deposit, Channel: c.signer.ID, Offer: c.offer}
-	if c.channels.reserve != nil {
-		if err := c.channels.reserve(ctx, reserved); err != nil {
-			return "", err
-		}
+	if err := c.channels.reserve(ctx, reserved); err != nil {
+		return "", err
 	}
-	payment, err := c.signBoth(ctx, due, deposit)
+	var payment *x402.BatchPayment
+	var err error
+	if deposit > 0 {
+		err = c.signDeposit(ctx, deposit)
+	}
+	if err == nil {
+		payment, err = c.signer.Sign(ctx, due, 0, c.channels.now())
+	}
 	if err != nil { // the deposit is neither stored nor sent
-		if c.channels.release != nil {
-			c.channels.release(ctx, reserved)
-		}
+		c.channels.release(ctx, reserved)
 		return "", err
 	}
 	if c.deposits {
@@ -76,16 +80,6 @@ func (c *channelCall) sendUnlocked(
 		c.channel, c.stored, c.others = stored, stored, stored.Charged
 	}
 	return response, relocked, errors.Join(err, failed)
-}
-
-// signBoth signs the voucher, and before it a new deposit if its amount is not 0.
-func (c *channelCall) signBoth(ctx context.Context, due, deposit uint64) (*x402.BatchPayment, error) {
-	if deposit > 0 {
-		if err := c.signDeposit(ctx, deposit); err != nil {
-			return nil, err
-		}
-	}
-	return c.signer.Sign(ctx, due, 0, c.channels.now())
 }
 
 // coverWithDeposit decides how a voucher above the balance is covered: by a pending deposit that may have arrived, by
@@ -173,13 +167,7 @@ func (c *channelCall) depositAmount(needed, room uint64) (uint64, error) {
 	if least > room {
 		return 0, &DepositLimitError{least, room}
 	}
-	amount := c.channels.Deposit
-	if amount == 0 {
-		amount = terms.MinDeposit
-	}
-	if amount == 0 {
-		amount = defaultDepositCalls * c.price
-	}
+	amount := cmp.Or(c.channels.Deposit, terms.MinDeposit, defaultDepositCalls*c.price)
 	return min(max(amount, least), room), nil
 }
 
@@ -211,15 +199,13 @@ func (c *channelCall) settle(ctx context.Context, response *http.Response) (agai
 	switch {
 	case err == nil && settled.Success:
 		c.accept(settled)
-		return false, c.save()
 	case response.StatusCode == http.StatusPaymentRequired:
-		again := c.correct(ctx, response)
-		return again, c.save()
+		again = c.correct(ctx, response)
 	case response.StatusCode == http.StatusOK:
 		c.accept(nil) // a proxy removed the header
 	}
 	// Any other refusal charges nothing, and the deposit was not sent to the chain as far as we know.
-	return false, c.save()
+	return again, c.save()
 }
 
 // accept books a response with status 200, or with the settlement of a deposit. A voucher is for exactly the price, so a

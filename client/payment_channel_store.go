@@ -58,22 +58,11 @@ type PaymentChannelStore interface {
 }
 
 // locks is a set of locks by name that give up when a context ends. The zero value is ready for use.
-type locks struct {
-	mu    sync.Mutex
-	slots map[string]chan struct{}
-}
+type locks struct{ slots sync.Map }
 
 func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
-	l.mu.Lock()
-	if l.slots == nil {
-		l.slots = map[string]chan struct{}{}
-	}
-	slot := l.slots[name]
-	if slot == nil {
-		slot = make(chan struct{}, 1)
-		l.slots[name] = slot
-	}
-	l.mu.Unlock()
+	found, _ := l.slots.LoadOrStore(name, make(chan struct{}, 1))
+	slot, _ := found.(chan struct{})
 	select {
 	case slot <- struct{}{}:
 		return func() { <-slot }, nil
@@ -85,8 +74,7 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 // MemoryChannels is a store that ends with the process. The zero value is ready for use.
 type MemoryChannels struct {
 	locks    locks
-	mu       sync.Mutex
-	channels map[string]PaymentChannel
+	channels sync.Map // PaymentChannel by id
 }
 
 // Lock implements [PaymentChannelStore].
@@ -96,19 +84,14 @@ func (m *MemoryChannels) Lock(ctx context.Context, id string) (func(), error) {
 
 // Load implements [PaymentChannelStore].
 func (m *MemoryChannels) Load(id string) (PaymentChannel, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.channels[id], nil
+	found, _ := m.channels.Load(id)
+	channel, _ := found.(PaymentChannel)
+	return channel, nil
 }
 
 // Save implements [PaymentChannelStore].
 func (m *MemoryChannels) Save(id string, channel PaymentChannel) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.channels == nil {
-		m.channels = map[string]PaymentChannel{}
-	}
-	m.channels[id] = channel
+	m.channels.Store(id, channel)
 	return nil
 }
 
@@ -118,9 +101,7 @@ func (m *MemoryChannels) Save(id string, channel PaymentChannel) error {
 type FileChannels struct {
 	folder string
 	locks  locks
-
-	mu   sync.Mutex
-	held map[string]*lockfile.Lock // by channel
+	held   sync.Map // *lockfile.Lock by channel
 }
 
 // channelFile matches ids of channels, which are names of files.
@@ -131,7 +112,7 @@ func NewFileChannels(folder string) (*FileChannels, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("open payment channels: %w", err)
 	}
-	return &FileChannels{folder: folder, held: map[string]*lockfile.Lock{}}, nil
+	return &FileChannels{folder: folder}, nil
 }
 
 // path returns the name of a channel's file.
@@ -158,27 +139,12 @@ func (f *FileChannels) Lock(ctx context.Context, id string) (func(), error) {
 		unlock()
 		return nil, fmt.Errorf("lock payment channel: %w", err)
 	}
-	f.hold(id, lock)
+	f.held.Store(id, lock)
 	return func() {
-		f.hold(id, nil)
+		f.held.Delete(id)
 		lock.Release()
 		unlock()
 	}, nil
-}
-
-// hold notes the lock of a channel that this process has, or that it has none.
-func (f *FileChannels) hold(id string, lock *lockfile.Lock) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.held[id] = lock
-}
-
-// lost reports whether somebody removed the lock that this process has, so that another process can have one too.
-func (f *FileChannels) lost(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	lock := f.held[id]
-	return lock != nil && !lock.Held()
 }
 
 // Load implements [PaymentChannelStore].
@@ -223,7 +189,8 @@ func (f *FileChannels) Save(id string, channel PaymentChannel) error {
 	if err != nil {
 		return err
 	}
-	if f.lost(id) {
+	held, _ := f.held.Load(id)
+	if lock, ok := held.(*lockfile.Lock); ok && !lock.Held() { // so another process can have one too
 		return errors.New("save payment channel: somebody removed its lock while it was in use; nothing was saved. Make the call again")
 	}
 	content, err := json.MarshalIndent(channel, "", "  ")
