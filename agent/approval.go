@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -34,10 +35,8 @@ type Approval struct {
 var ErrNoApproval = errors.New("no call waits for this approval; approvals end after ten minutes")
 
 // Ask returns the approval of a call, which it creates if there is none.
-func (l *Ledger) Ask(ctx context.Context, of Approval) (*Approval, error) {
-	var asked *Approval
-	err := l.transact(ctx, func(tx *sql.Tx) error {
-		var err error
+func (l *Ledger) Ask(ctx context.Context, of Approval) (asked *Approval, err error) {
+	err = l.transact(ctx, func(tx *sql.Tx) error {
 		if asked, err = l.findApproval(ctx, tx, of.Request); err != nil || asked != nil {
 			return err
 		}
@@ -96,9 +95,8 @@ func (l *Ledger) approved(ctx context.Context, tx *sql.Tx, of intent, price, amo
 	if err == nil && approval.Once {
 		taken, err = sentFor(ctx, tx, of.Operation)
 	}
-	good := !approval.GivenAt.IsZero() && l.now().Before(approval.GivenAt.Add(approvalTime))
-	return good && approval.Operation == of.Operation && approval.Request == of.Request && price <= approval.Price &&
-		taken+amount <= approval.Price, err
+	return !approval.GivenAt.IsZero() && l.alive(approval) && approval.Operation == of.Operation && approval.Request == of.Request &&
+		price <= approval.Price && taken+amount <= approval.Price, err
 }
 
 // approvedAmount returns what can be taken with an approval, and whether a payment has used it.
@@ -135,40 +133,37 @@ func (l *Ledger) findApproval(ctx context.Context, tx *sql.Tx, request string) (
 		return nil, err
 	}
 	approvals, err := collect(ctx, tx, scanApproval, "SELECT content FROM approvals WHERE request = ?", request)
-	if err != nil {
-		return nil, err
-	}
-	for i := range approvals {
-		if _, used, err := approvedAmount(ctx, tx, approvals[i].ID); err != nil {
-			return nil, err
-		} else if !used && l.alive(&approvals[i]) {
-			return &approvals[i], nil
+	for _, one := range approvals {
+		if _, used, err := approvedAmount(ctx, tx, one.ID); err != nil || !used && l.alive(&one) {
+			return &one, err
 		}
 	}
-	return nil, nil //nolint:nilnil // none
+	return nil, err
 }
 
 // alive reports whether an approval can still be given, or used if it was given.
 func (l *Ledger) alive(approval *Approval) bool {
-	since := approval.AskedAt
-	if !approval.GivenAt.IsZero() {
-		since = approval.GivenAt
-	}
-	return l.now().Before(since.Add(approvalTime))
+	return l.now().Before(cmp.Or(approval.GivenAt, approval.AskedAt).Add(approvalTime))
 }
 
 func loadApproval(ctx context.Context, tx *sql.Tx, id string) (*Approval, error) {
 	found, err := collect(ctx, tx, scanApproval, "SELECT content FROM approvals WHERE id = ?", id)
+	if err == nil && len(found) == 0 {
+		err = ErrNoApproval
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(found) == 0 {
-		return nil, ErrNoApproval
 	}
 	return &found[0], nil
 }
 
-func scanApproval(row *sql.Rows, approval *Approval) error { return scanJSON(row, approval) }
+func scanApproval(row *sql.Rows, approval *Approval) error {
+	var content []byte
+	if err := row.Scan(&content); err != nil {
+		return err
+	}
+	return json.Unmarshal(content, approval)
+}
 
 func saveApproval(ctx context.Context, tx *sql.Tx, approval *Approval) error {
 	content, err := json.Marshal(approval)

@@ -47,17 +47,13 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		if frozen(ctx, tx) {
 			return ErrFrozen
 		}
-		limits, err := loadLimits(ctx, tx)
-		if err != nil {
-			return err
-		}
 		// The payee takes a voucher that was not charged, or this one, which includes it. So its amount is that of this call from now on.
 		reused := r.Price - min(r.Amount, r.Price)
 		if err := reuse(ctx, tx, r.Channel, reused); err != nil {
 			return err
 		}
 		r.Amount += reused
-		counted, err := l.counted(ctx, tx)
+		limits, counted, err := l.counted(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -97,11 +93,7 @@ func (l *Ledger) Check(ctx context.Context, operation string, price uint64) erro
 		if frozen(ctx, tx) {
 			return ErrFrozen
 		}
-		limits, err := loadLimits(ctx, tx)
-		if err != nil {
-			return err
-		}
-		counted, err := l.counted(ctx, tx)
+		limits, counted, err := l.counted(ctx, tx)
 		if err != nil {
 			return err
 		}

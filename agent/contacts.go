@@ -40,29 +40,20 @@ func (c Contact) Known() bool { return !c.Held && (c.Trusted || c.Wrote) }
 
 // String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
 // (the name of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
-func (c Contact) String() string {
-	switch {
-	case !c.hasName():
-		return PlainWord(c.ID)
-	case c.Kind == KindChannel:
-		return "#" + VisibleName(c.Name)
-	}
-	return VisibleName(c.Name)
-}
+func (c Contact) String() string { return c.address(VisibleName(c.Name)) }
 
 // Plain is String without quotes, for fields that programs read.
-func (c Contact) Plain() string {
+func (c Contact) Plain() string { return c.address(c.Name) }
+
+func (c Contact) address(name string) string {
+	good := c.Kind != KindAgent && c.Trusted || c.Kind == KindAgent && IsUsername(c.Name)
 	switch {
-	case !c.hasName():
+	case c.Name == "" || !Tame(c.Name) || !good:
 		return PlainWord(c.ID)
 	case c.Kind == KindChannel:
-		return "#" + c.Name
+		return "#" + name
 	}
-	return c.Name
-}
-
-func (c Contact) hasName() bool {
-	return c.Name != "" && Tame(c.Name) && (c.Kind == KindAgent && usernameForm.MatchString(c.Name) || c.Kind != KindAgent && c.Trusted)
+	return name
 }
 
 // State says whether the owner trusts the contact: "held", "trusted", "wrote first" or "stranger".
@@ -122,18 +113,18 @@ func (c Contacts) Find(to string) (*Contact, error) {
 		kinds = []string{KindChannel}
 	}
 	for _, kind := range kinds {
-		var found []*Contact
+		var found *Contact
 		var ids []string
-		for i := range c {
-			if c[i].Kind == kind && c[i].Name == name && (kind == KindAgent || c[i].Trusted || c[i].Named) {
-				found, ids = append(found, &c[i]), append(ids, c[i].ID)
+		for i, one := range c {
+			if one.Kind == kind && one.Name == name && (kind == KindAgent || one.Trusted || one.Named) {
+				found, ids = &c[i], append(ids, one.ID)
 			}
 		}
-		switch {
-		case len(found) == 1:
-			return found[0], nil
-		case len(found) > 1:
+		if len(ids) > 1 {
 			return nil, &AmbiguousError{to, ids}
+		}
+		if found != nil {
+			return found, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // none
@@ -154,12 +145,11 @@ func (c Contacts) Address(to string, kinds ...string) string {
 
 // notTrusted returns a [*GroupNotTrustedError] if a name is that of a group chat that is not trusted, or nil.
 func (c Contacts) notTrusted(name string) error {
-	for _, one := range c {
-		if one.Kind == KindGroup && one.Name == name && !one.Trusted {
-			return &GroupNotTrustedError{one}
-		}
+	i := slices.IndexFunc(c, func(one Contact) bool { return one.Kind == KindGroup && one.Name == name && !one.Trusted })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &GroupNotTrustedError{c[i]}
 }
 
 // Shows reports whether the text of a sender may be shown to a model: the owner trusts the sender, or the conversation.

@@ -27,13 +27,11 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		result, err := a.redeemOne(ctx, o, arguments, of, credit)
 		refused, ok := errors.AsType[*RefusedError](err)
 		gone := ok && (refused.Status == http.StatusPaymentRequired || refused.Code == client.ErrorCodePaymentReused)
-		if gone {
-			if err := a.ledger.exec(ctx, "UPDATE calls SET credit = NULL WHERE id = ?", credit.Intent.ID); err != nil {
-				return nil, err
-			}
-		}
 		if !gone {
 			return result, err
+		}
+		if err := a.ledger.exec(ctx, "UPDATE calls SET credit = NULL WHERE id = ?", credit.Intent.ID); err != nil {
+			return nil, err
 		}
 	}
 	return nil, nil //nolint:nilnil // none
@@ -51,18 +49,14 @@ func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[strin
 	}
 	signed := credit.Signed
 	signed.Price, signed.Amount = 0, 0 // it was charged before
-	signed.Method, signed.URL, signed.Header = request.Method, request.URL.String(), request.Header
-	signed.Body = nil
-	if request.GetBody != nil {
-		body, err := request.GetBody()
-		if err != nil {
-			return nil, err
-		}
-		if signed.Body, err = io.ReadAll(body); err != nil {
-			return nil, err
-		}
+	signed.Method, signed.URL, signed.Header, signed.Body = request.Method, request.URL.String(), request.Header, nil
+	if request.Body != nil {
+		signed.Body, err = io.ReadAll(request.Body)
 	}
-	if err := a.ledger.Signed(ctx, signed); err != nil {
+	if err == nil {
+		err = a.ledger.Signed(ctx, signed)
+	}
+	if err != nil {
 		return nil, err
 	}
 	response, err := a.payer.Resume(ctx, signed)
@@ -73,10 +67,6 @@ func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[strin
 // units. It needs no account; the API key of one goes with it ([keyed]), because that proves more than a voucher that was claimed and is
 // public. A server that does not answer cannot keep that part: the wallet can withdraw it on the blockchain.
 func (a *Agent) Refund(ctx context.Context) (uint64, error) {
-	o, err := a.contract.Operation(operationGetOwnAgent)
-	if err != nil {
-		return 0, err
-	}
-	refunded, err := a.payer.Refund(ctx, a.Server()+o.Path, "")
+	refunded, err := a.payer.Refund(ctx, a.Server()+a.contract[operationGetOwnAgent].Path, "")
 	return refunded, withoutURL(err)
 }

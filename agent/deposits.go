@@ -34,11 +34,7 @@ func (l *Ledger) left(ctx context.Context) (left uint64, asks []string, err erro
 		network = l.network()
 	}
 	err = l.transact(ctx, func(tx *sql.Tx) error {
-		limits, err := loadLimits(ctx, tx)
-		if err != nil {
-			return err
-		}
-		counted, err := l.counted(ctx, tx)
+		limits, counted, err := l.counted(ctx, tx)
 		if err == nil && counted.deposits > counted.all && l.chain != nil {
 			asks, err = l.stale(ctx, tx, network)
 		}

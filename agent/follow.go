@@ -16,16 +16,13 @@ import (
 func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*client.UnreadPage) error) error {
 	poller := NewPoller(policy)
 	for {
-		timer := time.NewTimer(poller.Pause())
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		case <-sent:
-			timer.Stop()
 			poller.Active()
 			continue
-		case <-timer.C:
+		case <-time.After(poller.Pause()):
 		}
 		inbox, err := a.fetch(ctx, poller.Wait, came)
 		if temporary(err) {
@@ -89,18 +86,10 @@ func (a *Agent) Confirming(
 
 // temporary reports whether an error of a fetch can be gone at the next one.
 func temporary(err error) bool {
-	if err == nil {
-		return false
-	}
-	if _, open := errors.AsType[*OpenError](err); open {
-		return true
-	}
-	if _, over := errors.AsType[*LimitError](err); over {
-		return true // tomorrow it is not
-	}
-	if _, unreachable := errors.AsType[*client.UnreachableError](err); unreachable {
-		return true
-	}
+	_, open := errors.AsType[*OpenError](err)
+	_, over := errors.AsType[*LimitError](err) // tomorrow it is not
+	_, unreachable := errors.AsType[*client.UnreachableError](err)
 	refused, ok := errors.AsType[*RefusedError](err)
-	return ok && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
+	failed := ok && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
+	return open || over || unreachable || failed
 }

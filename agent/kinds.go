@@ -9,13 +9,10 @@ const (
 	KindChannel = "channel"
 )
 
-// kinds are the kinds of contacts of the conversations that messages come from.
-var kinds = map[client.SourceType]string{
-	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
-}
-
 // Operations are the operations of the contract about a kind of contact, and the names of their arguments.
 type Operations struct {
+	// Source is the type of the conversation that messages come from.
+	Source client.SourceType
 	// Create makes the conversation; "" for an agent. Its response has the id in the field ID.
 	Create string
 	// Send sends a message to the contact in the argument To.
@@ -29,15 +26,25 @@ type Operations struct {
 // OperationsOf are the operations by kind of contact.
 var OperationsOf = map[string]Operations{
 	KindAgent: {
-		Send: "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
+		Source: client.SourceTypePrivateChat, Send: "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
 		Conversation: "chat_id", Info: "getAgentProfile", ID: "agent_id",
 	},
 	KindGroup: {
-		Create: "createGroupChat", Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
+		Source: client.SourceTypeGroupChat, Create: "createGroupChat", Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
 		Conversation: "chat_id", Info: "getGroupChat", ID: "chat_id",
 	},
 	KindChannel: {
-		Create: "createChannel", Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
+		Source: client.SourceTypeChannel, Create: "createChannel", Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
 		Conversation: "channel_id", Info: "getChannel", ID: "channel_id",
 	},
+}
+
+// kindFrom returns the kind of contact of a conversation that messages come from, or "".
+func kindFrom(source client.SourceType) string {
+	for kind, of := range OperationsOf {
+		if of.Source == source {
+			return kind
+		}
+	}
+	return ""
 }

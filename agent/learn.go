@@ -70,12 +70,11 @@ func named(response any, found []Contact) []Contact {
 
 // kindOf returns the kind of a contact with an id. A private chat is no contact.
 func kindOf(id string) string {
-	switch prefix, _, _ := strings.Cut(id, "_"); prefix {
-	case "chat":
+	kind, _, _ := strings.Cut(id, "_")
+	if kind == "chat" {
 		return KindGroup
-	default:
-		return prefix
 	}
+	return kind
 }
 
 // effect returns the change of the contacts by what a call did, or nil.
@@ -90,40 +89,36 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 			return contacts
 		}
 	}
-	returned := func(name string) string {
-		fields, _ := response.(map[string]any)
-		text, _ := fields[name].(string)
-		return text
-	}
+	fields, _ := response.(map[string]any)
+	returned := func(name string) string { text, _ := fields[name].(string); return text }
+	conversation := argument("chat_id") + argument("channel_id")
+	rename := func(known *Contact) { known.Name, known.Named = argument("name"), true }
 	switch operation {
 	case "blockAgent", "unblockAgent":
 		return change(argument("agent_id"), func(known *Contact) { known.Blocked = operation == "blockAgent" })
 	case "subscribeChannel":
 		return change(argument("channel_id"), func(known *Contact) { known.Named = true })
 	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
-		return change(argument("chat_id")+argument("channel_id"), (*Contact).end)
+		// Its name means it no more.
+		return change(conversation, func(known *Contact) { known.Trusted, known.Named, known.Wrote = false, false, false })
 	case "requestGroupAccess":
 		return change(argument("chat_id"), func(*Contact) {}) // its name is a stranger's
 	case "sendPrivateMessage":
 		return change(argument("recipient_agent_id"), func(known *Contact) { known.Chat = returned("chat_id") })
 	case "createGroupChat", "createChannel":
-		id := returned("chat_id") + returned("channel_id")
-		return change(id, func(known *Contact) { known.Name, known.Named = argument("name"), true })
+		return change(returned("chat_id")+returned("channel_id"), rename)
 	case "editGroupChat", "editChannel":
 		if argument("name") != "" {
-			return change(argument("chat_id")+argument("channel_id"), func(known *Contact) { known.Name, known.Named = argument("name"), true })
+			return change(conversation, rename)
 		}
 	}
 	return nil
 }
 
-// end notes that a conversation is over for the owner: its name means it no more.
-func (c *Contact) end() { c.Trusted, c.Named, c.Wrote = false, false, false }
-
 // wrote keeps who wrote, and from where, of a page of unread messages.
 func (c Contacts) wrote(page client.UnreadPage) Contacts {
 	for _, m := range page.Messages {
-		if kinds[m.SourceType] == "" || !isID(m.SenderID) || !isID(m.SourceID) {
+		if kindFrom(m.SourceType) == "" || !isID(m.SenderID) || !isID(m.SourceID) {
 			continue
 		}
 		c = c.met(Contact{Name: m.SenderUsername, ID: m.SenderID, Kind: KindAgent})
@@ -131,13 +126,13 @@ func (c Contacts) wrote(page client.UnreadPage) Contacts {
 			sender := c.ByID(m.SenderID)
 			sender.Chat, sender.Wrote = m.SourceID, true
 		} else {
-			c = c.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kinds[m.SourceType]})
+			c = c.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kindFrom(m.SourceType)})
 			c.ByID(m.SourceID).Wrote = true
 		}
 	}
 	for _, n := range page.Notices {
-		if n.Type == client.NoticeTypeAdded && kinds[n.SourceType] != "" && isID(n.SourceID) {
-			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kinds[n.SourceType]})
+		if n.Type == client.NoticeTypeAdded && kindFrom(n.SourceType) != "" && isID(n.SourceID) {
+			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom(n.SourceType)})
 		}
 	}
 	return c

@@ -42,17 +42,20 @@ func (l *Ledger) today() int64 { return micros(l.now().Add(-day)) }
 // usage is what counts against the limits of the last day.
 type usage struct{ all, polls, deposits uint64 }
 
-// counted returns what counts against the limits. What a person approved is paid in addition to the limits.
-func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (u usage, err error) {
+// counted returns the limits, and what counts against them. What a person approved is paid in addition to the limits.
+func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (limits Limits, u usage, err error) {
+	if limits, err = loadSetting(ctx, tx, limitsSetting, DefaultLimits); err != nil {
+		return limits, u, err
+	}
 	if err := tx.QueryRowContext(ctx, `
 		SELECT coalesce(sum(amount), 0), coalesce(sum(max(amount, cost)) FILTER (WHERE operation = ?), 0) FROM (
 			SELECT p.operation, sum(amount) AS amount, cost FROM payments p JOIN calls ON calls.id = p.call
 			WHERE NOT released AND p.approval = '' AND p.at >= ? GROUP BY p.call)`,
 		pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {
-		return u, err
+		return limits, u, err
 	}
 	u.deposits, err = l.countedDeposits(ctx, tx)
-	return u, err
+	return limits, u, err
 }
 
 // Refused returns what counts for calls that were refused: the server could take it all the same, until another call uses its voucher or

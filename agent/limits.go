@@ -58,11 +58,6 @@ func (e *LimitError) Error() string {
 	return text
 }
 
-// loadLimits reads the limits.
-func loadLimits(ctx context.Context, from queryer) (Limits, error) {
-	return loadSetting(ctx, from, limitsSetting, DefaultLimits)
-}
-
 // frozen reports whether the wallet is frozen. It is if that is not known.
 func frozen(ctx context.Context, from queryer) bool {
 	text, err := setting(ctx, from, frozenSetting)
@@ -72,10 +67,8 @@ func frozen(ctx context.Context, from queryer) bool {
 // Limits returns the limits, what the day's limits still allow, and whether the wallet is frozen.
 func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, isFrozen bool, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
-		if limits, err = loadLimits(ctx, tx); err != nil {
-			return err
-		}
-		counted, err := l.counted(ctx, tx)
+		var counted usage
+		limits, counted, err = l.counted(ctx, tx)
 		left = Limits{
 			PerCall: limits.PerCall, PerDay: limits.PerDay - min(counted.all, limits.PerDay), Polls: limits.Polls - min(counted.polls, limits.Polls),
 		}
@@ -91,7 +84,7 @@ var ErrRaise = errors.New("only a person at a terminal can raise limits")
 // SetLimits replaces the limits. Only a person may raise them; anyone may lower them.
 func (l *Ledger) SetLimits(ctx context.Context, limits Limits, person bool) error {
 	return l.step(ctx, func(tx *sql.Tx) error {
-		present, err := loadLimits(ctx, tx)
+		present, err := loadSetting(ctx, tx, limitsSetting, DefaultLimits)
 		if err != nil {
 			return err
 		}

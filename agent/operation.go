@@ -83,8 +83,7 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 			o.Arguments.Required = append(o.Arguments.Required, parameter.Value.Name)
 		}
 	}
-	closed := false
-	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: &closed}
+	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
 }
 
 // UnknownOperationError means that the contract has no operation of a name.
@@ -97,18 +96,15 @@ func (c Contract) Operation(id string) (*Operation, error) {
 	if o := c[id]; o != nil {
 		return o, nil
 	}
-	var similar []string
-	for known := range c {
-		if strings.Contains(strings.ToLower(known), strings.ToLower(id)) || strings.HasPrefix(strings.ToLower(id), strings.ToLower(known)) {
-			similar = append(similar, known)
-		}
+	text := "there is no operation " + VisibleName(id)
+	similar := slices.DeleteFunc(slices.Sorted(maps.Keys(c)), func(known string) bool {
+		known, id := strings.ToLower(known), strings.ToLower(id)
+		return !strings.Contains(known, id) && !strings.HasPrefix(id, known)
+	})
+	if len(similar) > 0 {
+		text += "; similar ones are " + strings.Join(similar, ", ")
 	}
-	slices.Sort(similar)
-	if similar == nil {
-		return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s", VisibleName(id))}
-	}
-	return nil, &UnknownOperationError{fmt.Sprintf("there is no operation %s; similar ones are %s", VisibleName(id),
-		strings.Join(similar, ", "))}
+	return nil, &UnknownOperationError{text}
 }
 
 // At returns the operation of a request, or nil.
@@ -147,7 +143,7 @@ func (o *Operation) Check(arguments map[string]any) error {
 // CheckArguments returns an [*ArgumentError] if the arguments of something do not fit a schema.
 func CheckArguments(of string, schema *openapi3.Schema, arguments map[string]any) error {
 	if err := schema.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
-		return &ArgumentError{of + ": " + shortened(err)}
+		return &ArgumentError{of + ": " + strings.Join(shortened(err), "; ")}
 	}
 	return nil
 }
@@ -163,27 +159,21 @@ func CheckQuery(query string, literal bool) error {
 }
 
 // shortened returns what is wrong with arguments without the schema and the value, which are long.
-func shortened(err error) string {
-	var texts []string
-	var add func(error)
-	add = func(err error) {
-		switch e := err.(type) { //nolint:errorlint // the library returns these types unwrapped
-		case openapi3.MultiError:
-			for _, one := range e {
-				add(one)
-			}
-		case *openapi3.SchemaError:
-			name := strings.Join(e.JSONPointer(), ".")
-			if name != "" {
-				name += ": "
-			}
-			texts = append(texts, name+reason(e))
-		default:
-			texts = append(texts, err.Error())
+func shortened(err error) (texts []string) {
+	switch e := err.(type) { //nolint:errorlint // the library returns these types unwrapped
+	case openapi3.MultiError:
+		for _, one := range e {
+			texts = append(texts, shortened(one)...)
 		}
+		return texts
+	case *openapi3.SchemaError:
+		name := strings.Join(e.JSONPointer(), ".")
+		if name != "" {
+			name += ": "
+		}
+		return []string{name + reason(e)}
 	}
-	add(err)
-	return strings.Join(texts, "; ")
+	return []string{err.Error()}
 }
 
 // reason returns what is wrong with a value in words, where the library would show an expression.

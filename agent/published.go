@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,8 +35,8 @@ const publishedPatience = 20 * time.Second
 
 // ReadPublished reads the contract that a server publishes. It is free.
 func ReadPublished(ctx context.Context, server string) (*Published, error) {
-	if base, err := url.Parse(server); err != nil || base.Host == "" || base.Scheme != "https" && !isLoopback(base) {
-		return nil, fmt.Errorf("the server %q is not a URL with https://", server)
+	if err := checkServer(server); err != nil {
+		return nil, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+"/openapi.json", nil)
 	if err != nil {
@@ -117,7 +118,7 @@ type Priced struct {
 
 // Prices returns all operations, by path.
 func (a *Agent) Prices() []Priced {
-	return a.contract.priced(a.terms.agreed().price)
+	return a.contract.priced(a.terms.agreed())
 }
 
 // ContractPrices returns all operations with the prices of the contract, by path.
@@ -126,12 +127,12 @@ func ContractPrices() ([]Priced, error) {
 	if err != nil {
 		return nil, err
 	}
-	return contract.priced(func(o *Operation) uint64 { return o.Price }), nil
+	return contract.priced(Agreement{}), nil
 }
 
-func (c Contract) priced(cost func(*Operation) uint64) (all []Priced) {
+func (c Contract) priced(agreed Agreement) (all []Priced) {
 	for _, o := range c {
-		all = append(all, Priced{o, cost(o)})
+		all = append(all, Priced{o, agreed.price(o)})
 	}
 	slices.SortFunc(all, func(a, b Priced) int { return cmp.Compare(a.Path, b.Path) })
 	return all
@@ -144,15 +145,9 @@ func (a *Agent) AcceptPrices(prices map[string]uint64) error {
 		return errors.New("no terms are agreed yet; agree to those of a server with: parley init")
 	}
 	accepted := map[string]uint64{}
-	for _, o := range a.contract {
-		price, changed := prices[o.ID]
-		if before, ok := agreed.Prices[o.ID]; ok && !changed {
-			price, changed = before, true
-		}
-		if changed && price != o.Price {
-			accepted[o.ID] = price
-		}
-	}
+	maps.Copy(accepted, agreed.Prices)
+	maps.Copy(accepted, prices)
+	maps.DeleteFunc(accepted, func(id string, price uint64) bool { return a.contract[id] == nil || a.contract[id].Price == price })
 	agreed.Prices = accepted
 	return a.terms.agree(agreed)
 }

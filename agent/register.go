@@ -32,15 +32,10 @@ var addressForm = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
 
 // Terms asks a server for its terms. It pays nothing. network, if not "", is the one that must be among them.
 func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, error) {
-	o, err := a.contract.Operation(operationGetOwnAgent)
-	if err != nil {
+	if err := checkServer(server); err != nil {
 		return nil, err
 	}
-	base, err := url.Parse(server)
-	if err != nil || base.Host == "" || base.Scheme != "https" && !isLoopback(base) {
-		return nil, fmt.Errorf("the server %q is not a URL with https://", server)
-	}
-	request, err := o.request(ctx, server, nil)
+	request, err := a.contract[operationGetOwnAgent].request(ctx, server, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +56,8 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 			return nil, fmt.Errorf("the server wants payments that are valid for %d seconds, this wallet signs for %d at most",
 				offer.MaxTimeoutSeconds, maxValidity)
 		}
-		if !ok || !addressForm.MatchString(offer.PayTo) || network != "" && network != offer.Network {
-			continue
-		}
-		if found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
+		if !ok || !addressForm.MatchString(offer.PayTo) || network != "" && network != offer.Network ||
+			found.Network != "" && (offer.Network != found.Network || !strings.EqualFold(offer.PayTo, found.Payee)) {
 			continue
 		}
 		found.Server, found.Network, found.Asset, found.Payee = strings.TrimSuffix(server, "/"), offer.Network, known.Asset, offer.PayTo
@@ -104,7 +97,7 @@ func (a *Agent) Register(ctx context.Context, username, description string) (jso
 // RegisterApproved is Register for a person who has agreed to its price: the two calls are approved, so they may cost more than the
 // limits allow, each once.
 func (a *Agent) RegisterApproved(ctx context.Context, username, description string) (json.RawMessage, error) {
-	return a.registerAs(ctx, username, description, a.callApproved)
+	return a.registerAs(ctx, username, description, a.callApproved(false))
 }
 
 // RegisterOnce is Register for a program that was told to agree to its price, without a person. It approves the price of one account in
@@ -117,7 +110,7 @@ func (a *Agent) RegisterOnce(ctx context.Context, username, description string) 
 	if frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
 		return a.Register(ctx, username, description)
 	}
-	return a.registerAs(ctx, username, description, a.callOnce)
+	return a.registerAs(ctx, username, description, a.callApproved(true))
 }
 
 // SentForAccounts returns what the wallet's payments for accounts are worth that were sent, in atomic units.
@@ -158,30 +151,20 @@ func (a *Agent) forgetReserved(ctx context.Context) error {
 // caller is the form of [Agent.Call].
 type caller func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error)
 
-func (a *Agent) callApproved(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
-	return a.approveAndCall(ctx, operation, arguments, options, false)
-}
-
-func (a *Agent) callOnce(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
-	return a.approveAndCall(ctx, operation, arguments, options, true)
-}
-
-func (a *Agent) approveAndCall(
-	ctx context.Context, operation string, arguments map[string]any, options CallOptions, once bool,
-) (*Result, error) {
-	o, err := a.contract.Operation(operation)
-	if err != nil {
-		return nil, err
+// callApproved returns Call with an approval. [Approval.Once] is once.
+func (a *Agent) callApproved(once bool) caller {
+	return func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
+		o := a.contract[operation]
+		asked, err := a.ledger.Ask(ctx, Approval{
+			Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Price: a.terms.agreed().price(o)})
+		if err == nil && (asked.GivenAt.IsZero() || asked.Once && !once) {
+			_, err = a.ledger.approve(ctx, asked.ID, once)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("approve %s: %w", operation, err)
+		}
+		return a.Call(ctx, operation, arguments, options)
 	}
-	asked, err := a.ledger.Ask(ctx, Approval{
-		Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Price: a.terms.agreed().price(o)})
-	if err == nil && (asked.GivenAt.IsZero() || asked.Once && !once) {
-		_, err = a.ledger.approve(ctx, asked.ID, once)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("approve %s: %w", operation, err)
-	}
-	return a.Call(ctx, operation, arguments, options)
 }
 
 func (a *Agent) registerAs(ctx context.Context, username, description string, call caller) (json.RawMessage, error) {
@@ -262,6 +245,14 @@ func (a *Agent) finishAccount(ctx context.Context) error {
 		if err != nil && a.ledger.isOpen(ctx, call.Intent.ID) {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkServer returns an error for a URL to which requests would not be encrypted.
+func checkServer(server string) error {
+	if base, err := url.Parse(server); err != nil || base.Host == "" || base.Scheme != "https" && !isLoopback(base) {
+		return fmt.Errorf("the server %q is not a URL with https://", server)
 	}
 	return nil
 }

@@ -42,13 +42,9 @@ func (e *NotFoundError) Error() string {
 
 // Code is that of the response for an id that does not exist.
 func (e *NotFoundError) Code() client.ErrorCode {
-	switch e.Kind {
-	case KindGroup:
-		return client.ErrorCodeChatNotFound
-	case KindChannel:
-		return client.ErrorCodeChannelNotFound
-	}
-	return client.ErrorCodeAgentNotFound
+	return map[string]client.ErrorCode{
+		KindAgent: client.ErrorCodeAgentNotFound, KindGroup: client.ErrorCodeChatNotFound, KindChannel: client.ErrorCodeChannelNotFound,
+	}[e.Kind]
 }
 
 // GroupNotTrustedError means that a name is that of a group chat whose name counts only once it is trusted.
@@ -84,12 +80,8 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 		return Contact{}, err
 	case found != nil:
 		return *found, nil
-	case isID(to) && strings.HasPrefix(to, "agent_"):
-		return Contact{ID: to, Kind: KindAgent}, nil
-	case isID(to) && strings.HasPrefix(to, "channel_"):
-		return Contact{ID: to, Kind: KindChannel}, nil
-	case isID(to) && !agents:
-		return Contact{ID: to, Kind: KindGroup}, nil
+	case isID(to) && (kindOf(to) != KindGroup || !agents):
+		return Contact{ID: to, Kind: kindOf(to)}, nil
 	case isID(to):
 		return a.resolveChat(ctx, to)
 	case channel && name != "":
@@ -125,10 +117,7 @@ func (a *Agent) lookup(ctx context.Context, operation string, arguments map[stri
 	if err != nil {
 		return err
 	}
-	if err := a.Decode(ctx, result, into); err != nil {
-		return err
-	}
-	return a.Seen(ctx, result)
+	return cmp.Or(a.Decode(ctx, result, into), a.Seen(ctx, result))
 }
 
 func (a *Agent) resolveUsername(ctx context.Context, name string) (Contact, error) {
@@ -162,7 +151,7 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	return Contact{}, &AmbiguousError{"#" + name, ids}
 }
 
-// resolveChat finds out whether a chat is a group chat or a private chat.
+// resolveChat returns the group chat with an id, or the agent with whom the private chat is.
 func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	var group client.GroupChat
 	err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
@@ -172,17 +161,8 @@ func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != client.ErrorCodeChatNotFound {
 		return Contact{}, err
 	}
-	other, err := a.otherMember(ctx, id)
-	if err != nil {
-		return Contact{}, err
-	}
-	return a.found(ctx, other)
-}
-
-// otherMember returns the agent with whom a private chat is.
-func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 	var private client.PrivateChat
-	if err := a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": chat}, &private); err != nil {
+	if err := a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": id}, &private); err != nil {
 		return Contact{}, err
 	}
 	own, err := a.Own(ctx)
@@ -195,27 +175,24 @@ func (a *Agent) otherMember(ctx context.Context, chat string) (Contact, error) {
 	}
 	for _, member := range private.Members {
 		if member.AgentID != own.AgentID && isID(member.AgentID) && usernameForm.MatchString(member.Username) {
-			return Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: chat}, nil
+			return a.found(ctx, Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: id})
 		}
 	}
-	return Contact{}, fmt.Errorf("the private chat %s has no other member", chat)
+	return Contact{}, fmt.Errorf("the private chat %s has no other member", id)
 }
 
 // found keeps a contact that was looked up.
 func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
 	var kept Contact
 	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {
-		known.Name, known.Kind, known.Named = c.Name, c.Kind, known.Named || c.Named
-		if c.Chat != "" {
-			known.Chat = c.Chat
-		}
+		known.Name, known.Kind, known.Named, known.Chat = c.Name, c.Kind, known.Named || c.Named, cmp.Or(c.Chat, known.Chat)
 		kept = *known
 	})
 	return kept, err
 }
 
 // Chat returns the id of the private chat with an agent. If it is not in the contacts, it looks at the caller's chats, newest first,
-// at most maxLookups of those that are not known.
+// at most ten of those that are not known.
 func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
 	contacts, err := a.Contacts()
 	if err != nil {
@@ -228,21 +205,16 @@ func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
 	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
 		return "", err
 	}
-	left := maxLookups
-	for i := len(own.ChatIds) - 1; i >= 0 && left > 0; i-- {
-		if contacts.ByID(own.ChatIds[i]) != nil {
-			continue
-		}
-		left--
-		other, err := a.resolveChat(ctx, own.ChatIds[i])
+	const maxLookups = 10
+	unknown := slices.DeleteFunc(own.ChatIds, func(id string) bool { return contacts.ByID(id) != nil })
+	for _, id := range slices.Backward(unknown[max(0, len(unknown)-maxLookups):]) {
+		other, err := a.resolveChat(ctx, id)
 		if err != nil {
 			return "", err
 		}
 		if other.ID == with.ID {
-			return own.ChatIds[i], nil
+			return id, nil
 		}
 	}
 	return "", ErrNoChat
 }
-
-const maxLookups = 10

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -25,10 +26,8 @@ func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, call := range calls {
-		if call.Intent.Request == of.Request {
-			return a.finish(ctx, call)
-		}
+	if i := slices.IndexFunc(calls, func(call open) bool { return call.Intent.Request == of.Request }); i >= 0 {
+		return a.finish(ctx, calls[i])
 	}
 	return a.ledger.elsewhere(ctx, of.Request, of.Since)
 }
@@ -44,13 +43,12 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	response, err := a.payer.Resume(ctx, call.Signed)
 	if err == nil && response.StatusCode == http.StatusPaymentRequired {
 		_ = response.Body.Close()
-		request, err := http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
-		if err != nil {
+		var request *http.Request
+		if request, err = http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body)); err != nil {
 			return nil, err
 		}
 		request.Header = call.Signed.Header.Clone()
 		response, err = a.http.Do(request)
-		return a.read(ctx, of, response, err)
 	}
 	return a.read(ctx, of, response, err)
 }
@@ -127,7 +125,7 @@ func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
 	return false
 }
 
-// callLock returns the path that a process locks while it makes a call.
+// callLock returns the path of a file that is locked while a call is made.
 func (l *Ledger) callLock(request string) (string, error) {
 	folder := filepath.Join(filepath.Dir(l.path), "calls")
 	return filepath.Join(folder, request), os.MkdirAll(folder, 0o700)

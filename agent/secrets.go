@@ -170,13 +170,9 @@ func (f *secretFile) encrypt(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := writer.Write(text); err != nil {
-		return nil, err
-	}
-	if err := writer.Close(); err != nil {
-		return nil, err
-	}
-	return encrypted.Bytes(), nil
+	_, err = writer.Write(text)
+	err = errors.Join(err, writer.Close())
+	return encrypted.Bytes(), err
 }
 
 func (f *secretFile) decrypt(encrypted []byte) ([]byte, error) {

@@ -204,15 +204,6 @@ func collect[T any](
 	return all, rows.Err()
 }
 
-// scanJSON reads the only column of a row, which is JSON.
-func scanJSON(row *sql.Rows, into any) error {
-	var content []byte
-	if err := row.Scan(&content); err != nil {
-		return err
-	}
-	return json.Unmarshal(content, into)
-}
-
 // value returns the only column of the first row of a query, or the zero value if there is none.
 func value[T any](ctx context.Context, from queryer, query string, arguments ...any) (found T, err error) {
 	all, err := collect(ctx, from, func(row *sql.Rows, into *T) error { return row.Scan(into) }, query, arguments...)

@@ -128,8 +128,7 @@ func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) er
 		return &TermsError{"token", agreed.Asset, offer.Asset}
 	case !strings.EqualFold(offer.PayTo, agreed.Payee):
 		return &TermsError{"payee", agreed.Payee, offer.PayTo}
-	}
-	if offer.MaxTimeoutSeconds > maxValidity {
+	case offer.MaxTimeoutSeconds > maxValidity:
 		return &TermsError{"time to settle", fmt.Sprint(maxValidity, " seconds at most"), fmt.Sprint(offer.MaxTimeoutSeconds, " seconds")}
 	}
 	o := t.contract.At(request.Method, request.URL.Path)

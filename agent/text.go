@@ -19,18 +19,15 @@ import (
 
 // Visible returns text in which every character is seen: control characters except line feed and tab, characters that change the
 // direction of text, and those without width become \u{202E}. A backslash before u{ is doubled, so the result is unambiguous.
-func Visible(text string) string { return reveal(text, true) }
+func Visible(text string) string {
+	// A backslash is doubled first: what Reveal writes is not text of others.
+	return Reveal(strings.ReplaceAll(text, `\u{`, `\\u{`))
+}
 
 // Reveal returns text in which every character is seen, as [Visible] does. Text that went through Visible stays as it is, so this is for a
 // whole output of which parts did.
-func Reveal(text string) string { return reveal(text, false) }
-
-func reveal(text string, escape bool) string {
-	if !escape || !strings.Contains(text, `\u{`) {
-		return replaceHidden(text, brace)
-	}
-	// A backslash is doubled first: what replaceHidden writes is not text of others.
-	return replaceHidden(strings.ReplaceAll(text, `\u{`, `\\u{`), brace)
+func Reveal(text string) string {
+	return replaceHidden(text, func(r rune) string { return fmt.Sprintf(`\u{%04X}`, r) })
 }
 
 // EscapeJSON returns JSON with the same content in which every character is seen: those that [Visible] replaces become \u202e.
@@ -56,8 +53,6 @@ func Cell(text string) string {
 	}
 	return Reveal(text)
 }
-
-func brace(r rune) string { return fmt.Sprintf(`\u{%04X}`, r) }
 
 // replaceHidden replaces the characters that a reader cannot see, and bytes that are not UTF-8.
 func replaceHidden(text string, with func(rune) string) string {
@@ -114,12 +109,10 @@ func plainName(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
-// maxName is the length up to which a name is shown.
-const maxName = 80
-
 // VisibleName returns a name that somebody else chose, on one line. It is quoted unless it is a plain word. A Markdown image, a link or
 // HTML in it does nothing.
 func VisibleName(name string) string {
+	const maxName = 80
 	if name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool { return !plainName(r) }) {
 		return name
 	}
@@ -137,17 +130,15 @@ func PlainWord(word string) string {
 
 // PlainEmoji returns a reaction, which the contract limits to one emoji. Anything else is not shown.
 func PlainEmoji(emoji string) string {
-	if utf8.RuneCountInString(emoji) > maxEmoji || strings.ContainsFunc(emoji,
-		func(r rune) bool {
-			return unicode.IsLetter(r) || unicode.IsSpace(r) || r < utf8.RuneSelf && !strings.ContainsRune("0123456789#*", r)
-		}) {
+	const longest = 32 // in the contract
+	wrong := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsSpace(r) || r < utf8.RuneSelf && !strings.ContainsRune("0123456789#*", r)
+	}
+	if utf8.RuneCountInString(emoji) > longest || strings.ContainsFunc(emoji, wrong) {
 		return "(not shown)"
 	}
 	return Visible(emoji)
 }
-
-// maxEmoji is the length of an emoji in the contract.
-const maxEmoji = 32
 
 // Tame reports whether a name has no characters with which it could be more than a name: in Markdown or HTML, in a fence, or in a shell.
 func Tame(name string) bool {
@@ -216,24 +207,17 @@ func (f Fence) Message(m Received, limit int) string {
 	if m.Held {
 		return fmt.Sprintf("[%s held %s: %d characters of a stranger, not shown][/%s]", f.id, head, characters, f.id)
 	}
-	text := cut(m.Text, limit)
-	note := ""
 	if characters > limit {
-		note = fmt.Sprintf(" (%d of %d characters)", limit, characters)
+		head += fmt.Sprintf(" (%d of %d characters)", limit, characters)
 	}
-	return fmt.Sprintf("[%s %s%s]\n%s\n[/%s]", f.id, head, note, f.quote(text), f.id)
+	return f.Text(head, m.Text, limit)
 }
 
 // Text returns other text that somebody else wrote inside the fence, such as a description. about says what it is, in words of the
 // caller; limit is the number of characters that are shown.
 func (f Fence) Text(about, text string, limit int) string {
-	return fmt.Sprintf("[%s %s]\n%s\n[/%s]", f.id, about, f.quote(cut(text, limit)), f.id)
-}
-
-// quote puts a bar before each line. It breaks Markdown images and links, which some programs load.
-func (f Fence) quote(text string) string {
-	lines := strings.Split(Visible(inert(text)), "\n")
-	return "| " + strings.Join(lines, "\n| ")
+	marked := strings.ReplaceAll(Visible(inert(cut(text, limit))), "\n", "\n| ")
+	return fmt.Sprintf("[%s %s]\n| %s\n[/%s]", f.id, about, marked, f.id)
 }
 
 // tags are the beginnings of HTML, and of marks that chat templates use.

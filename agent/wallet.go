@@ -107,14 +107,12 @@ func (k keyed) RoundTrip(request *http.Request) (*http.Response, error) {
 		return k.base.RoundTrip(request)
 	}
 	key, err := k.agent.apiKey()
-	if errors.Is(err, ErrNoAccount) {
-		return k.base.RoundTrip(request)
-	}
-	if err != nil {
+	if err == nil {
+		request = request.Clone(request.Context())
+		request.Header.Set(keyHeader, key)
+	} else if !errors.Is(err, ErrNoAccount) {
 		return nil, err
 	}
-	request = request.Clone(request.Context())
-	request.Header.Set(keyHeader, key)
 	return k.base.RoundTrip(request)
 }
 
@@ -152,18 +150,20 @@ func (a *Agent) keepSecrets(ctx context.Context, id string, body []byte) error {
 	var response map[string]any
 	_ = json.Unmarshal(body, &response) // anything but an object has no secrets
 	for _, field := range secretFields {
-		if secret, ok := response[field].(string); ok {
-			server, err := value[string](ctx, a.ledger.db, "SELECT signed ->> 'URL' FROM calls WHERE id = ?", id)
-			if err != nil {
-				return err
-			}
-			name, err := a.secretName(field, server)
-			if err != nil {
-				return err
-			}
-			if err := a.secrets.Save(name, secret); err != nil {
-				return err
-			}
+		secret, ok := response[field].(string)
+		if !ok {
+			continue
+		}
+		server, err := value[string](ctx, a.ledger.db, "SELECT signed ->> 'URL' FROM calls WHERE id = ?", id)
+		var name string
+		if err == nil {
+			name, err = a.secretName(field, server)
+		}
+		if err == nil {
+			err = a.secrets.Save(name, secret)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
