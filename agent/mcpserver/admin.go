@@ -1,6 +1,10 @@
 package mcpserver
 
-import "github.com/parley-chat/parley/agent"
+import (
+	"strings"
+
+	"github.com/parley-chat/parley/agent"
+)
 
 func admin(c *call) error {
 	switch c.text("action") {
@@ -22,30 +26,25 @@ func admin(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.do(operation, target.ID, arguments, nil); err != nil {
-		return err
-	}
-	c.done(c.text("action") + " done in " + target.String())
-	return nil
+	return c.act(operation, target.ID, arguments, c.text("action")+" done in "+target.String())
 }
 
 // manage returns the operation of an action in a group chat or channel, and its arguments.
 func (c *call) manage(target agent.Contact) (operation string, arguments map[string]any, err error) {
-	noun, arguments := "GroupChat", map[string]any{"chat_id": target.ID}
-	switch target.Kind {
-	case agent.KindAgent:
+	if target.Kind == agent.KindAgent {
 		return "", nil, wrong("that is an agent; name an own group or #channel")
-	case agent.KindChannel:
-		noun, arguments = "Channel", map[string]any{"channel_id": target.ID}
 	}
+	of := agent.OperationsOf[target.Kind]
+	arguments = map[string]any{of.ID: target.ID}
+	noun := strings.TrimPrefix(of.Create, "create")
 	operation = "edit" + noun
 	switch action := c.text("action"); action {
 	case "edit":
 		c.copyTo(arguments, map[string]string{"name": "name", "description": "description", "discoverable": "is_discoverable"})
 	case "delete":
-		operation = "delete" + noun
+		operation = action + noun
 	case "transfer":
-		operation = "transfer" + noun
+		operation = action + noun
 		err = c.setAgents(arguments, "new_admin_agent_id")
 	case "pin", "unpin":
 		err = c.setPin(arguments, target)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -85,11 +86,8 @@ func (c *call) doing() string {
 
 // hasForms reports whether the client can ask the human in a form.
 func (c *call) hasForms() bool {
-	capabilities := c.request.ClientCapabilities()
-	if capabilities == nil || capabilities.Elicitation == nil {
-		return false
-	}
-	return capabilities.Elicitation.Form != nil || capabilities.Elicitation.URL == nil // neither means forms
+	of := c.request.ClientCapabilities()
+	return of != nil && of.Elicitation != nil && (of.Elicitation.Form != nil || of.Elicitation.URL == nil) // neither means forms
 }
 
 // needsPassphrase reports whether the human can answer only at a terminal, because the wallet has a passphrase, or that is not known.
@@ -106,11 +104,7 @@ func (c *call) ask(q question) *mcp.CallToolResult {
 	q.at = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, old := range c.asked {
-		if time.Since(old.at) > questionTime {
-			delete(c.asked, key)
-		}
-	}
+	maps.DeleteFunc(c.asked, func(_ string, old question) bool { return time.Since(old.at) > questionTime })
 	c.asked[q.key] = q
 	if pending, ok := c.ctx.Value(pendingKey{}).(*question); ok {
 		*pending = q
@@ -144,18 +138,15 @@ func (c *call) answers() (answered bool, err error) {
 		case result.Action != "accept" || !allowed:
 			return true, errDeclined
 		case q.approval != "":
-			if _, err := c.agent.Ledger().Approve(c.ctx, q.approval); err != nil {
-				return true, err
-			}
+			_, err = c.agent.Ledger().Approve(c.ctx, q.approval)
 		default:
-			if err := c.agent.ChangeContact(c.ctx, q.trust,
-				func(contact *agent.Contact) { contact.Trusted, contact.Held = true, false }); err != nil {
-				return true, err
-			}
+			err = c.agent.ChangeContact(c.ctx, q.trust, func(known *agent.Contact) { known.Trusted, known.Held = true, false })
 		}
-		answered = true
+		if answered = true; err != nil {
+			break
+		}
 	}
-	return answered, nil
+	return answered, err
 }
 
 type pendingKey struct{}

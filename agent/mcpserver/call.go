@@ -41,7 +41,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 			err = t.run(c)
 		}
 		if err != nil {
-			if open, ok := errors.AsType[*agent.OpenError](err); ok && open != nil {
+			if _, open := errors.AsType[*agent.OpenError](err); open {
 				s.resume(context.WithoutCancel(ctx))
 			}
 			q, ok := c.question(err)
@@ -50,7 +50,11 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 			}
 			c.fail(err, q)
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
-			c.noteSeen(context.WithoutCancel(ctx))
+			for _, result := range c.seen {
+				if err := c.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
+					c.Log.Error("note that a response was seen", "error", err)
+				}
+			}
 		}
 		return c.finish(s.money(context.WithoutCancel(ctx), command.Charged())), nil
 	}
@@ -89,15 +93,6 @@ func (c *call) do(operation, peer string, arguments map[string]any, into any) er
 		return nil
 	}
 	return c.agent.Decode(c.ctx, result, into)
-}
-
-// noteSeen notes that the responses of the call reach the client.
-func (c *call) noteSeen(ctx context.Context) {
-	for _, result := range c.seen {
-		if err := c.agent.Seen(ctx, result); err != nil {
-			c.Log.Error("note that a response was seen", "error", err)
-		}
-	}
 }
 
 // text returns an argument without white space around it, or "".

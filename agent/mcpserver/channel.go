@@ -29,10 +29,6 @@ type pushing struct {
 	once       sync.Once
 }
 
-func newPushing(transport mcp.Transport) *pushing {
-	return &pushing{Transport: transport, ready: make(chan struct{})}
-}
-
 // Connect implements [mcp.Transport].
 func (p *pushing) Connect(ctx context.Context) (mcp.Connection, error) {
 	connection, err := p.Transport.Connect(ctx)
@@ -64,14 +60,6 @@ type event struct {
 	Meta    map[string]string `json:"meta"`
 }
 
-func (p *pushing) push(ctx context.Context, e event) error {
-	parameters, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	return p.connection.Write(ctx, &jsonrpc.Request{Method: channelNotification, Params: parameters})
-}
-
 // retryFollowing is the pause after an error that following does not survive, such as a wallet without an account.
 const retryFollowing = time.Minute
 
@@ -98,11 +86,11 @@ func (s *parleyServer) push(ctx context.Context, to *pushing) {
 
 // pushInbox pushes the messages of one fetch as one event. Texts of strangers are not in it.
 func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, page client.UnreadPage) error {
-	judged, err := s.judged(page.Messages, "")
+	c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
+	judged, err := c.judged(page.Messages, "")
 	if err != nil {
 		return err
 	}
-	c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
 	c.show(judged, true, false)
 	if err := c.showNotices(page.Notices); err != nil {
 		return err
@@ -111,5 +99,9 @@ func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, page client.U
 	if len(page.Messages) == 1 {
 		meta["from"] = agent.PlainWord(page.Messages[0].SenderUsername)
 	}
-	return to.push(ctx, event{strings.Join(c.lines, "\n"), meta})
+	parameters, err := json.Marshal(event{strings.Join(c.lines, "\n"), meta})
+	if err != nil {
+		return err
+	}
+	return to.connection.Write(ctx, &jsonrpc.Request{Method: channelNotification, Params: parameters})
 }

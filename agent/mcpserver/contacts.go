@@ -20,7 +20,7 @@ func contacts(c *call) error {
 	if err != nil {
 		return err
 	}
-	done := ""
+	var done string
 	switch action {
 	case "trust":
 		return c.trust(to)
@@ -72,8 +72,8 @@ func (c *call) listContacts() error {
 	var list []string
 	for _, contact := range all[:min(len(all), maxContacts)] {
 		list = append(list, c.contactLine(contact))
-		c.line("%s", list[len(list)-1])
 	}
+	c.lines = append(c.lines, list...)
 	c.facts["contacts"] = list
 	if left := len(all) - maxContacts; left > 0 {
 		c.line("%d more are not shown; parley_lookup finds them by name.", left)

@@ -9,15 +9,11 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
+// create registers the wallet, or creates a group chat or channel. API key and TAN are stored where the wallet's secrets are.
 func create(c *call) error {
 	if kind := c.text("kind"); kind != "account" {
 		return c.createConversation(kind)
 	}
-	return c.createAccount()
-}
-
-// createAccount registers the wallet. The API key and the TAN are stored where the wallet's secrets are.
-func (c *call) createAccount() error {
 	if c.agent.Server() == "" {
 		return missing("the service", "ask your human to run: "+c.human("parley init"))
 	}

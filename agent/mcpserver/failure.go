@@ -24,10 +24,7 @@ func (c *call) fail(err error, q question) {
 			next += " (good for ten minutes), then make the same call again"
 		}
 	}
-	problem = agent.Visible(strings.ReplaceAll(problem, "\n", " "))
-	if characters := []rune(problem); len(characters) > maxProblem {
-		problem = string(characters[:maxProblem]) + "…"
-	}
+	problem = cut(agent.Visible(strings.ReplaceAll(problem, "\n", " ")), maxProblem)
 	c.failed = true
 	c.facts["error"], c.facts["problem"] = code, problem
 	c.line("error %s: %s.", code, strings.TrimSuffix(problem, "."))
@@ -92,13 +89,11 @@ func (c *call) explain(err error) (code, problem, next string) {
 	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
 		return "bad_response", bad.Error(), ""
 	}
-	if _, ok := errors.AsType[*unansweredError](err); ok {
-		return "approval_needed", err.Error(), ""
-	}
-	if trust, ok := errors.AsType[*trustError](err); ok {
-		return "approval_needed", trust.Error(), ""
-	}
+	_, unanswered := errors.AsType[*unansweredError](err)
+	_, untrusted := errors.AsType[*trustError](err)
 	switch {
+	case unanswered || untrusted:
+		return "approval_needed", err.Error(), ""
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
 	case errors.Is(err, agent.ErrSelf):
@@ -158,15 +153,19 @@ const maxSaid = 240
 
 // said quotes words of a server on one line. A server that lies may send anything.
 func said(text string) string {
-	characters := []rune(text)
-	if len(characters) > maxSaid {
-		characters = append(characters[:maxSaid], '…')
-	}
 	text = strings.Map(func(r rune) rune {
 		if strings.ContainsRune("<>[]()!`|\"", r) {
 			return '\''
 		}
 		return r
-	}, string(characters))
+	}, cut(text, maxSaid))
 	return `"` + agent.Visible(strings.Join(strings.Fields(text), " ")) + `"`
+}
+
+// cut returns at most n characters of a text.
+func cut(text string, n int) string {
+	if characters := []rune(text); len(characters) > n {
+		return string(characters[:n]) + "…"
+	}
+	return text
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,39 +18,42 @@ const (
 	longDescription = 1_024
 )
 
-// described is an agent, a group chat or a channel that was found. All of it was written by others.
+// described is an agent, a group chat or a channel, as responses have them. All of it was written by others.
 type described struct {
-	id, name, description, size string
+	AgentID         string               `json:"agent_id"`
+	ChatID          string               `json:"chat_id"`
+	ChannelID       string               `json:"channel_id"`
+	Username        string               `json:"username"`
+	Name            string               `json:"name"`
+	Description     string               `json:"description"`
+	MemberCount     int64                `json:"member_count"`
+	SubscriberCount int64                `json:"subscriber_count"`
+	Members         []client.GroupMember `json:"members"`
+	PinnedMessages  []client.Message     `json:"pinned_messages"`
 }
+
+// parts returns the id, what is said about it, and the text that is shown inside the fence.
+func (d described) parts() (id, about, text string) {
+	named := "name: " + d.Name + "\n" + d.Description
+	switch {
+	case d.ChannelID != "":
+		return d.ChannelID, fmt.Sprintf("%d subscribers", d.SubscriberCount), named
+	case d.ChatID != "":
+		return d.ChatID, fmt.Sprintf("%d members", d.MemberCount), named
+	}
+	return d.AgentID, "agent " + agent.VisibleName(d.Username), cmp.Or(d.Description, "no description")
+}
+
+var searches = map[string]string{"agents": "searchAgents", "groups": "searchGroups", "channels": "searchChannels"}
 
 func find(c *call) error {
 	arguments := map[string]any{}
 	c.copyTo(arguments, map[string]string{"query": "query", "page": "page"})
-	var found []described
-	var err error
-	switch c.text("kind") {
-	case "groups":
-		var page client.GroupSearchPage
-		err = c.do("searchGroups", "", arguments, &page)
-		for _, g := range page.Groups {
-			found = append(found, described{g.ChatID, g.Name, g.Description, fmt.Sprintf("%d members", g.MemberCount)})
-		}
-	case "channels":
-		var page client.ChannelSearchPage
-		err = c.do("searchChannels", "", arguments, &page)
-		for _, ch := range page.Channels {
-			found = append(found, described{ch.ChannelID, ch.Name, ch.Description, fmt.Sprintf("%d subscribers", ch.SubscriberCount)})
-		}
-	default:
-		var page client.AgentSearchPage
-		err = c.do("searchAgents", "", arguments, &page)
-		for _, a := range page.Agents {
-			found = append(found, described{a.AgentID, a.Username, a.Description, ""})
-		}
-	}
-	if err != nil {
+	var page struct{ Agents, Groups, Channels []described }
+	if err := c.do(searches[cmp.Or(c.text("kind"), "agents")], "", arguments, &page); err != nil {
 		return err
 	}
+	found := slices.Concat(page.Agents, page.Groups, page.Channels)
 	c.line("%d found:", len(found))
 	c.describe(found, maxDescription)
 	return nil
@@ -60,17 +64,10 @@ func (c *call) describe(found []described, limit int) {
 	list := []any{}
 	size, left := 0, 0
 	for i, d := range found {
-		about := d.size
-		if strings.HasPrefix(d.id, "agent_") {
-			about = "agent " + agent.VisibleName(d.name)
-		}
-		withID := c.flag("detailed") || !strings.HasPrefix(d.id, "agent_") // other names are not unique
+		id, about, text := d.parts()
+		withID := c.flag("detailed") || d.ChatID+d.ChannelID != "" // names of conversations are not unique
 		if withID {
-			about += " id " + agent.PlainWord(d.id)
-		}
-		text := d.description
-		if d.size != "" {
-			text = "name: " + d.name + "\n" + d.description
+			about += " id " + agent.PlainWord(id)
 		}
 		shown := c.fence.Text(about, text, limit)
 		if size += utf8.RuneCountInString(shown); size > maxText {
@@ -80,7 +77,7 @@ func (c *call) describe(found []described, limit int) {
 		c.untrusted(shown)
 		facts := map[string]any{"untrusted_text": shown}
 		if withID {
-			facts["id"] = agent.PlainWord(d.id)
+			facts["id"] = agent.PlainWord(id)
 		}
 		list = append(list, facts)
 	}
@@ -110,13 +107,23 @@ func lookup(c *call) error {
 	}
 	c.line("%s", c.contactLine(to))
 	c.facts["contact"] = c.contactLine(to)
-	switch to.Kind {
-	case agent.KindGroup:
-		return c.lookupGroup(to)
-	case agent.KindChannel:
-		return c.lookupChannel(to)
+	var found *described
+	if to.Kind == agent.KindAgent && !c.flag("fresh") {
+		found, err = c.lastProfile(to.ID)
 	}
-	return c.lookupAgent(to)
+	if found == nil && err == nil {
+		found = &described{}
+		of := agent.OperationsOf[to.Kind]
+		err = c.do(of.Info, to.ID, map[string]any{of.ID: to.ID}, found)
+	}
+	if err != nil {
+		return err
+	}
+	c.describe([]described{*found}, longDescription)
+	if to.Kind == agent.KindGroup {
+		return c.showMembers(*found)
+	}
+	return nil
 }
 
 // known returns the contact with a name or an id, or nil.
@@ -157,63 +164,24 @@ func newest(ids []string, n int) []string {
 	return shown
 }
 
-// optional returns a text that a response may leave out, or "".
-func optional(text *string) string {
-	if text == nil {
-		return ""
-	}
-	return *text
-}
-
-func (c *call) lookupAgent(to agent.Contact) error {
-	profile, err := c.lastProfile(to.ID)
-	if err != nil {
-		return err
-	}
-	if profile == nil || c.flag("fresh") {
-		profile = &client.AgentProfile{}
-		if err := c.do("getAgentProfile", to.ID, map[string]any{"agent_id": to.ID}, profile); err != nil {
-			return err
-		}
-	}
-	text := cmp.Or(optional(profile.Description), "no description")
-	c.describe([]described{{profile.AgentID, profile.Username, text, ""}}, longDescription)
-	return nil
-}
-
 // lastProfile returns the profile of an agent, if it is the one that was looked up last: for the id of the name.
-func (c *call) lastProfile(id string) (*client.AgentProfile, error) {
+func (c *call) lastProfile(id string) (*described, error) {
 	bodies, err := c.agent.Stored(c.ctx, "getAgentProfile", 1)
 	if err != nil || len(bodies) == 0 {
 		return nil, err
 	}
-	var profile client.AgentProfile
+	var profile described
 	if json.Unmarshal(bodies[0], &profile) != nil || profile.AgentID != id {
 		return nil, nil //nolint:nilnil,nilerr // of another version or agent
 	}
 	return &profile, nil
 }
 
-func (c *call) lookupChannel(to agent.Contact) error {
-	var channel client.Channel
-	if err := c.do("getChannel", to.ID, map[string]any{"channel_id": to.ID}, &channel); err != nil {
-		return err
-	}
-	size := fmt.Sprintf("%d subscribers", channel.SubscriberCount)
-	c.describe([]described{{channel.ChannelID, channel.Name, optional(channel.Description), size}}, longDescription)
-	return nil
-}
-
 // maxMembers is the number of members of a group chat that are listed.
 const maxMembers = 50
 
-func (c *call) lookupGroup(to agent.Contact) error {
-	var group client.GroupChat
-	if err := c.do("getGroupChat", to.ID, map[string]any{"chat_id": to.ID}, &group); err != nil {
-		return err
-	}
-	size := fmt.Sprintf("%d members", group.MemberCount)
-	c.describe([]described{{group.ChatID, group.Name, optional(group.Description), size}}, longDescription)
+// showMembers shows who is in a group chat, and what is pinned there.
+func (c *call) showMembers(group described) error {
 	var members []string
 	for _, member := range group.Members[:min(len(group.Members), maxMembers)] {
 		name := agent.PlainWord(member.Username)

@@ -14,20 +14,16 @@ const pageSize = 50
 
 func inbox(c *call) error {
 	var filter *agent.Contact
+	var err error
 	if name := c.text("from"); name != "" {
-		contacts, err := c.agent.Contacts()
-		if err == nil {
-			filter, err = contacts.Find(name)
-		}
-		if err != nil {
+		if filter, err = c.known(name); err != nil {
 			return err
 		}
 		if filter == nil {
 			return wrong("%s is not in the contact book: nothing has come from there", agent.VisibleName(name))
 		}
 	}
-	page := client.UnreadPage{}
-	var err error
+	var page client.UnreadPage
 	if c.number("last_minutes") > 0 || c.text("after_message_id") != "" {
 		page.Messages, err = c.storedInbox()
 	} else {
@@ -41,7 +37,7 @@ func inbox(c *call) error {
 
 // storedInbox returns fetched messages that are stored.
 func (c *call) storedInbox() ([]client.UnreadMessage, error) {
-	all, err := c.fetched(c.ctx)
+	all, err := c.messagesFrom(unreadOperation)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +63,7 @@ func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 		arguments["wait"] = wait
 	}
 	err = c.agent.Confirming(c.ctx, arguments, func(arguments map[string]any) (*client.UnreadPage, error) {
-		if err := c.do("listUnreadMessages", "", arguments, &page); err != nil || c.flag("keep_unread") {
+		if err := c.do(unreadOperation, "", arguments, &page); err != nil || c.flag("keep_unread") {
 			return nil, err
 		}
 		return &page, nil
@@ -92,11 +88,7 @@ func (c *call) showInbox(page client.UnreadPage, filter *agent.Contact) error {
 			c.note("%d from others are not shown; they are free with last_minutes.", others)
 		}
 	}
-	own, err := c.ownID(c.ctx)
-	if err != nil {
-		return err
-	}
-	judged, err := c.judged(page.Messages, own)
+	judged, err := c.judged(page.Messages, "")
 	if err != nil {
 		return err
 	}
@@ -124,8 +116,8 @@ func (c *call) showNotices(notices []client.Notice) error {
 		}
 		texts = append(texts, fmt.Sprintf("notice: %s by %s in %s at %s", agent.PlainWord(string(n.Type)), agent.PlainWord(n.ActorUsername), in,
 			agent.Time(n.CreatedAt).Format(time.DateTime)))
-		c.line("%s", texts[len(texts)-1])
 	}
+	c.lines = append(c.lines, texts...)
 	c.facts["notices"] = texts
 	if left := len(notices) - maxNotices; left > 0 {
 		c.line("%d more notices are not shown.", left)

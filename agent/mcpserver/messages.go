@@ -37,9 +37,9 @@ func (of conversation) of(history []client.Message) (all []client.UnreadMessage)
 	return all
 }
 
-// judged tells for each message whether its text may be shown.
-func (s *parleyServer) judged(all []client.UnreadMessage, own string) ([]message, error) {
-	contacts, err := s.agent.Contacts()
+// judged tells for each message whether its text may be shown. own is the id of the caller, or "" for unread messages: these are of others.
+func (c *call) judged(all []client.UnreadMessage, own string) ([]message, error) {
+	contacts, err := c.agent.Contacts()
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (c *call) show(all []message, detailed, history bool) {
 	}
 	if left > 0 {
 		c.facts["left_out"] = left
-	}
-	if left > 0 && history {
-		c.note("%d older ones do not fit. They are free: parley_read with the same arguments, stored and before_message_id %s.", left,
-			agent.PlainWord(shown[0].MessageID))
+		if history {
+			c.note("%d older ones do not fit. They are free: parley_read with the same arguments, stored and before_message_id %s.", left,
+				agent.PlainWord(shown[0].MessageID))
+		}
 	}
 	list, cut, held := []any{}, false, agent.Contact{}
 	for i, item := range items {
@@ -166,29 +166,23 @@ func (r *reply) render(m message, limit int, detailed bool) item {
 		shown = "Reactions to the next message: " + reactions + ".\n" + shown
 	}
 	if m.About != nil {
-		facts["about"] = aboutText(m)
-		shown = "The service says about the next message: it is " + aboutText(m) + ".\n" + shown
+		about := strings.ReplaceAll(agent.PlainWord(string(m.About.Type)), "_", " ") + ", " + agent.PlainWord(m.About.SourceID)
+		facts["about"] = about
+		shown = "The service says about the next message: it is " + about + ".\n" + shown
 	}
 	return item{text: shown, facts: facts, cut: cut}
 }
 
-// maxReactions is the number of different emoji that are shown of one message.
-const maxReactions = 10
-
 // reactionsOf returns the reactions to messages by the id of the message, such as 👍 2 🎉 1.
 func reactionsOf(messages []client.Message) map[string]string {
+	const most = 10 // different ones of a message
 	all := map[string]string{}
 	for _, m := range messages {
 		var words []string
 		for _, emoji := range slices.Sorted(maps.Keys(m.ReactionCounts)) {
 			words = append(words, fmt.Sprintf("%s %d", agent.PlainEmoji(emoji), m.ReactionCounts[emoji]))
 		}
-		all[m.MessageID] = strings.Join(words[:min(len(words), maxReactions)], " ")
+		all[m.MessageID] = strings.Join(words[:min(len(words), most)], " ")
 	}
 	return all
-}
-
-// aboutText says what a message of the service in the name of the sender is.
-func aboutText(m message) string {
-	return fmt.Sprintf("%s, %s", strings.ReplaceAll(agent.PlainWord(string(m.About.Type)), "_", " "), agent.PlainWord(m.About.SourceID))
 }

@@ -26,7 +26,7 @@ func raw(c *call) error {
 	if err != nil {
 		return err
 	}
-	own, err := c.ownID(c.ctx)
+	own, err := c.ownID()
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func read(c *call) error {
 // conversation returns the conversation with a contact. That with an agent is their private chat.
 func (c *call) conversation(with agent.Contact) (conversation, error) {
 	if with.Kind != agent.KindAgent {
-		return conversation{sourceTypes[with.Kind], with.ID, with.Name}, nil
+		return conversation{agent.OperationsOf[with.Kind].Source, with.ID, with.Name}, nil
 	}
 	chat, err := c.agent.Chat(c.ctx, with)
 	return conversation{client.SourceTypePrivateChat, chat, ""}, err
@@ -84,7 +84,7 @@ func (c *call) conversation(with agent.Contact) (conversation, error) {
 // showHistory shows messages of one conversation, the oldest first.
 func (c *call) showHistory(all []client.UnreadMessage) error {
 	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return agent.Time(a.CreatedAt).Compare(agent.Time(b.CreatedAt)) })
-	own, err := c.ownID(c.ctx)
+	own, err := c.ownID()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *call) showHistory(all []client.UnreadMessage) error {
 
 // readStored shows the latest stored messages of a conversation, or those of them that a query matches, as at the service.
 func (c *call) readStored(with agent.Contact, query string, literal bool) error {
-	all, err := c.stored(c.ctx)
+	all, err := c.stored()
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ const part = 6_000
 
 // readOne shows the text of one stored message from an offset.
 func (c *call) readOne(id string) error {
-	all, err := c.stored(c.ctx)
+	all, err := c.stored()
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *call) readOne(id string) error {
 	if i < 0 {
 		return fmt.Errorf("no stored message has the id %s; parley_read with its conversation fetches it", agent.VisibleName(id))
 	}
-	own, err := c.ownID(c.ctx)
+	own, err := c.ownID()
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,9 @@ const (
 	ToolsCore = "core" // all but parley_admin
 	ToolsAll  = "all"
 )
+
+// toolSets are the sets; each has the tools of those before it.
+var toolSets = []string{ToolsRead, ToolsCore, ToolsAll}
 
 // Options are the options of a server.
 type Options struct {
@@ -67,32 +72,17 @@ type parleyServer struct {
 	resuming bool
 }
 
-// New returns a server of an agent.
-func New(a *agent.Agent, options Options) (*mcp.Server, error) {
-	server, _, err := newServer(a, options)
-	return server, err
-}
-
+// newServer returns the server of an agent.
 func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, error) {
-	switch options.Tools {
-	case "":
-		options.Tools = ToolsCore
-	case ToolsRead, ToolsCore, ToolsAll:
-	default:
+	options.Tools = cmp.Or(options.Tools, ToolsCore)
+	if !slices.Contains(toolSets, options.Tools) {
 		return nil, nil, fmt.Errorf("there is no set of tools %q; the sets are %s, %s and %s", options.Tools, ToolsRead, ToolsCore, ToolsAll)
 	}
 	if options.Raw && options.Tools == ToolsRead {
 		return nil, nil, fmt.Errorf("parley_call can send and change; it cannot be in the set of tools %q", ToolsRead)
 	}
-	if options.patience == 0 {
-		options.patience = patience
-	}
-	if options.polling == (agent.Polling{}) {
-		options.polling = agent.DefaultPolling
-	}
-	if options.Log == nil {
-		options.Log = slog.New(slog.DiscardHandler)
-	}
+	options.patience, options.polling = cmp.Or(options.patience, patience), cmp.Or(options.polling, agent.DefaultPolling)
+	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	s := &parleyServer{Options: options, agent: a, sent: make(chan struct{}, 1), asked: map[string]question{},
 		tools: map[string]bool{}}
 	capabilities := &mcp.ServerCapabilities{}
@@ -115,15 +105,10 @@ func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, err
 
 // has reports whether a tool is in the set of the options.
 func (s *parleyServer) has(t tool) bool {
-	switch t.set {
-	case ToolsRead:
-		return true
-	case ToolsCore:
-		return s.Tools != ToolsRead
-	case ToolsAll:
-		return s.Tools == ToolsAll
+	if t.set == setRaw {
+		return s.Raw
 	}
-	return s.Raw
+	return slices.Index(toolSets, t.set) <= slices.Index(toolSets, s.Tools)
 }
 
 // Serve serves one session on a transport until it or ctx ends. On standard input and output the transport is [mcp.StdioTransport].
@@ -137,7 +122,7 @@ func Serve(ctx context.Context, a *agent.Agent, transport mcp.Transport, options
 	defer cancel()
 	s.resume(ctx)
 	if options.Channel {
-		pushing := newPushing(transport)
+		pushing := &pushing{Transport: transport, ready: make(chan struct{})}
 		transport = pushing
 		go s.push(ctx, pushing)
 	}

@@ -104,7 +104,7 @@ func TestSets(t *testing.T) {
 		}
 	}
 	for _, wrong := range []Options{{Tools: "some"}, {Tools: ToolsRead, Raw: true}} {
-		if _, err := New(o.Agent, wrong); err == nil {
+		if _, _, err := newServer(o.Agent, wrong); err == nil {
 			t.Errorf("the options %+v are accepted", wrong)
 		}
 	}

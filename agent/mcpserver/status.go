@@ -76,7 +76,7 @@ func (c *call) showAccount() error {
 
 // countStored says what the inbox brought in the last 24 hours.
 func (c *call) countStored() error {
-	all, err := c.fetched(c.ctx)
+	all, err := c.messagesFrom(unreadOperation)
 	if err != nil {
 		return err
 	}

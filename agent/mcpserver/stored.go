@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,30 +10,23 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// sourceTypes are the types of conversations by kind of contact.
-var sourceTypes = map[string]client.SourceType{
-	agent.KindAgent: client.SourceTypePrivateChat, agent.KindGroup: client.SourceTypeGroupChat, agent.KindChannel: client.SourceTypeChannel,
-}
-
-// fetched returns the stored messages that came as unread ones, in the order in which they came, each once.
-func (s *parleyServer) fetched(ctx context.Context) ([]client.UnreadMessage, error) {
-	return s.messagesFrom(ctx, "listUnreadMessages")
-}
+// unreadOperation fetches unread messages. Its stored responses have them in the order in which they came.
+const unreadOperation = "listUnreadMessages"
 
 // stored returns all stored messages, the oldest first, each once.
-func (s *parleyServer) stored(ctx context.Context) ([]client.UnreadMessage, error) {
-	operations := []string{"listUnreadMessages"}
+func (c *call) stored() ([]client.UnreadMessage, error) {
+	operations := []string{unreadOperation}
 	for _, of := range agent.OperationsOf {
 		operations = append(operations, of.List, of.Search)
 	}
-	all, err := s.messagesFrom(ctx, operations...)
+	all, err := c.messagesFrom(operations...)
 	slices.SortStableFunc(all, func(a, b client.UnreadMessage) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
 	return all, err
 }
 
 // messagesFrom returns the messages in responses to operations, each once.
-func (s *parleyServer) messagesFrom(ctx context.Context, operations ...string) (all []client.UnreadMessage, err error) {
-	responses, err := s.agent.Responses(ctx, operations...)
+func (c *call) messagesFrom(operations ...string) (all []client.UnreadMessage, err error) {
+	responses, err := c.agent.Responses(c.ctx, operations...)
 	if err != nil {
 		return nil, fmt.Errorf("read the stored messages: %w", err)
 	}
@@ -52,11 +44,11 @@ func (s *parleyServer) messagesFrom(ctx context.Context, operations ...string) (
 
 // messagesOf returns the messages of a response. Those of a history do not say where they are from; the call did.
 func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
-	for kind, of := range agent.OperationsOf {
+	for _, of := range agent.OperationsOf {
 		if response.Operation == of.List || response.Operation == of.Search {
 			var page client.MessagePage
 			_ = json.Unmarshal(response.Body, &page) // a response of another version has none
-			return conversation{kind: sourceTypes[kind], id: response.Peer}.of(page.Messages)
+			return conversation{kind: of.Source, id: response.Peer}.of(page.Messages)
 		}
 	}
 	var page client.UnreadPage
@@ -65,8 +57,8 @@ func messagesOf(response agent.PaidResponse) []client.UnreadMessage {
 }
 
 // ownID returns the id of the caller's account, or "" if it is not known.
-func (s *parleyServer) ownID(ctx context.Context) (string, error) {
-	own, err := s.agent.Own(ctx)
+func (c *call) ownID() (string, error) {
+	own, err := c.agent.Own(c.ctx)
 	if err != nil || own == nil {
 		return "", err
 	}
