@@ -42,9 +42,8 @@ func TestLongResponse(t *testing.T) {
 		"small values": "[" + strings.Repeat("0,", 300_000) + "0]",
 	} {
 		s := open(t, respond(http.StatusOK, body))
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nil)
-		testkit.NoError(t, err)
-		response, err := payer(t, client.Limits{PerCall: 5000, Total: 5000}).RoundTrip(request)
+		paying := &http.Client{Transport: payer(t, client.Limits{PerCall: 5000, Total: 5000})}
+		response, err := paying.Post(s.URL, "", nil)
 		testkit.NoError(t, err)
 		if _, err := io.ReadAll(response.Body); !errors.Is(err, client.ErrTooLong) {
 			t.Errorf("%s: %v, want that it is too long", name, err)

@@ -49,14 +49,7 @@ func TestPaysAtOnce(t *testing.T) {
 // refuse is a 402 that asks for another offer.
 func refuse(t *testing.T, offer x402.PaymentRequirements) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
-		header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-			X402Version: 2, Resource: x402.ResourceInfo{URL: "http://shop.example/thing"}, Accepts: []x402.PaymentRequirements{offer},
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		w.Header().Set(x402.HeaderPaymentRequired, header)
-		respond(402, `{"code":"payment_refused","charged":false}`)(w)
+		demand(t, w, &x402.PaymentRequired{Accepts: []x402.PaymentRequirements{offer}})
 	}
 }
 

@@ -41,6 +41,17 @@ func respond(status int, body string) func(http.ResponseWriter) {
 	}
 }
 
+// demand responds with a 402.
+func demand(t *testing.T, w http.ResponseWriter, required *x402.PaymentRequired) {
+	required.X402Version, required.Resource.URL = x402.Version, "http://shop.example/thing"
+	header, err := x402.EncodePaymentRequired(required)
+	if err != nil {
+		t.Error(err)
+	}
+	w.Header().Set(x402.HeaderPaymentRequired, header)
+	respond(http.StatusPaymentRequired, `{"code":"payment_refused","charged":false}`)(w)
+}
+
 func open(t *testing.T, script ...func(http.ResponseWriter)) *shop {
 	t.Helper()
 	sepolia, _ := x402.LookupNetwork(x402.NetworkBaseSepolia)
@@ -50,14 +61,7 @@ func open(t *testing.T, script ...func(http.ResponseWriter)) *shop {
 		s.bodies = append(s.bodies, string(body))
 		payment := r.Header.Get(x402.HeaderPaymentSignature)
 		if payment == "" {
-			required := &x402.PaymentRequired{X402Version: 2, Resource: x402.ResourceInfo{URL: "http://" + r.Host + r.URL.Path},
-				Accepts: []x402.PaymentRequirements{s.offer}, Extensions: s.extensions}
-			header, err := x402.EncodePaymentRequired(required)
-			if err != nil {
-				t.Error(err)
-			}
-			w.Header().Set(x402.HeaderPaymentRequired, header)
-			w.WriteHeader(http.StatusPaymentRequired)
+			demand(t, w, &x402.PaymentRequired{Accepts: []x402.PaymentRequirements{s.offer}, Extensions: s.extensions})
 			return
 		}
 		s.payments = append(s.payments, payment)
@@ -77,9 +81,7 @@ func payer(t *testing.T, limits client.Limits) *client.Payer {
 
 func (s *shop) buy(t *testing.T, p *client.Payer) (int, error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/thing", io.NopCloser(strings.NewReader(`{"a":1}`)))
-	testkit.NoError(t, err)
-	response, err := (&http.Client{Transport: p}).Do(request)
+	response, err := (&http.Client{Transport: p}).Post(s.URL+"/thing", "", io.NopCloser(strings.NewReader(`{"a":1}`)))
 	if err != nil {
 		return 0, err
 	}

@@ -12,11 +12,7 @@ import (
 func (s *channelShop) waitsFor(p *client.Payer) chan int {
 	status := make(chan int, 1)
 	go func() {
-		request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.URL+"?wait=30", nil)
-		if err != nil {
-			s.t.Error(err)
-		}
-		response, err := (&http.Client{Transport: p}).Do(request)
+		response, err := (&http.Client{Transport: p}).Get(s.URL + "?wait=30")
 		if err != nil {
 			s.t.Errorf("the call that waits: %v", err)
 			status <- 0

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // channelPrice is what a call costs, and channelDeposit what the server suggests to deposit: ten calls.
@@ -78,13 +76,7 @@ func (s *channelShop) chain() *x402.Chain { return &x402.Chain{URL: s.facilitato
 
 // demand responds with a 402.
 func (s *channelShop) demand(w http.ResponseWriter, problem string, offers []x402.PaymentRequirements) {
-	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{X402Version: 2, Error: problem, Resource: x402.ResourceInfo{URL: s.URL},
-		Accepts: offers})
-	if err != nil {
-		s.t.Error(err)
-	}
-	w.Header().Set(x402.HeaderPaymentRequired, header)
-	w.WriteHeader(http.StatusPaymentRequired)
+	demand(s.t, w, &x402.PaymentRequired{Error: problem, Accepts: offers})
 }
 
 func (s *channelShop) serve(w http.ResponseWriter, r *http.Request) {
@@ -169,10 +161,7 @@ func (s *channelShop) charge(
 	}
 	state := s.ledger.Channel(id).State(id, s.charged[id])
 	response.Extra = x402.BatchExtra{ChargedAmount: fmt.Sprint(charge), ChannelState: &state}.Encode()
-	header, err := x402.EncodeSettleResponse(&response)
-	if err != nil {
-		s.t.Error(err)
-	}
+	header := s.receipt(&response)
 	if charge > 0 {
 		s.answered[name] = header
 	}
@@ -206,11 +195,8 @@ func (s *channelShop) correct(
 
 // refund completes a refund with the keys of the server.
 func (s *channelShop) refund(w http.ResponseWriter, batch *x402.BatchPayment, offer x402.PaymentRequirements, checked x402.BatchChecked) {
-	key, err := evm.HexToECDSA(strings.TrimPrefix(devnet.Accounts()[2].PrivateKey, "0x"))
-	if err != nil {
-		s.t.Error(err)
-	}
-	domain, channel, amount := x402.NewBatchDomain(84532), s.ledger.Channel(checked.ChannelID), checked.Refund
+	var err error
+	key, domain, channel, amount := accountKey(s.t, 2), x402.NewBatchDomain(84532), s.ledger.Channel(checked.ChannelID), checked.Refund
 	if amount == 0 {
 		amount = channel.Balance - s.charged[checked.ChannelID]
 	}
@@ -227,9 +213,13 @@ func (s *channelShop) refund(w http.ResponseWriter, batch *x402.BatchPayment, of
 		s.demand(w, fmt.Sprintf("refund: %+v %v", settled, err), s.offers)
 		return
 	}
+	w.Header().Set(x402.HeaderPaymentResponse, s.receipt(settled))
+}
+
+func (s *channelShop) receipt(settled *x402.SettleResponse) string {
 	header, err := x402.EncodeSettleResponse(settled)
 	if err != nil {
 		s.t.Error(err)
 	}
-	w.Header().Set(x402.HeaderPaymentResponse, header)
+	return header
 }
