@@ -20,4 +20,4 @@ func (*serverSettings) Check(*kong.Context) error { return nil }
 
 var groups = agent.Groups
 
-var help = agent.Help
+var helps = []map[string]string{agent.Help}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/alecthomas/kong"
@@ -27,12 +26,4 @@ type serverSettings = settings.Settings
 var groups = slices.Concat(agent.Groups, []kong.Group{{Key: operator.Group, Title: "Commands for operators:"},
 	{Key: development.Group, Title: "Commands for developers:"}}, operator.Groups)
 
-var help = merged(agent.Help, operator.Help)
-
-func merged(parts ...map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, part := range parts {
-		maps.Copy(all, part)
-	}
-	return all
-}
+var helps = []map[string]string{agent.Help, operator.Help}

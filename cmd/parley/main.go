@@ -83,7 +83,9 @@ func run(ctx context.Context, args []string, to console.Console) error {
 // newParser returns the parser of the command line.
 func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, error) {
 	addHelp := func(parser *kong.Kong) error {
-		console.AddHelp(parser.Model, help)
+		for _, texts := range helps {
+			console.AddHelp(parser.Model, texts)
+		}
 		return nil
 	}
 	groups := append(groups[:len(groups):len(groups)], kong.Group{Key: "other", Title: "Other commands:"})

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/pem"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -39,11 +39,7 @@ func (r *release) image(of []imageOf) (archive []byte, err error) {
 			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: one.platform.goos, Architecture: one.platform.goarch}},
 		})
 	}
-	folder, err := os.MkdirTemp("", "parley-image-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	folder := filepath.Join(r.temporary, "image")
 	top, err := layout.Write(folder, empty.Index)
 	if err != nil {
 		return nil, err
@@ -51,7 +47,7 @@ func (r *release) image(of []imageOf) (archive []byte, err error) {
 	if err := top.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.Version})); err != nil {
 		return nil, err
 	}
-	entries, err := read(folder)
+	entries, err := read(folder, "")
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +119,8 @@ func certificates() []byte {
 	return text.Bytes()
 }
 
-// read returns the files in a folder and its subfolders, ordered by name.
-func read(folder string) (entries []entry, err error) {
+// read returns the files in a folder and its subfolders, ordered by name, for another folder in an archive.
+func read(folder, into string) (entries []entry, err error) {
 	err = filepath.WalkDir(folder, func(file string, found fs.DirEntry, err error) error {
 		if err != nil || found.IsDir() {
 			return err
@@ -134,7 +130,7 @@ func read(folder string) (entries []entry, err error) {
 			return err
 		}
 		content, err := os.ReadFile(file)
-		entries = append(entries, entry{filepath.ToSlash(name), content, false})
+		entries = append(entries, entry{path.Join(into, filepath.ToSlash(name)), content, false})
 		return err
 	})
 	return entries, err

@@ -81,12 +81,11 @@ func run(ctx context.Context, names, folder, licenses string) (err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	manuals, err := os.MkdirTemp("", "parley-manuals-")
-	if err != nil {
+	if r.temporary, err = os.MkdirTemp("", "parley-packages-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(manuals)) }()
-	if err := r.writeManuals(ctx, manuals); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(r.temporary)) }()
+	if err := r.writeManuals(ctx); err != nil {
 		return err
 	}
 	for _, p := range built {

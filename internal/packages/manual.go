@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// writeManuals writes the manual pages of the program with and without the server into a folder. The program of this machine writes them:
-// those of other platforms cannot run.
-func (r *release) writeManuals(ctx context.Context, folder string) (err error) {
-	if r.Manual, err = manual(ctx, "noserver", filepath.Join(folder, "agent")); err != nil {
+// writeManuals writes the manual pages of the program with and without the server. The program of this machine writes them: those of
+// other platforms cannot run.
+func (r *release) writeManuals(ctx context.Context) (err error) {
+	if r.Manual, err = manual(ctx, "noserver", filepath.Join(r.temporary, "agent")); err != nil {
 		return err
 	}
-	r.manuals = filepath.Join(folder, "server")
+	r.manuals = filepath.Join(r.temporary, "server")
 	r.serverManual, err = manual(ctx, "", r.manuals)
 	return err
 }
@@ -28,16 +28,5 @@ func manual(ctx context.Context, tags, folder string) (pages []entry, err error)
 	if err := program.Run(); err != nil {
 		return nil, fmt.Errorf("write the manual pages: %w", err)
 	}
-	found, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, err
-	}
-	for _, page := range found {
-		content, err := os.ReadFile(filepath.Join(folder, page.Name()))
-		if err != nil {
-			return nil, err
-		}
-		pages = append(pages, entry{"man/" + page.Name(), content, false})
-	}
-	return pages, nil
+	return read(folder, "man")
 }

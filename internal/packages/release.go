@@ -25,6 +25,7 @@ type release struct {
 	Bundles   []bundle
 	Manual    []entry // pages of the program for agents
 
+	temporary    string  // a folder
 	manuals      string  // the folder with the pages of the program for operators
 	serverManual []entry // these pages
 

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,12 +37,7 @@ func (r *release) packServers(ctx context.Context, chosen []platform) (err error
 
 // packServer builds the program of a platform with the server, makes its packages, and returns it.
 func (r *release) packServer(ctx context.Context, p platform) (program []byte, err error) {
-	folder, err := os.MkdirTemp("", "parley-packages-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	built := filepath.Join(folder, "parley")
+	built := filepath.Join(r.temporary, "parley-"+p.serverName())
 	if err := r.build(ctx, p, "", built); err != nil {
 		return nil, err
 	}
@@ -96,14 +89,11 @@ func (r *release) archived(program []byte) ([]entry, error) {
 			entries = append(entries, entry{filepath.ToSlash(name), content, false})
 		}
 	}
-	for _, name := range []string{"parley.bash", "parley.zsh", "parley.fish"} {
-		content, err := os.ReadFile(files + "completion/" + name)
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, entry{path.Join("completion", name), content, false})
+	completion, err := read(files+"completion", "completion")
+	if err != nil {
+		return nil, err
 	}
-	entries = append(entries, r.serverManual...)
+	entries = slices.Concat(entries, completion, r.serverManual)
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
 	return entries, nil
 }

@@ -13,11 +13,8 @@ var errNoChain = errors.New("no endpoint of the blockchain is known; name one wi
 // balance returns what the wallet has, in atomic units, without deposits in payment channels.
 func (s *session) balance(ctx context.Context) (uint64, error) {
 	chain := s.chain()
-	if chain == nil {
-		return 0, errNoChain
-	}
 	network, known := x402.LookupNetwork(s.config.Network)
-	if !known {
+	if chain == nil || !known {
 		return 0, errNoChain
 	}
 	return chain.Balance(ctx, network.Asset, s.agent.Address())

@@ -183,26 +183,28 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 // simple explains errors without fields.
 func (f *failure) simple(err error) {
 	found, network := errors.AsType[net.Error](err)
-	if _, local := found.(syscall.Errno); local { // of a file
-		network = false
-	}
-	switch {
-	case network:
+	if _, file := found.(syscall.Errno); network && !file {
 		f.code, f.retryable = "unreachable", true
-	case errors.Is(err, agent.ErrFrozen):
-		f.exit, f.code, f.next = ExitLimit, "frozen", "parley wallet unfreeze"
-	case errors.Is(err, agent.ErrRaise), errors.Is(err, agent.ErrNoApproval):
-		f.exit, f.code = ExitLimit, "limit"
-	case errors.Is(err, agent.ErrNoAccount), errors.Is(err, errNoWallet):
-		f.exit, f.code, f.next = ExitNoKey, "no_account", "parley init"
-	case errors.Is(err, agent.ErrSelf):
-		f.exit, f.code, f.next = ExitUsage, "usage", "parley profile show"
-	case errors.Is(err, agent.ErrNoChat):
-		f.exit, f.code, f.next = ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"
-	case errors.Is(err, errNoKey):
-		f.exit, f.code = ExitNoKey, "no_key"
-	case errors.Is(err, agent.ErrNoKeyring), errors.Is(err, errNoPlace):
-		f.exit, f.code, f.next = ExitNoKey, "no_keyring", "parley init --secrets encrypted"
+		return
+	}
+	for _, known := range []struct {
+		err        error
+		exit       int
+		code, next string
+	}{
+		{agent.ErrFrozen, ExitLimit, "frozen", "parley wallet unfreeze"},
+		{agent.ErrRaise, ExitLimit, "limit", ""}, {agent.ErrNoApproval, ExitLimit, "limit", ""},
+		{agent.ErrNoAccount, ExitNoKey, "no_account", "parley init"}, {errNoWallet, ExitNoKey, "no_account", "parley init"},
+		{agent.ErrSelf, ExitUsage, "usage", "parley profile show"},
+		{agent.ErrNoChat, ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"},
+		{errNoKey, ExitNoKey, "no_key", ""},
+		{agent.ErrNoKeyring, ExitNoKey, "no_keyring", "parley init --secrets encrypted"},
+		{errNoPlace, ExitNoKey, "no_keyring", "parley init --secrets encrypted"},
+	} {
+		if errors.Is(err, known.err) {
+			f.exit, f.code, f.next = known.exit, known.code, known.next
+			return
+		}
 	}
 }
 
@@ -269,57 +271,4 @@ func Report(to io.Writer, err error) int {
 	}
 	_ = console.EncodeJSON(to, shown) // standard error may be closed
 	return f.exit
-}
-
-// personOnly returns an error that names the command for a person, unless a person runs it.
-func (s *session) personOnly(what, command string) error {
-	if s.Person() {
-		return nil
-	}
-	return &personError{what, command}
-}
-
-// decide asks a person at the terminal, and for the wallet's passphrase if there is one. Without a person the error names what was to be
-// done and the command for it.
-func (s *session) decide(question, what, command string) error {
-	if err := s.personOnly(what, command); err != nil {
-		return err
-	}
-	yes, err := s.Confirm(question)
-	if err == nil && !yes {
-		err = errors.New("not agreed; nothing was changed")
-	}
-	if err != nil {
-		return err
-	}
-	return s.askPassphrase()
-}
-
-// askPassphrase returns an error unless a person enters the wallet's passphrase, or there is none.
-func (s *session) askPassphrase() error {
-	guard := agent.Passphrase{Secrets: s.secrets, Address: s.config.Address}
-	if s.agent != nil {
-		guard = s.agent.Passphrase()
-	}
-	set, err := guard.IsSet()
-	if err != nil || !set {
-		return err
-	}
-	text, err := s.AskSecret("The wallet's passphrase: ")
-	if err != nil {
-		return err
-	}
-	return guard.Check(text)
-}
-
-// agreeToChange asks a person whether to do something.
-func (s *session) agreeToChange(what, command string) error {
-	return s.decide("This will "+what+". Agree?", what, command)
-}
-
-// personError means that only a person may do something.
-type personError struct{ what, command string }
-
-func (e *personError) Error() string {
-	return fmt.Sprintf("only a person at a terminal can %s: run %s in a terminal of your own", e.what, e.command)
 }

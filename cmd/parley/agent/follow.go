@@ -124,7 +124,7 @@ func (c *inboxCommand) show(s *session, page *client.UnreadPage) error {
 		writeMessages(&text, shown)
 		return s.write(text.String())
 	}
-	return s.encode(s.Out, object{"messages": nonNil(shown), "notices": nonNil(notices), "note": dataNote})
+	return s.encode(s.Out, object{"messages": shown, "notices": notices, "note": dataNote})
 }
 
 // wake runs the command and sends the request for messages that came. The text of strangers is held back.

@@ -84,3 +84,56 @@ func (c *walletCheck) Run(ctx context.Context, s *session) error {
 	}
 	return s.print(ctx, object{"state": "ok", "accepted": problem != nil}, func(w io.Writer) { fmt.Fprintln(w, "the wallet's file is good") })
 }
+
+// personOnly returns an error that names the command for a person, unless a person runs it.
+func (s *session) personOnly(what, command string) error {
+	if s.Person() {
+		return nil
+	}
+	return &personError{what, command}
+}
+
+// decide asks a person at the terminal, and for the wallet's passphrase if there is one. Without a person the error names what was to be
+// done and the command for it.
+func (s *session) decide(question, what, command string) error {
+	if err := s.personOnly(what, command); err != nil {
+		return err
+	}
+	yes, err := s.Confirm(question)
+	if err == nil && !yes {
+		err = errors.New("not agreed; nothing was changed")
+	}
+	if err != nil {
+		return err
+	}
+	return s.askPassphrase()
+}
+
+// askPassphrase returns an error unless a person enters the wallet's passphrase, or there is none.
+func (s *session) askPassphrase() error {
+	guard := agent.Passphrase{Secrets: s.secrets, Address: s.config.Address}
+	if s.agent != nil {
+		guard = s.agent.Passphrase()
+	}
+	set, err := guard.IsSet()
+	if err != nil || !set {
+		return err
+	}
+	text, err := s.AskSecret("The wallet's passphrase: ")
+	if err != nil {
+		return err
+	}
+	return guard.Check(text)
+}
+
+// agreeToChange asks a person whether to do something.
+func (s *session) agreeToChange(what, command string) error {
+	return s.decide("This will "+what+". Agree?", what, command)
+}
+
+// personError means that only a person may do something.
+type personError struct{ what, command string }
+
+func (e *personError) Error() string {
+	return fmt.Sprintf("only a person at a terminal can %s: run %s in a terminal of your own", e.what, e.command)
+}

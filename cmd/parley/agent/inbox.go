@@ -43,7 +43,7 @@ func (c *inboxCommand) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	value := object{"messages": nonNil(shown), "notices": nonNil(notices), "others": others, "note": dataNote}
+	value := object{"messages": shown, "notices": notices, "others": others, "note": dataNote}
 	if !c.Cached {
 		value["total_unread"] = pages[0].TotalUnread
 	}
@@ -78,6 +78,7 @@ func (c *inboxCommand) view(s *session, pages []client.UnreadPage) (shown []show
 	}
 	v := view{contacts: contacts, self: s.config.Username, all: c.Strangers || !s.wantsJSON()}
 	seen := map[string]bool{}
+	shown, notices = []shownMessage{}, []object{} // JSON has [] and not null
 	for _, page := range pages {
 		for _, m := range page.Messages {
 			switch {
@@ -104,7 +105,7 @@ func (c *inboxCommand) view(s *session, pages []client.UnreadPage) (shown []show
 // pages returns the unread messages of the server, or the messages of the local copy.
 func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.UnreadPage, err error) {
 	if c.Cached {
-		bodies, err := s.agent.Stored(ctx, "listUnreadMessages", cachedPages)
+		bodies, err := s.agent.Stored(ctx, fetchOperation, cachedPages)
 		if err != nil {
 			return nil, err
 		}
@@ -114,21 +115,18 @@ func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.Un
 				pages = append(pages, page)
 			}
 		}
-	} else {
-		pages = make([]client.UnreadPage, 1)
-		err := s.agent.Confirming(ctx, object{"page_size": c.N}, func(arguments map[string]any) (*client.UnreadPage, error) {
-			result, err := s.call(ctx, "listUnreadMessages", "", arguments)
-			if err == nil {
-				err = s.agent.Decode(ctx, result, &pages[0])
-			}
-			if err != nil || c.Keep {
-				return nil, err
-			}
-			return &pages[0], nil
-		})
-		if err != nil {
+		return pages, nil
+	}
+	pages = make([]client.UnreadPage, 1)
+	err = s.agent.Confirming(ctx, object{"page_size": c.N}, func(arguments map[string]any) (*client.UnreadPage, error) {
+		result, err := s.call(ctx, fetchOperation, "", arguments)
+		if err == nil {
+			err = s.agent.Decode(ctx, result, &pages[0])
+		}
+		if err != nil || c.Keep {
 			return nil, err
 		}
-	}
-	return pages, nil
+		return &pages[0], nil
+	})
+	return pages, err
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"crypto/ecdsa"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -85,9 +84,6 @@ func (s *session) loadSigner() (x402.Signer, error) {
 	return stored, nil
 }
 
-// hexKey returns a private key as 64 hex digits.
-func hexKey(key *ecdsa.PrivateKey) string { return hex.EncodeToString(evm.FromECDSA(key)) }
-
 // makeSigner returns the signer, and makes a new key if there is none.
 func (s *session) makeSigner() (signer x402.Signer, made bool, err error) {
 	if signer, err = s.loadSigner(); !errors.Is(err, errNoWallet) {
@@ -97,7 +93,7 @@ func (s *session) makeSigner() (signer x402.Signer, made bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if err := s.secrets.Save(walletKeyName, hexKey(key)); err != nil {
+	if err := s.secrets.Save(walletKeyName, hex.EncodeToString(evm.FromECDSA(key))); err != nil {
 		return nil, false, fmt.Errorf("store the wallet's key: %w", err)
 	}
 	s.keyPlace = s.secrets.Place()

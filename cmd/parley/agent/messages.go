@@ -87,7 +87,7 @@ func (v view) message(m client.Message, conversation string) shownMessage {
 	return shown
 }
 
-// own reports whether a sender is the caller.
+// own reports whether a sender is the caller. It has the form that [agent.Contacts.Withhold] takes.
 func (v view) own(_, username string) bool { return v.self != "" && username == v.self }
 
 func (v view) notice(n client.Notice) object {
@@ -118,12 +118,4 @@ func writeMessages(w io.Writer, messages []shownMessage) {
 			fmt.Fprintf(w, "  %s %d\n", emoji, m.Reactions[emoji])
 		}
 	}
-}
-
-// nonNil returns an empty list for nil, so that JSON has [] and not null.
-func nonNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

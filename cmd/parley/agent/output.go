@@ -105,10 +105,8 @@ func (s *session) encode(w io.Writer, value object) error {
 	if err != nil {
 		return err
 	}
-	var plain any // gojq takes only the types of encoding/json
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&plain); err != nil {
+	plain, err := decode(raw) // gojq takes only the types of encoding/json
+	if err != nil {
 		return err
 	}
 	if s.query == nil {
@@ -195,10 +193,8 @@ func (s *session) done(ctx context.Context, result *agent.Result, err error, lin
 // body returns a response as JSON in whose texts every character is seen. If a program reads the output, the text of strangers is held
 // back. in is the conversation of the call, or "".
 func (s *session) body(result *agent.Result, in string) (object, error) {
-	var value any
-	decoder := json.NewDecoder(bytes.NewReader(result.Body))
-	decoder.UseNumber()
-	if err := decoder.Decode(&value); err != nil {
+	value, err := decode(result.Body)
+	if err != nil {
 		return nil, errors.New("the response is not JSON")
 	}
 	if s.wantsJSON() {
@@ -213,6 +209,14 @@ func (s *session) body(result *agent.Result, in string) (object, error) {
 		return found, nil
 	}
 	return object{"response": value}, nil
+}
+
+// decode returns a JSON value with numbers as they are written.
+func decode(raw []byte) (value any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	err = decoder.Decode(&value)
+	return value, err
 }
 
 // withTimes returns a response with times as the rest of the output has them, in place of seconds since 1970.

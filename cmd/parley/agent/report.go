@@ -47,8 +47,12 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if err := named(s.agent, report); err != nil {
+	contacts, err := s.agent.Contacts()
+	if err != nil {
 		return err
+	}
+	for i := range report {
+		report[i].Peer = nameOfPeer(contacts, report[i].Peer)
 	}
 	if c.CSV {
 		return agent.WriteCSV(s.Out, report)
@@ -58,39 +62,18 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 		total += row.Charged
 		rows = append(rows, object{
 			"day": row.Day, "operation": row.Operation, "peer": agent.Visible(row.Peer), "calls": row.Calls,
-			"charged_usd": agent.USD(row.Charged), "open_usd": agent.USD(row.Open), "transactions": nonNil(row.Transactions),
+			"charged_usd": agent.USD(row.Charged), "open_usd": agent.USD(row.Open), "transactions": append([]string{}, row.Transactions...),
 		})
 	}
 	value := object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": agent.USD(total)}
-	return s.print(ctx, value, func(w io.Writer) { writeReport(w, report, c.columns(), total) })
+	return s.print(ctx, value, func(w io.Writer) { c.write(w, report, total) })
 }
 
-// columns returns by what the report is summed, in the order of its columns.
-func (c *walletReport) columns() (columns []string) {
-	for _, name := range []string{"day", "operation", "peer"} {
-		if slices.Contains(c.By, name) {
-			columns = append(columns, name)
-		}
-	}
-	return columns
-}
-
-// named replaces ids of contacts by their names.
-func named(a *agent.Agent, report []agent.Costs) error {
-	contacts, err := a.Contacts()
-	if err != nil {
-		return err
-	}
-	for i := range report {
-		report[i].Peer = nameOfPeer(contacts, report[i].Peer)
-	}
-	return nil
-}
-
-func writeReport(w io.Writer, report []agent.Costs, columns []string, total uint64) {
+func (c *walletReport) write(w io.Writer, report []agent.Costs, total uint64) {
 	table := console.Table(w)
 	if len(report) > 0 {
-		fmt.Fprintf(table, "%s\tCALLS\tUSD\t\n", strings.ToUpper(strings.Join(columns, "\t")))
+		slices.SortFunc(c.By, strings.Compare) // the order of the columns
+		fmt.Fprintf(table, "%s\tCALLS\tUSD\t\n", strings.ToUpper(strings.Join(slices.Compact(c.By), "\t")))
 	}
 	for _, row := range report {
 		var fields []string

@@ -50,13 +50,17 @@ func (a shownAgent) state() string {
 	return "suspended"
 }
 
-func (a shownAgent) count(counts func(store.AgentConversation) bool) (n int) {
-	for _, one := range a.conversations {
-		if counts(one) {
-			n++
+// counted is a column with the number of conversations of a kind.
+func counted(counts func(store.AgentConversation) bool) func(shownAgent) any {
+	return func(a shownAgent) any {
+		n := 0
+		for _, one := range a.conversations {
+			if counts(one) {
+				n++
+			}
 		}
+		return n
 	}
-	return n
 }
 
 var agentColumns = []columnOf[shownAgent]{
@@ -71,18 +75,10 @@ var agentColumns = []columnOf[shownAgent]{
 	{"description", func(a shownAgent) any { return a.Description }},
 	{"is_discoverable", func(a shownAgent) any { return a.IsDiscoverable }},
 	{"created_at", func(a shownAgent) any { return timestamp(a.CreatedAt) }},
-	{"private_chats", func(a shownAgent) any {
-		return a.count(func(c store.AgentConversation) bool { return c.Kind == store.KindPrivate })
-	}},
-	{"group_chats", func(a shownAgent) any {
-		return a.count(func(c store.AgentConversation) bool { return c.Kind == store.KindGroup })
-	}},
-	{"subscribed_channels", func(a shownAgent) any {
-		return a.count(func(c store.AgentConversation) bool { return c.Kind == store.KindChannel && c.Joined })
-	}},
-	{"administered_channels", func(a shownAgent) any {
-		return a.count(func(c store.AgentConversation) bool { return c.Administered })
-	}},
+	{"private_chats", counted(func(c store.AgentConversation) bool { return c.Kind == store.KindPrivate })},
+	{"group_chats", counted(func(c store.AgentConversation) bool { return c.Kind == store.KindGroup })},
+	{"subscribed_channels", counted(func(c store.AgentConversation) bool { return c.Kind == store.KindChannel && c.Joined })},
+	{"administered_channels", counted(func(c store.AgentConversation) bool { return c.Administered })},
 }
 
 func (a *agentsShow) Run(ctx context.Context, to console.Console) error {

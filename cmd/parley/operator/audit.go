@@ -51,22 +51,19 @@ func auditTarget(e store.AuditEntry) string {
 }
 
 func (a *auditList) Run(ctx context.Context, to console.Console) error {
-	database, err := a.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	filter := store.AuditFilter{Action: a.Action, Actor: a.Actor, Since: a.Since.Time, Until: a.Until.Time}
-	if a.Target != nil {
-		filter.Target = &a.Target.UUID
-	}
-	if a.Agent != "" {
-		agent, err := findAgent(ctx, database, a.Agent)
-		if err != nil {
-			return err
+	return a.Ledger.with(ctx, func(database *store.Store) error {
+		filter := store.AuditFilter{Action: a.Action, Actor: a.Actor, Since: a.Since.Time, Until: a.Until.Time}
+		if a.Target != nil {
+			filter.Target = &a.Target.UUID
 		}
-		filter.AgentID = &agent.ID
-	}
-	return list(to.Out, a.Format, a.Limit, auditColumns, []string{"created_at", "actor", "action", "target", "reason"},
-		database.Audit(ctx, filter))
+		if a.Agent != "" {
+			agent, err := findAgent(ctx, database, a.Agent)
+			if err != nil {
+				return err
+			}
+			filter.AgentID = &agent.ID
+		}
+		inTable := []string{"created_at", "actor", "action", "target", "reason"}
+		return list(to.Out, a.Format, a.Limit, auditColumns, inTable, database.Audit(ctx, filter))
+	})
 }

@@ -68,9 +68,7 @@ func authorizerKeys(secret settings.Secret, payee string) (current *ecdsa.Privat
 	}
 	for _, key := range keys {
 		if strings.EqualFold(evm.PubkeyToAddress(key.PublicKey).Hex(), payee) {
-			var wrong settings.Wrong
-			wrong.Check(false, setting, secret, "other keys than the payee's")
-			return nil, nil, wrong
+			return nil, nil, settings.Invalid(setting, secret, "other keys than the payee's")
 		}
 	}
 	return keys[0], keys[1:], nil

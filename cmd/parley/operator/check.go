@@ -50,8 +50,10 @@ func (f *findings) warn(what, found, remedy string) {
 	*f = append(*f, finding{warning, what, found, remedy})
 }
 
-func (f *findings) fail(what, found, remedy string) {
+// fail returns all findings, for a check that ends with this one.
+func (f *findings) fail(what, found, remedy string) findings {
 	*f = append(*f, finding{failed, what, found, remedy})
+	return *f
 }
 
 // require adds a finding that is ok, or failed with a remedy.

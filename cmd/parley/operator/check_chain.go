@@ -28,36 +28,29 @@ func (c *check) checkFacilitator(ctx context.Context, config server.Config) (fou
 	supported, err := client.Supported(ctx)
 	if refused, ok := errors.AsType[*x402.StatusError](err); ok &&
 		(refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
-		found.fail(what, "it asks for another authentication: "+err.Error(), "correct --facilitator-key")
-		return found
+		return found.fail(what, "it asks for another authentication: "+err.Error(), "correct --facilitator-key")
 	}
 	if err != nil {
-		found.fail(what, "it does not tell what it supports: "+err.Error(), "correct --facilitator-url, or let this machine through the firewall")
-		return found
+		return found.fail(what, "it does not tell what it supports: "+err.Error(),
+			"correct --facilitator-url, or let this machine through the firewall")
 	}
-	settles := func(scheme string) bool {
-		return slices.ContainsFunc(supported.Kinds, func(kind x402.SupportedKind) bool {
+	settles := func(scheme string) (does bool, text string) {
+		does = slices.ContainsFunc(supported.Kinds, func(kind x402.SupportedKind) bool {
 			return kind.X402Version == x402.Version && kind.Scheme == scheme && kind.Network == config.Network.ID
 		})
+		return does, map[bool]string{true: "it settles ", false: "it does not settle "}[does] + scheme + " on " + config.Network.ID
 	}
-	exact := settles(x402.SchemeExact)
-	found.require(exact, what, supports(exact, x402.SchemeExact, config), "use a facilitator for this network, or correct --network")
-	if c.Channels.AuthorizerKey.Value != "" {
-		if settles(x402.SchemeBatch) {
-			found.ok(what, supports(true, x402.SchemeBatch, config))
-		} else {
-			found.warn(what, supports(false, x402.SchemeBatch, config),
-				"use a facilitator with batch-settlement; until then payment channels are not offered")
-		}
+	does, text := settles(x402.SchemeExact)
+	found.require(does, what, text, "use a facilitator for this network, or correct --network")
+	if c.Channels.AuthorizerKey.Value == "" {
+		return found
+	}
+	if does, text = settles(x402.SchemeBatch); does {
+		found.ok(what, text)
+	} else {
+		found.warn(what, text, "use a facilitator with batch-settlement; until then payment channels are not offered")
 	}
 	return found
-}
-
-func supports(does bool, scheme string, config server.Config) string {
-	if does {
-		return "it settles " + scheme + " on " + config.Network.ID
-	}
-	return "it does not settle " + scheme + " on " + config.Network.ID
 }
 
 // checkChain checks the endpoint of the blockchain, the token, and the payee.
@@ -68,12 +61,11 @@ func (c *check) checkChain(ctx context.Context, config server.Config) (found fin
 	chain := &x402.Chain{URL: c.RPCURL.Value}
 	_, err := chain.Serving(ctx, config.Network.ID)
 	if _, other := errors.AsType[*x402.OtherChain](err); other {
-		found.fail("endpoint", err.Error(), "use an endpoint of "+config.Network.ID+", or correct --network")
-		return found // its tokens and balances say nothing
+		// Its tokens and balances say nothing.
+		return found.fail("endpoint", err.Error(), "use an endpoint of "+config.Network.ID+", or correct --network")
 	}
 	if err != nil {
-		found.fail("endpoint", "it does not respond: "+err.Error(), "correct --rpc-url, or let this machine through the firewall")
-		return found
+		return found.fail("endpoint", "it does not respond: "+err.Error(), "correct --rpc-url, or let this machine through the firewall")
 	}
 	found.ok("endpoint", "it serves "+config.Network.ID)
 	if _, at, err := chain.Newest(ctx); err != nil {
@@ -106,17 +98,13 @@ func (f *findings) newestBlock(age time.Duration) {
 func (f *findings) token(ctx context.Context, chain *x402.Chain, network x402.Network) {
 	const what = "token"
 	code, err := chain.HasCode(ctx, network.Asset)
-	if err != nil {
-		f.fail(what, err.Error(), "use another endpoint")
-		return
-	}
-	if !code {
-		f.fail(what, network.Asset+" is not a contract on "+network.ID, "correct --network")
-		return
-	}
-	name, version, err := chain.TokenDomain(ctx, network.Asset)
+	name, version, untold := chain.TokenDomain(ctx, network.Asset)
 	switch {
 	case err != nil:
+		f.fail(what, err.Error(), "use another endpoint")
+	case !code:
+		f.fail(what, network.Asset+" is not a contract on "+network.ID, "correct --network")
+	case untold != nil:
 		f.ok(what, network.Asset+" is a contract; it does not tell its EIP-712 name and version")
 	case name != network.AssetName || version != network.AssetVersion:
 		f.fail(what,
@@ -130,13 +118,11 @@ func (f *findings) token(ctx context.Context, chain *x402.Chain, network x402.Ne
 // payee adds a finding about the address that receives payments.
 func (f *findings) payee(ctx context.Context, chain *x402.Chain, config server.Config) {
 	const what = "payee"
-	if strings.EqualFold(config.PayTo, config.Network.Asset) {
-		f.fail(what, "it is the contract of the token, and what it receives is lost", "use an address of your own as --payee")
-		return
-	}
 	balance, err := chain.Balance(ctx, config.Network.Asset, config.PayTo)
 	code, codeErr := chain.HasCode(ctx, config.PayTo)
 	switch {
+	case strings.EqualFold(config.PayTo, config.Network.Asset):
+		f.fail(what, "it is the contract of the token, and what it receives is lost", "use an address of your own as --payee")
 	case err != nil:
 		f.fail(what, "its balance cannot be read: "+err.Error(), "correct --network, or use another endpoint")
 	case codeErr != nil:

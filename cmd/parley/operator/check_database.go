@@ -25,15 +25,13 @@ func (c *check) checkDatabase(ctx context.Context, config server.Config) (found 
 	}
 	database, err := store.Open(ctx, c.DatabaseURL.Value, store.Limits{})
 	if err != nil {
-		found.fail("database", err.Error(), "correct --database-url")
-		return found
+		return found.fail("database", err.Error(), "correct --database-url")
 	}
 	defer database.Close()
 	is, err := database.Inspect(ctx)
 	if err != nil {
-		found.fail("database", "it does not respond: "+err.Error(),
+		return found.fail("database", "it does not respond: "+err.Error(),
 			"start PostgreSQL, let this machine through its firewall and pg_hba.conf, or correct --database-url")
-		return found
 	}
 	found = inspected(is)
 	switch err := database.CheckSchema(ctx); {

@@ -36,32 +36,27 @@ func (c *check) checkPayment(ctx context.Context, config server.Config) (found f
 	defer cancel()
 	payer, price, err := c.trialPayer(config)
 	if err != nil {
-		found.fail(what, err.Error(), "name a file with the private key of a wallet, 64 hex digits, that holds only a few cents")
-		return found
+		return found.fail(what, err.Error(), "name a file with the private key of a wallet, 64 hex digits, that holds only a few cents")
 	}
 	chain := &x402.Chain{URL: c.RPCURL.Value}
 	if balance, err := chain.Balance(ctx, config.Network.Asset, payer.Address()); err != nil || balance < price {
-		found.fail(what,
+		return found.fail(what,
 			fmt.Sprintf("the wallet %s has %s USD of the %s that the call costs", payer.Address(), x402.FormatUSD(balance), x402.FormatUSD(price)),
 			"send it some of the token "+config.Network.Asset+" on "+config.Network.ID)
-		return found
 	}
 	if err := trial(ctx, config.BaseURL, payer); err != nil {
-		found.fail(what, err.Error(),
+		return found.fail(what, err.Error(),
 			"look for the request id in the server's log; parley payments list --payer "+payer.Address()+" shows whether money moved")
-		return found
 	}
 	found.ok(what, fmt.Sprintf("%s paid %s USD for a call at %s", payer.Address(), x402.FormatUSD(price), config.BaseURL))
 	record, err := c.trialRecord(ctx, config, payer.Address())
 	if err != nil {
-		found.fail("ledger", err.Error(), "give the database of the server that serves "+config.BaseURL)
-		return found
+		return found.fail("ledger", err.Error(), "give the database of the server that serves "+config.BaseURL)
 	}
 	found.ok("ledger", "the payment is delivered, with transaction "+record.Transaction)
 	if err := settledOnChain(ctx, chain, record); err != nil {
-		found.fail("blockchain", err.Error(),
+		return found.fail("blockchain", err.Error(),
 			"do not go live: the facilitator says that the money moved, and the endpoint does not show it. Use others that you trust")
-		return found
 	}
 	found.ok("blockchain", fmt.Sprintf("the transaction carries the payment of %s USD to %s", usd(record.Amount), config.PayTo))
 	return found

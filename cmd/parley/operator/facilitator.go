@@ -49,9 +49,8 @@ func (f Facilitator) headers(baseURL string) (func(context.Context, string) (htt
 	}
 	key, err := cdp.ParseKey(id, strings.TrimSpace(secret))
 	if err != nil {
-		wrong.Check(false, "facilitator-key", f.Key,
+		return nil, settings.Invalid("facilitator-key", f.Key,
 			"ID:SECRET, the secret as base64 of 64 bytes (Ed25519), or as an EC private key for P-256 in PEM")
-		return nil, wrong
 	}
 	return key.FacilitatorHeaders(baseURL), nil
 }

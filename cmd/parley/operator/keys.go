@@ -15,9 +15,7 @@ func parseKeys[K any](setting string, secret settings.Secret, kind string, parse
 	for line := range strings.Lines(secret.Value) {
 		key, err := parse(strings.TrimPrefix(strings.TrimSpace(line), "0x")) // its error may quote the key
 		if err != nil {
-			var wrong settings.Wrong
-			wrong.Check(false, setting, secret, kind+" of 64 hex digits on each line")
-			return nil, wrong
+			return nil, settings.Invalid(setting, secret, kind+" of 64 hex digits on each line")
 		}
 		keys = append(keys, key)
 	}
@@ -28,9 +26,7 @@ func parseKeys[K any](setting string, secret settings.Secret, kind string, parse
 func ResponseKeys(secret settings.Secret) ([]payment.ResponseKey, error) {
 	const setting = "response-key"
 	if secret.Value == "" {
-		var wrong settings.Wrong
-		wrong.Check(false, setting, "", fmt.Sprintf("64 hex digits: openssl rand -hex %d", len(payment.ResponseKey{})))
-		return nil, wrong
+		return nil, settings.Invalid(setting, "", fmt.Sprintf("64 hex digits: openssl rand -hex %d", len(payment.ResponseKey{})))
 	}
 	return parseKeys(setting, secret, "a key", func(digits string) (key payment.ResponseKey, err error) {
 		if len(digits) != hex.EncodedLen(len(key)) {

@@ -64,7 +64,6 @@ const (
 	listingGood    = "ok"
 )
 
-// Run prints the listings. The error counts those with faults.
 func (l *listings) Run(ctx context.Context, to console.Console, given *settings.Settings) error {
 	config, err := l.config()
 	if err = given.Report(err); err != nil {
@@ -74,18 +73,19 @@ func (l *listings) Run(ctx context.Context, to console.Console, given *settings.
 	if err != nil {
 		return err
 	}
-	database, err := ledger{DatabaseURL: l.DatabaseURL}.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
+	of := ledger{DatabaseURL: l.DatabaseURL}
+	return of.with(ctx, func(database *store.Store) error { return l.tell(ctx, to, database, config, all) })
+}
+
+// tell prints the listings. The error counts those with faults.
+func (l *listings) tell(ctx context.Context, to console.Console, database *store.Store, config server.Config, all []*listing) error {
 	if _, err := fetchContract(ctx, config.BaseURL); err != nil {
 		return fmt.Errorf("%s cannot be reached: %w", config.BaseURL, err)
 	}
 	for _, one := range all {
 		one.Faults = faults(ctx, config, one)
 	}
-	err = addAges(ctx, database, all)
+	err := addAges(ctx, database, all)
 	if err == nil && l.Pay.Value != "" {
 		err = errors.Join(l.pay(ctx, database, config, all), addAges(ctx, database, all))
 	}

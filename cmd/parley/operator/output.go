@@ -58,8 +58,16 @@ func writer[T any](to io.Writer, format string, columns []columnOf[T], inTable [
 		return func(r T) error { return writeJSON(to, columns, r) }, func() error { return nil }
 	case "csv":
 		out := csv.NewWriter(to)
-		_ = out.Write(names(columns)) // flush reports the error
-		return func(r T) error { return out.Write(cells(columns, r)) }, func() error { out.Flush(); return out.Error() }
+		row := func(of func(columnOf[T]) string) error {
+			var cells []string
+			for _, column := range columns {
+				cells = append(cells, of(column))
+			}
+			return out.Write(cells)
+		}
+		_ = row(func(c columnOf[T]) string { return c.name }) // flush reports the error
+		return func(r T) error { return row(func(c columnOf[T]) string { return cell(c.of(r)) }) },
+			func() error { out.Flush(); return out.Error() }
 	}
 	out := console.Table(to)
 	fmt.Fprintln(out, strings.ToUpper(strings.Join(inTable, "\t")))
@@ -72,22 +80,6 @@ func writer[T any](to io.Writer, format string, columns []columnOf[T], inTable [
 		_, err := fmt.Fprintln(out, strings.Join(line, "\t"))
 		return err
 	}, out.Flush
-}
-
-// names are the header of a CSV file.
-func names[T any](columns []columnOf[T]) (all []string) {
-	for _, column := range columns {
-		all = append(all, column.name)
-	}
-	return all
-}
-
-// cells are the values of a record in CSV.
-func cells[T any](columns []columnOf[T], record T) (all []string) {
-	for _, column := range columns {
-		all = append(all, cell(column.of(record)))
-	}
-	return all
 }
 
 // cell formats a value for a spreadsheet.

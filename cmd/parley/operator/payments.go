@@ -44,29 +44,19 @@ func (l ledger) connect(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, l.DatabaseURL.Value, store.Limits{})
 }
 
-func (l ledger) open(ctx context.Context) (*store.Store, error) {
-	database, err := l.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = database.CheckSchema(ctx)
-	if err == nil {
-		err = database.ReadClock(ctx) // ages and deadlines of payments are times of the database
-	}
-	if err != nil {
-		database.Close()
-		return nil, err
-	}
-	return database, nil
-}
-
 // with opens the database for a function.
 func (l ledger) with(ctx context.Context, use func(*store.Store) error) error {
-	database, err := l.open(ctx)
+	database, err := l.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer database.Close()
+	if err := database.CheckSchema(ctx); err != nil {
+		return err
+	}
+	if err := database.ReadClock(ctx); err != nil { // ages and deadlines of payments are times of the database
+		return err
+	}
 	return use(database)
 }
 

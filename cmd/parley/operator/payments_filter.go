@@ -2,7 +2,6 @@ package operator
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,45 +12,29 @@ import (
 
 // filters select payments that match all of them.
 type filters struct {
-	State     []paymentState `placeholder:"STATE"`
-	Operation string         `placeholder:"NAME" help:"The operationId in the contract, such as sendPrivateMessage."`
-	Payer     string         `placeholder:"0x…" help:"The payer's address."`
-	Agent     *uuid.UUID     `placeholder:"UUID" help:"The calling agent, as in the output."`
-	Since     moment         `placeholder:"TIME" help:"Created at this time or later: 2026-11-01 (UTC) or 2026-11-01T08:30:00Z."`
-	Until     moment         `placeholder:"TIME" help:"Created before this time."`
+	State     []string   `enum:"settling,unknown,delivered,failed,undeliverable,deposited,open" placeholder:"STATE"`
+	Operation string     `placeholder:"NAME" help:"The operationId in the contract, such as sendPrivateMessage."`
+	Payer     string     `placeholder:"0x…" help:"The payer's address."`
+	Agent     *uuid.UUID `placeholder:"UUID" help:"The calling agent, as in the output."`
+	Since     moment     `placeholder:"TIME" help:"Created at this time or later: 2026-11-01 (UTC) or 2026-11-01T08:30:00Z."`
+	Until     moment     `placeholder:"TIME" help:"Created before this time."`
 }
 
 func (f filters) filter() store.PaymentFilter {
 	filter := store.PaymentFilter{Operation: f.Operation, Payer: strings.ToLower(f.Payer), AgentID: f.Agent, Since: f.Since.Time,
 		Until: f.Until.Time}
 	for _, state := range f.State {
-		if state == openState {
+		if state == "open" {
 			filter.States = append(filter.States, openStates...)
 		} else {
-			filter.States = append(filter.States, string(state))
+			filter.States = append(filter.States, state)
 		}
 	}
 	return filter
 }
 
-type paymentState string
-
-// openState stands for openStates, the states of payments without a final outcome.
-const openState = "open"
-
+// openStates are the states of payments without a final outcome.
 var openStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentUndeliverable}
-
-var paymentStates = []string{store.PaymentSettling, store.PaymentUnknown, store.PaymentDelivered, store.PaymentFailed,
-	store.PaymentUndeliverable, store.PaymentDeposited, openState}
-
-// UnmarshalText rejects an unknown state, which would match no payment.
-func (s *paymentState) UnmarshalText(text []byte) error {
-	if !slices.Contains(paymentStates, string(text)) {
-		return fmt.Errorf("%q is not a state; use one of %s", text, strings.Join(paymentStates, ", "))
-	}
-	*s = paymentState(text)
-	return nil
-}
 
 // moment is a time, or the start of a day in UTC.
 type moment struct{ time.Time }

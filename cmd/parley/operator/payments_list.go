@@ -43,8 +43,6 @@ var columns = []columnOf[store.PaymentRecord]{
 	}},
 }
 
-var columnsInList = []string{"created_at", "state", "attempts", "operation", "payer", "amount_usd", "id", "failure_reason"}
-
 type paymentsList struct {
 	Ledger  ledger  `embed:""`
 	Filters filters `embed:""`
@@ -60,7 +58,8 @@ func (p *paymentsList) Run(ctx context.Context, to console.Console) error {
 		if p.JSON {
 			format = "json"
 		}
-		return list(to.Out, format, p.Limit, columns, columnsInList, database.PaymentRecords(ctx, filter))
+		inTable := []string{"created_at", "state", "attempts", "operation", "payer", "amount_usd", "id", "failure_reason"}
+		return list(to.Out, format, p.Limit, columns, inTable, database.PaymentRecords(ctx, filter))
 	})
 }
 

@@ -55,11 +55,10 @@ func (s *sums) add(other store.PaymentSums) {
 }
 
 func (p *paymentsSummary) Run(ctx context.Context, to console.Console) error {
-	database, err := p.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
+	return p.Ledger.with(ctx, func(database *store.Store) error { return p.sum(ctx, to, database) })
+}
+
+func (p *paymentsSummary) sum(ctx context.Context, to console.Console, database *store.Store) error {
 	found, err := database.PaymentSums(ctx, p.Filters.filter())
 	if err != nil {
 		return err

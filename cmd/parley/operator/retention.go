@@ -55,11 +55,10 @@ func (r *retentionRun) Run(ctx context.Context, to console.Console, given *setti
 		return console.Usagef("nothing is to be removed: set --retention-messages (PARLEY_RETENTION_MESSAGES) " +
 			"or --retention-deleted (PARLEY_RETENTION_DELETED)")
 	}
-	database, err := r.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
+	return r.Ledger.with(ctx, func(database *store.Store) error { return r.sweep(ctx, to, database, policy) })
+}
+
+func (r *retentionRun) sweep(ctx context.Context, to console.Console, database *store.Store, policy store.Retention) error {
 	report, err := retention.Sweep(ctx, database, policy, r.DryRun, r.progress(to))
 	if err != nil {
 		return err

@@ -112,12 +112,11 @@ func (s *serverSettings) network() (x402.Network, error) {
 	if network, known := x402.LookupNetwork(chain); known && !named {
 		return network, nil
 	}
-	var wrong settings.Wrong
 	id, err := x402.ParseChainID(chain)
 	if err != nil {
-		wrong.Check(false, "network", s.Network, "the chain's CAIP-2 id, such as eip155:8453")
-		return x402.Network{}, wrong
+		return x402.Network{}, settings.Invalid("network", s.Network, "the chain's CAIP-2 id, such as eip155:8453")
 	}
+	var wrong settings.Wrong
 	asset, domain, _ := strings.Cut(token, "/")
 	name, version, _ := strings.Cut(domain, "/")
 	wrong.Check(settings.AddressForm.MatchString(asset) && name != "" && version != "", "network", s.Network,

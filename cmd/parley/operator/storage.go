@@ -18,37 +18,29 @@ type storage struct {
 const allTables = 100
 
 func (s *storage) Run(ctx context.Context, to console.Console) error {
-	database, err := s.Ledger.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	sizes, err := database.Storage(ctx, allTables)
-	if err != nil {
-		return err
-	}
-	accounts, err := database.LargestAccounts(ctx, s.Accounts)
-	if err != nil {
-		return err
-	}
-	out := console.Table(to.Out)
-	fmt.Fprintf(out, "table\tsize\trows (estimate)\n")
-	for _, one := range sizes.Tables {
-		fmt.Fprintf(out, "%s\t%s\t%d\n", one.Name, byteCount(one.Bytes), max(one.Rows, 0))
-	}
-	fmt.Fprintf(out, "database\t%s\t\n\n", byteCount(sizes.Database))
-	s.accounts(out, accounts)
-	return out.Flush()
-}
-
-func (s *storage) accounts(out interface{ Write([]byte) (int, error) }, accounts *store.LargestAccounts) {
-	fmt.Fprintf(out, "account\tusername\tmessages\tcontent\n")
-	for _, one := range accounts.Accounts {
-		fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", one.ID, one.Username, one.Messages, byteCount(one.Bytes))
-	}
-	if accounts.Share < 1 {
-		fmt.Fprintf(out, "(estimated from %.2g %% of the messages)\n", 100*accounts.Share)
-	}
+	return s.Ledger.with(ctx, func(database *store.Store) error {
+		sizes, err := database.Storage(ctx, allTables)
+		if err != nil {
+			return err
+		}
+		accounts, err := database.LargestAccounts(ctx, s.Accounts)
+		if err != nil {
+			return err
+		}
+		out := console.Table(to.Out)
+		fmt.Fprintf(out, "table\tsize\trows (estimate)\n")
+		for _, one := range sizes.Tables {
+			fmt.Fprintf(out, "%s\t%s\t%d\n", one.Name, byteCount(one.Bytes), max(one.Rows, 0))
+		}
+		fmt.Fprintf(out, "database\t%s\t\n\naccount\tusername\tmessages\tcontent\n", byteCount(sizes.Database))
+		for _, one := range accounts.Accounts {
+			fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", one.ID, one.Username, one.Messages, byteCount(one.Bytes))
+		}
+		if accounts.Share < 1 {
+			fmt.Fprintf(out, "(estimated from %.2g %% of the messages)\n", 100*accounts.Share)
+		}
+		return out.Flush()
+	})
 }
 
 // byteCount formats a size.

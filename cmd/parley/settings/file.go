@@ -23,11 +23,9 @@ func readSettings(name string, names []string) (map[string]fileValue, Wrong) {
 	if name == "" {
 		return values, nil
 	}
-	var wrong Wrong
 	file, err := os.Open(name) //nolint:gosec // the operator names the file
 	if err != nil {
-		wrong.Check(false, "config", name, "a file that can be read, not one with: "+Cause(err))
-		return values, wrong
+		return values, Invalid("config", name, "a file that can be read, not one with: "+Cause(err))
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	decoder := yaml.NewDecoder(file)
@@ -40,8 +38,7 @@ func readSettings(name string, names []string) (map[string]fileValue, Wrong) {
 		err = errors.New("more than one document")
 	}
 	if err != nil {
-		wrong.Check(false, "config", name, "a YAML file, not one with: "+yamlCause(err))
-		return values, wrong
+		return values, Invalid("config", name, "a YAML file, not one with: "+yamlCause(err))
 	}
 	reader := settingsReader{name: name, names: names, values: values}
 	reader.group("", document.Content[0])

@@ -178,6 +178,12 @@ func (w *Wrong) Check(ok bool, setting string, value any, remedy string) {
 	}
 }
 
+// Invalid returns a sentence about a setting whose value is wrong.
+func Invalid(setting string, value any, remedy string) (wrong Wrong) {
+	wrong.Check(false, setting, value, remedy)
+	return wrong
+}
+
 // Add adds the sentences of an error, which may be nil or joined from several.
 func (w *Wrong) Add(err error) {
 	if err == nil {

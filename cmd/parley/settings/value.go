@@ -42,9 +42,7 @@ func (m *settingMapper) Decode(command *kong.DecodeContext, target reflect.Value
 	if err == nil && (value.Enum == "" || slices.Contains(value.EnumSlice(), fmt.Sprint(target.Interface()))) {
 		return nil
 	}
-	var wrong Wrong
-	wrong.Check(false, value.Name, given.Value, remedy(value, err))
-	m.invalid[value] = wrong[0]
+	m.invalid[value] = Invalid(value.Name, given.Value, remedy(value, err))[0]
 	return m.byDefault(command, target)
 }
 
