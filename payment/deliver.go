@@ -10,7 +10,7 @@ import (
 
 // deliver makes the effect of a payment of the price itself, after the money moved.
 func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
+	ctx, cancel := e.Store.LimitCall(context.WithoutCancel(ctx))
 	defer cancel()
 	response, refusal, err := e.CommitDelivery(ctx, call, row, transaction, response, nil)
 	settled := SettledAs(row, transaction)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -225,7 +226,7 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 		}
 		return len(rows)
 	}
-	other, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
+	other, err := store.Open(t.Context(), w.DatabaseURL, storetest.Patient)
 	if err != nil {
 		t.Fatal(err)
 	}

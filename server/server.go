@@ -185,8 +185,8 @@ func (s *Server) routes() *echo.Echo {
 // checkPayment checks the key and the payment, but does not ask the facilitator.
 func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 	next = s.authenticate(before(s.parsePayment)(before(s.limitPayments)(next)))
-	next = s.refund(next)  // of a payment channel, on GET operations; needs no API key
-	return limitTime(next) // the deadline of all that, and of the handler, but not of a settlement
+	next = s.refund(next)    // of a payment channel, on GET operations; needs no API key
+	return s.limitTime(next) // the deadline of all that, and of the handler, but not of a settlement
 }
 
 // before is the middleware that runs a step, and then the next handler unless the step fails.
@@ -282,10 +282,10 @@ func (s *Server) awaitDatabase(c echo.Context) error {
 }
 
 // limitTime sets the deadline of a call, whose body has arrived. What happens after the settlement of a payment has another one.
-func limitTime(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *Server) limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		request := c.Request()
-		ctx, cancel := context.WithTimeout(request.Context(), store.CallTime)
+		ctx, cancel := s.store.LimitCall(request.Context())
 		defer cancel()
 		defer c.SetRequest(request) // shows whether the caller has hung up
 		c.SetRequest(request.WithContext(ctx))

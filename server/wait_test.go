@@ -19,6 +19,7 @@ import (
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -329,7 +330,7 @@ func (w *world) otherServer() *world {
 	facilitator := httptest.NewServer(w.Facilitator)
 	w.T.Cleanup(facilitator.Close)
 	var err error
-	if other.store, err = store.Open(w.T.Context(), w.DatabaseURL, store.Serving); err != nil {
+	if other.store, err = store.Open(w.T.Context(), w.DatabaseURL, storetest.Patient); err != nil {
 		w.T.Fatal(err)
 	}
 	w.T.Cleanup(other.store.Close)

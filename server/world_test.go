@@ -67,8 +67,12 @@ func newWorldOn(t testing.TB, databaseURL string, settings ...setting) *world {
 func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...setting) *world {
 	t.Helper()
 	w := (&world{World: testkit.NewWorld(t, databaseURL), place: &place{log: &testkit.Buffer{}}}).forTest(t)
+	limits := storetest.Patient
+	if serversURL != databaseURL { // the test is about a bad connection
+		limits = store.Serving
+	}
 	var err error
-	if w.store, err = store.Open(t.Context(), serversURL, store.Serving); err != nil {
+	if w.store, err = store.Open(t.Context(), serversURL, limits); err != nil {
 		t.Fatal(err)
 	}
 	facilitator := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type Limits struct {
 	Acquire     time.Duration // for a connection, including connecting and the check of an idle one
 	Statement   time.Duration // for one statement, and for one batch of statements
 	Transaction time.Duration
+	Call        time.Duration // for all that a call waits for: see CallTime
 }
 
 // CallTime is how long one call of a server waits in all, before its payment is settled and again after that. The limits of single
@@ -34,7 +36,12 @@ const CallTime = 4200 * time.Millisecond
 
 // Serving are the limits of a server. Commands of the operator may take longer.
 var Serving = Limits{Queue: 700 * time.Millisecond, Acquire: 700 * time.Millisecond, Statement: 2500 * time.Millisecond,
-	Transaction: 3500 * time.Millisecond}
+	Transaction: 3500 * time.Millisecond, Call: CallTime}
+
+// LimitCall returns a context with the deadline of a call.
+func (r *Reader) LimitCall(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(r.limits.Call, batchTimeout))
+}
 
 const (
 	// defaultConnections is how many connections a server opens at most, if it has no more processors and pool_max_conns is not set.

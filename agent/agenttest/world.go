@@ -32,7 +32,7 @@ type World struct {
 func New(t *testing.T, settings ...func(*server.Config)) *World {
 	t.Helper()
 	w := &World{World: testkit.NewWorld(t, storetest.URL(t))}
-	stored, err := store.Open(t.Context(), w.DatabaseURL, store.Serving)
+	stored, err := store.Open(t.Context(), w.DatabaseURL, storetest.Patient)
 	testkit.NoError(t, err)
 	facilitator := httptest.NewServer(w.Facilitator)
 	w.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}

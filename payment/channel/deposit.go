@@ -144,7 +144,7 @@ func (d *deposit) Deliver(
 	if err != nil {
 		return nil, d.engine.NotDelivered(ctx, row, transaction, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CallTime)
+	ctx, cancel := d.store.LimitCall(context.WithoutCancel(ctx))
 	defer cancel()
 	charge := &store.DepositCharge{Voucher: d.toCharge(), Chain: mirrorOf(found)}
 	response, refusal, err := d.engine.CommitDelivery(ctx, call, row, transaction, response, charge)

@@ -57,6 +57,10 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// Patient are the limits of a server whose tests share a busy machine, where none of them is about time.
+var Patient = store.Limits{Queue: 5 * store.Serving.Queue, Acquire: 5 * store.Serving.Acquire, Statement: 5 * store.Serving.Statement,
+	Transaction: 5 * store.Serving.Transaction, Call: 5 * store.Serving.Call}
+
 // New returns a store on a migrated database for this test.
 func New(t testing.TB) *store.Store {
 	t.Helper()
