@@ -50,7 +50,7 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 		return agent, nil
 	}
 	// On pgx, because almost every call starts with this query.
-	found, err := query[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash,
+	found, err := read[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash,
 		a.key_payment,
 		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`,
 		named{"hash": hash[:]})
@@ -109,7 +109,7 @@ type Profile struct {
 // Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
 // ErrAgentNotFound if there is none, or if id and username belong to different agents.
 func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
-	found, err := query[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
+	found, err := read[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
 		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username,
 			a.username)

@@ -52,7 +52,7 @@ var notFound = map[string]*Refusal{KindPrivate: ErrChatNotFound, KindGroup: ErrC
 // ConversationView loads the conversation of this kind and the membership of the agent, in one round trip. It returns
 // ErrChatNotFound, ErrChannelNotFound or ErrDeleted.
 func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uuid.UUID) (*ConversationView, error) {
-	found, err := query[ConversationView](ctx, r, `SELECT `+viewColumns+`
+	found, err := read[ConversationView](ctx, r, `SELECT `+viewColumns+`
 		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent
 		WHERE c.id = @id AND c.kind = @kind`, named{"id": id, "kind": kind, "agent": agent})
 	view, err := firstOr(found, err, "load conversation", notFound[kind])

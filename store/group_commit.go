@@ -21,6 +21,7 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 	of := func(kind string) batchKind {
 		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind), "batch " + kind, r.tracer}
 	}
+	r.reads = newBatcher(of("reads"), r.readBatch, nil)
 	sends, err := newSendQueues(r, waiters, of)
 	return &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),

@@ -126,7 +126,7 @@ func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page i
 		return &MessagePage{}, nil
 	}
 	newest -= (page - 1) * n
-	messages, err := query[SentMessage](ctx, r, listMessages,
+	messages, err := read[SentMessage](ctx, r, listMessages,
 		named{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)

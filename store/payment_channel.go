@@ -69,7 +69,7 @@ var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its p
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
 func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *PaymentChannel, err error) {
 	defer wrapInto(&err, "look payment channel up")
-	return first(query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
+	return first(read[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
 		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
 }
 

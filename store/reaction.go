@@ -95,7 +95,7 @@ func (r *Reader) Reactions(ctx context.Context, conversation uuid.UUID, messages
 	for i, message := range messages {
 		wanted[i] = message.Number
 	}
-	rows, err := query[struct {
+	rows, err := read[struct {
 		NamedReaction
 		Position, Count int64
 	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})

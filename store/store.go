@@ -50,6 +50,7 @@ type database struct {
 	lookUps      *semaphore.Weighted // concurrent queries to the index of messages: a hostile one takes a processor for bounds.lookUp
 	tracer       *tracing.Tracer     // nil without tracing
 	news         news
+	reads        *batcher[*sharedRead]
 }
 
 // maxCachedChats limits the cache of private chats to about 10 MB. Entries never become stale, because a pair keeps its

@@ -94,7 +94,7 @@ func (r *Reader) addNotices(ctx context.Context, agent uuid.UUID, unread *Unread
 }
 
 func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	rows, err := query[unreadRow](ctx, r, listUnread, unreadValues(agent, page, size))
+	rows, err := read[unreadRow](ctx, r, listUnread, unreadValues(agent, page, size))
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
