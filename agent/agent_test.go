@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,9 +12,9 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402"
 )
 
 // call makes a call that must succeed.
@@ -96,13 +94,13 @@ func TestLostResponse(t *testing.T) {
 	w := newWorld(t)
 	alice, of := w.register("alice")
 	before := w.Revenue()
-	w.Front.Store(&loseResponses)
+	w.AnswerPaid(agenttest.LoseResponse)
 	create := map[string]any{"name": "team"}
 	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{Patience: 2e9})
 	if _, open := errors.AsType[*agent.OpenError](err); !open {
 		t.Fatalf("the error is %v, want an OpenError", err)
 	}
-	w.Front.Store(nil)
+	w.Answer(nil)
 	again := w.open(of)
 	first := call(t, again, "createGroupChat", create)
 	if paid := w.Revenue() - before; paid != 150_000 || first.Charged != 150_000 {
@@ -112,16 +110,6 @@ func TestLostResponse(t *testing.T) {
 	if field(t, first, "chat_id") == field(t, second, "chat_id") {
 		t.Error("a call that was made again after its response was seen is not a new call")
 	}
-}
-
-// loseResponses executes paid requests and closes the connection.
-var loseResponses = func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-	if r.Header.Get(x402.HeaderPaymentSignature) == "" {
-		next.ServeHTTP(rw, r)
-		return
-	}
-	next.ServeHTTP(httptest.NewRecorder(), r)
-	testkit.HangUp(rw)
 }
 
 // TestUnseenResponse: a response that was stored and not seen is returned once more, without a payment.

@@ -52,8 +52,7 @@ func newAttack(t *testing.T, limit uint64, settings ...func(*server.Config)) *at
 	testkit.NoError(t, err)
 	used := 10*testkit.Dollar - left.PerDay
 	testkit.NoError(t, a.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + limit}, true))
-	serve := x.serve
-	w.Front.Store(&serve)
+	w.Answer(x.serve)
 	return x
 }
 

@@ -32,36 +32,33 @@ type stateAttack struct {
 // accepts them, and with the newest files it goes on.
 func TestAttackOnState(t *testing.T) {
 	t.Parallel()
-	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const affordable = 6 // as many as there are rounds at least: the first call of each is made
-			x := &stateAttack{attack: newAttack(t, affordable*attackPrice, settings...), away: t.TempDir()}
-			x.Front.Store(new(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-				x.signed.note(r.Header.Get(x402.HeaderPaymentSignature))
-				next.ServeHTTP(rw, r)
-			}))
-			before := x.charged()
-			x.copyFolder()
-			for range testkit.Times(24) {
-				x.call()
-				x.damage()
-				x.call()
-				x.replace(x.copies[len(x.copies)-1], ".")
-			}
-			if paid := x.charged() - before; paid != affordable*attackPrice || x.made != affordable || x.refused == 0 {
-				t.Errorf("%d was paid in %d calls, want %d in %d; %d were refused", paid, x.made, affordable*attackPrice, affordable, x.refused)
-			}
-			most := uint64(affordable * attackPrice)
-			if settings != nil {
-				most += before // a voucher is for all that its payment channel has paid
-			}
-			if payable, _ := x.signed.sum(t); payable > most {
-				t.Errorf("what was signed is worth %d, want at most %d", payable, most)
-			}
-			t.Logf("%d calls were refused because of their state", x.refused)
+	eachScheme(t, func(t *testing.T, settings ...func(*server.Config)) {
+		const affordable = 6 // as many as there are rounds at least: the first call of each is made
+		x := &stateAttack{attack: newAttack(t, affordable*attackPrice, settings...), away: t.TempDir()}
+		x.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			x.signed.note(r.Header.Get(x402.HeaderPaymentSignature))
+			next.ServeHTTP(rw, r)
 		})
-	}
+		before := x.charged()
+		x.copyFolder()
+		for range testkit.Times(24) {
+			x.call()
+			x.damage()
+			x.call()
+			x.replace(x.copies[len(x.copies)-1], ".")
+		}
+		if paid := x.charged() - before; paid != affordable*attackPrice || x.made != affordable || x.refused == 0 {
+			t.Errorf("%d was paid in %d calls, want %d in %d; %d were refused", paid, x.made, affordable*attackPrice, affordable, x.refused)
+		}
+		most := uint64(affordable * attackPrice)
+		if settings != nil {
+			most += before // a voucher is for all that its payment channel has paid
+		}
+		if payable, _ := x.signed.sum(t); payable > most {
+			t.Errorf("what was signed is worth %d, want at most %d", payable, most)
+		}
+		t.Logf("%d calls were refused because of their state", x.refused)
+	})
 }
 
 // call sends a message as a new process does, and keeps a copy of the folder if it was sent.

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -139,8 +140,7 @@ var faults = [...]struct {
 	run  func(x *attack, rw http.ResponseWriter, r *http.Request, next http.Handler)
 }{
 	{"lose the response", func(_ *attack, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(httptest.NewRecorder(), r)
-		testkit.HangUp(rw)
+		agenttest.LoseResponse(rw, r, next)
 	}},
 	{"lose the request", func(_ *attack, rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) }},
 	{"503", func(_ *attack, rw http.ResponseWriter, _ *http.Request, _ http.Handler) { unavailable(rw) }},
@@ -154,16 +154,7 @@ var faults = [...]struct {
 		_, _ = io.WriteString(rw, `{"success":false,"code":"group_chat_not_found","message":"no","charged":false}`)
 	}},
 	{"other terms", func(x *attack, rw http.ResponseWriter, r *http.Request, _ http.Handler) {
-		header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-			X402Version: 2, Resource: x402.ResourceInfo{URL: x.URL + r.URL.Path},
-			Accepts: []x402.PaymentRequirements{testkit.PlayMoney.Requirements(2*attackPrice, testkit.Address(testkit.NewKey()), 60)},
-		})
-		if err != nil {
-			x.t.Error(err)
-		}
-		rw.Header().Set(x402.HeaderPaymentRequired, header)
-		rw.WriteHeader(http.StatusPaymentRequired)
-		_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","charged":false}`)
+		x.AskAgain(rw, r, "", testkit.PlayMoney.Requirements(2*attackPrice, testkit.Address(testkit.NewKey()), 60))
 	}},
 	{"wait", func(_ *attack, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
@@ -225,12 +216,7 @@ func (x *attack) deliver(process **child, content string) (done bool) {
 // message once and its response stored, and none has it twice.
 func TestAttack(t *testing.T) {
 	t.Parallel()
-	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runAttack(t, settings...)
-		})
-	}
+	eachScheme(t, runAttack)
 }
 
 func runAttack(t *testing.T, settings ...func(*server.Config)) {
@@ -261,7 +247,7 @@ func runAttack(t *testing.T, settings ...func(*server.Config)) {
 		})
 	}
 	running.Wait()
-	x.Front.Store(nil)
+	x.Answer(nil)
 	x.check(done, before)
 	for i := range faults {
 		t.Logf("%s: %d times", faults[i].name, x.lies[i].Load())

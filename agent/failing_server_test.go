@@ -14,6 +14,7 @@ import (
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -37,18 +38,17 @@ func TestServerErrorIsNamed(t *testing.T) {
 		rw.WriteHeader(status)
 		_, _ = io.WriteString(rw, body)
 	}
-	w.Front.Store(&fail)
+	w.Answer(fail)
 	_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
 	refused, ok := errors.AsType[*agent.RefusedError](err)
 	if !ok || refused.Status != http.StatusInternalServerError || refused.Charged == nil || *refused.Charged ||
 		!strings.Contains(err.Error(), "internal_error, request_id req-7") || strings.Contains(err.Error(), "validBefore") {
 		t.Errorf("a payment that got too old: %v", err)
 	}
-	always := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		tooOld.Store(false)
 		fail(rw, r, next)
-	}
-	w.Front.Store(&always)
+	})
 	_, err = alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second})
 	if _, open := errors.AsType[*agent.OpenError](err); !open ||
 		!strings.Contains(err.Error(), "status 500 internal_error, request_id req-7") {
@@ -59,49 +59,37 @@ func TestServerErrorIsNamed(t *testing.T) {
 // TestUnreachable: a payment that was not sent because the connection was refused is neither open nor counted.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	for name, channels := range map[string]bool{"single payments": false, "payment channel": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			if channels {
-				w = newWorld(t, withChannels)
-			}
-			_, of := w.register("alice")
-			alice := away(t, of)
-			_, before, _, err := alice.Ledger().Limits(t.Context())
-			testkit.NoError(t, err)
-			_, err = alice.Call(t.Context(), "searchAgents", map[string]any{"query": "x"}, agent.CallOptions{Patience: time.Second})
-			if _, ok := errors.AsType[*client.UnreachableError](err); !ok ||
-				!strings.HasSuffix(err.Error(), "could not reach "+w.URL+" (connection refused); nothing was sent") {
-				t.Errorf("the error is %v", err)
-			}
-			_, after, _, err := alice.Ledger().Limits(t.Context())
-			if open, openErr := alice.Ledger().Open(); err != nil || openErr != nil || len(open) != 0 || !channels && after != before {
-				t.Errorf("%d payments are open, %+v was left and is %+v now (%v)", len(open), before, after, errors.Join(err, openErr))
-			}
-			paid := w.charged()
-			call(t, w.open(of), "searchAgents", map[string]any{"query": "x"})
-			_, last, _, err := alice.Ledger().Limits(t.Context())
-			if w.charged()-paid != 5000 || before.PerDay-last.PerDay != 5000 || err != nil {
-				t.Errorf("when the server is back, %d is paid and %d counts, %v", w.charged()-paid, before.PerDay-last.PerDay, err)
-			}
-		})
-	}
+	eachScheme(t, func(t *testing.T, settings ...func(*server.Config)) {
+		w := newWorld(t, settings...)
+		_, of := w.register("alice")
+		alice := w.away(of)
+		_, before, _, err := alice.Ledger().Limits(t.Context())
+		testkit.NoError(t, err)
+		_, err = alice.Call(t.Context(), "searchAgents", map[string]any{"query": "x"}, agent.CallOptions{Patience: time.Second})
+		if _, ok := errors.AsType[*client.UnreachableError](err); !ok ||
+			!strings.HasSuffix(err.Error(), "could not reach "+w.URL+" (connection refused); nothing was sent") {
+			t.Errorf("the error is %v", err)
+		}
+		_, after, _, err := alice.Ledger().Limits(t.Context())
+		if open, openErr := alice.Ledger().Open(); err != nil || openErr != nil || len(open) != 0 || settings == nil && after != before {
+			t.Errorf("%d payments are open, %+v was left and is %+v now (%v)", len(open), before, after, errors.Join(err, openErr))
+		}
+		paid := w.charged()
+		call(t, w.open(of), "searchAgents", map[string]any{"query": "x"})
+		_, last, _, err := alice.Ledger().Limits(t.Context())
+		if w.charged()-paid != 5000 || before.PerDay-last.PerDay != 5000 || err != nil {
+			t.Errorf("when the server is back, %d is paid and %d counts, %v", w.charged()-paid, before.PerDay-last.PerDay, err)
+		}
+	})
 }
 
 // away opens the agent of a wallet, whose server refuses connections.
-func away(t *testing.T, of wallet) *agent.Agent {
-	t.Helper()
-	nobody := testkit.FreeAddress(t)
-	secrets, err := agent.OpenSecrets(agent.PlaceFile, of.folder, nil)
-	testkit.NoError(t, err)
-	a, err := agent.Open(agent.Settings{
-		Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney},
-		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+func (w *world) away(of wallet) *agent.Agent {
+	w.T.Helper()
+	nobody := testkit.FreeAddress(w.T)
+	return w.Open(of.folder, of.signer, nil, func(settings *agent.Settings) {
+		settings.Transport = &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, nobody)
-		}},
+		}}
 	})
-	testkit.NoError(t, err)
-	t.Cleanup(a.Close)
-	return a
 }

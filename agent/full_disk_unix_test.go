@@ -36,7 +36,7 @@ const room = 40 << 10
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	x := newAttack(t, 1_000_000)
-	x.Front.Store(nil)
+	x.Answer(nil)
 	ledger, err := filepath.Glob(filepath.Join(x.folder, "wallets", "*", "wallet.db"))
 	if err != nil || len(ledger) != 1 {
 		t.Fatal(ledger, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -24,7 +25,7 @@ func TestKeyReplacedMeanwhile(t *testing.T) {
 			other := w.open(of)
 			var once sync.Once
 			var losing atomic.Bool
-			replace := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 				if r.URL.Path == "/agent/me" {
 					once.Do(func() {
 						losing.Store(dies)
@@ -36,12 +37,11 @@ func TestKeyReplacedMeanwhile(t *testing.T) {
 					})
 				}
 				if r.URL.Path == "/agent/rotate_key" && losing.Load() {
-					loseResponses(rw, r, next)
+					agenttest.LoseResponse(rw, r, next)
 					return
 				}
 				next.ServeHTTP(rw, r)
-			}
-			w.Front.Store(&replace)
+			})
 			before := w.Revenue()
 			if _, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); err != nil {
 				t.Fatal(err)

@@ -26,15 +26,18 @@ type Operations struct {
 // OperationsOf are the operations by kind of contact.
 var OperationsOf = map[string]Operations{
 	KindAgent: {
-		Source: client.SourceTypePrivateChat, Send: "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
+		Source: client.SourceTypePrivateChat,
+		Send:   "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
 		Conversation: "chat_id", Info: "getAgentProfile", ID: "agent_id",
 	},
 	KindGroup: {
-		Source: client.SourceTypeGroupChat, Create: "createGroupChat", Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
+		Source: client.SourceTypeGroupChat,
+		Create: "createGroupChat", Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
 		Conversation: "chat_id", Info: "getGroupChat", ID: "chat_id",
 	},
 	KindChannel: {
-		Source: client.SourceTypeChannel, Create: "createChannel", Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
+		Source: client.SourceTypeChannel,
+		Create: "createChannel", Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
 		Conversation: "channel_id", Info: "getChannel", ID: "channel_id",
 	},
 }

@@ -28,32 +28,22 @@ func TestServerWithOtherTerms(t *testing.T) {
 		"network": func(o *x402.PaymentRequirements) { o.Network = x402.NetworkBase },
 	} {
 		payments := 0
-		lie := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+		w.Answer(func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 			if r.Header.Get(x402.HeaderPaymentSignature) != "" {
 				payments++
 			}
 			offer := testkit.PlayMoney.Requirements(1000, testkit.Address(testkit.NewKey()), 60)
 			change(&offer)
-			header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-				X402Version: 2, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: []x402.PaymentRequirements{offer},
-			})
-			if err != nil {
-				t.Error(err)
-			}
-			rw.Header().Set(x402.HeaderPaymentRequired, header)
-			rw.WriteHeader(http.StatusPaymentRequired)
-			_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","charged":false}`)
-		}
-		w.Front.Store(&lie)
+			w.AskAgain(rw, r, "", offer)
+		})
 		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
 		if _, ok := errors.AsType[*agent.TermsError](err); !ok || payments > 1 {
 			t.Errorf("another %s: %v after %d payments, want a TermsError after the one on the agreed terms", name, err, payments)
 		}
 	}
-	elsewhere := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 		http.Redirect(rw, r, "http://127.0.0.1:1/agent/me", http.StatusTemporaryRedirect)
-	}
-	w.Front.Store(&elsewhere)
+	})
 	refused, ok := errors.AsType[*agent.RefusedError](call1(t, alice))
 	if !ok || refused.Status != http.StatusTemporaryRedirect {
 		t.Errorf("a redirect: %v, want it as a refusal", refused)
@@ -76,13 +66,12 @@ func TestServerThatNeverKnows(t *testing.T) {
 	alice, _ := w.register("alice")
 	for _, status := range []int{http.StatusPaymentRequired, http.StatusServiceUnavailable} {
 		payments := &signatures{}
-		never := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+		w.Answer(func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 			payments.note(r.Header.Get(x402.HeaderPaymentSignature))
 			rw.Header().Set("Retry-After", "0")
 			rw.WriteHeader(status)
 			_, _ = io.WriteString(rw, `{"success":false,"code":"unavailable"}`)
-		}
-		w.Front.Store(&never)
+		})
 		began := time.Now()
 		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second})
 		if payable, _ := payments.sum(t); err == nil || time.Since(began) > 30*time.Second || payable != 1000 {
@@ -100,11 +89,10 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 	testkit.NoError(t, err)
 	used := 10*testkit.Dollar - left.PerDay
 	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + 15_000, Polls: 1000}, false))
-	refuse := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		rw.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)
-	}
-	w.Front.Store(&refuse)
+	})
 	search := func(i int) error {
 		_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": fmt.Sprintf("word%d", i)}, agent.CallOptions{})
 		return err
@@ -114,7 +102,7 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 			t.Fatal("the call was not refused")
 		}
 	}
-	w.Front.Store(nil)
+	w.Answer(nil)
 	for _, after := range []time.Duration{0, time.Hour} {
 		alice = w.Open(of.folder, of.signer, unused(after))
 		if _, over := errors.AsType[*agent.LimitError](search(3)); over != (after == 0) {

@@ -16,13 +16,12 @@ func TestOtherServerGetsNoKey(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	alice, _ := w.register("alice")
 	var keys atomic.Int64
-	count := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	other.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Header.Get("X-API-KEY") != "" {
 			keys.Add(1)
 		}
 		next.ServeHTTP(rw, r)
-	}
-	other.Front.Store(&count)
+	})
 	agree := func(to *world, want bool) {
 		t.Helper()
 		terms, err := alice.Terms(t.Context(), to.URL, "")

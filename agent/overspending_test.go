@@ -3,7 +3,6 @@ package agent_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -64,19 +63,6 @@ func (w *world) balance(address string) uint64 {
 	return balance
 }
 
-// askAgain answers 402 with offers.
-func (w *world) askAgain(rw http.ResponseWriter, r *http.Request, reason string, offers ...x402.PaymentRequirements) {
-	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: offers,
-	})
-	if err != nil {
-		w.T.Error(err)
-	}
-	rw.Header().Set(x402.HeaderPaymentRequired, header)
-	rw.WriteHeader(http.StatusPaymentRequired)
-	_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","charged":false}`)
-}
-
 // TestApprovalIsForOnePayment: for one approval a server that denies every payment gets one, also when the call is made again.
 func TestApprovalIsForOnePayment(t *testing.T) {
 	t.Parallel()
@@ -93,7 +79,7 @@ func TestApprovalIsForOnePayment(t *testing.T) {
 		t.Fatal(err)
 	}
 	stolen := &thief{w: w, stolen: map[string]string{}}
-	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		if stolen.see(r) {
 			r.Header.Del(x402.HeaderPaymentSignature)
 			next.ServeHTTP(rw, r) // the server's own 402
@@ -101,8 +87,7 @@ func TestApprovalIsForOnePayment(t *testing.T) {
 		}
 		rw.Header().Set("Retry-After", "30")
 		rw.WriteHeader(http.StatusServiceUnavailable)
-	}
-	w.Front.Store(&deny)
+	})
 	for range 4 {
 		if _, err := alice.Call(t.Context(), "createChannel", arguments, options); err == nil {
 			t.Error("a call that was denied has a result")
@@ -119,18 +104,17 @@ func TestAccountIsPaidOnce(t *testing.T) {
 	w := newWorld(t)
 	a := w.agreed(w.wallet())
 	stolen := &thief{w: w, stolen: map[string]string{}}
-	denyFirst := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		first := !stolen.see(r) && strings.Contains(r.URL.Path, "create")
 		if exact, err := x402.DecodePaymentPayload(r.Header.Get(x402.HeaderPaymentSignature)); first && err == nil &&
 			exact.Accepted.Scheme == x402.SchemeExact {
 			offer := exact.Accepted
 			offer.MaxTimeoutSeconds++
-			w.askAgain(rw, r, "", offer)
+			w.AskAgain(rw, r, "", offer)
 			return
 		}
 		next.ServeHTTP(rw, r)
-	}
-	w.Front.Store(&denyFirst)
+	})
 	_, err := a.RegisterApproved(t.Context(), "alice", "")
 	if _, over := errors.AsType[*agent.LimitError](err); !over {
 		t.Errorf("the second payment: %v, want a limit", err)
@@ -151,16 +135,15 @@ func TestDepositsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.balance(alice.Address())
-	deny := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		payment, _ := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
 		batch, ok := payment.(*x402.BatchPayment)
 		if !ok || batch.Payload.Deposit != nil {
 			next.ServeHTTP(rw, r)
 			return
 		}
-		w.askAgain(rw, r, x402.ReasonBatchExceedsBalance, batch.Accepted)
-	}
-	w.Front.Store(&deny)
+		w.AskAgain(rw, r, x402.ReasonBatchExceedsBalance, batch.Accepted)
+	})
 	for i := range 8 {
 		_, _ = alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Key: fmt.Sprint(i)})
 	}
@@ -172,35 +155,31 @@ func TestDepositsAreLimited(t *testing.T) {
 // TestFrozenWalletPaysNothing: neither with a voucher that was signed for a call that was refused, nor for a call that did not arrive.
 func TestFrozenWalletPaysNothing(t *testing.T) {
 	t.Parallel()
-	for name, settings := range map[string][]func(*server.Config){"single payments": nil, "payment channel": {withChannels}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, settings...)
-			alice, of := w.register("alice")
-			nobody := map[string]any{"recipient_agent_id": "agent_01k70t94aqeembse7n65ptksh0", "content": "x"}
-			if _, err := alice.Call(t.Context(), "sendPrivateMessage", nobody, agent.CallOptions{}); err == nil {
-				t.Fatal("a message to nobody was sent")
-			}
-			drop := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) }
-			w.Front.Store(&drop)
-			_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": "confidential"}, agent.CallOptions{Patience: time.Second})
-			if _, open := errors.AsType[*agent.OpenError](err); !open || strings.Contains(err.Error(), "confidential") {
-				t.Errorf("a call that did not arrive: %v", err)
-			}
-			w.Front.Store(nil)
-			testkit.NoError(t, alice.Ledger().Freeze(t.Context()))
-			before := w.charged()
-			if _, err := w.open(of).Resume(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := call1(t, alice); !errors.Is(err, agent.ErrFrozen) {
-				t.Errorf("a call: %v, want frozen", err)
-			}
-			if more := w.charged() - before; more != 0 {
-				t.Errorf("a frozen wallet paid %d", more)
-			}
-		})
-	}
+	eachScheme(t, func(t *testing.T, settings ...func(*server.Config)) {
+		w := newWorld(t, settings...)
+		alice, of := w.register("alice")
+		nobody := map[string]any{"recipient_agent_id": "agent_01k70t94aqeembse7n65ptksh0", "content": "x"}
+		if _, err := alice.Call(t.Context(), "sendPrivateMessage", nobody, agent.CallOptions{}); err == nil {
+			t.Fatal("a message to nobody was sent")
+		}
+		w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) })
+		_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": "confidential"}, agent.CallOptions{Patience: time.Second})
+		if _, open := errors.AsType[*agent.OpenError](err); !open || strings.Contains(err.Error(), "confidential") {
+			t.Errorf("a call that did not arrive: %v", err)
+		}
+		w.Answer(nil)
+		testkit.NoError(t, alice.Ledger().Freeze(t.Context()))
+		before := w.charged()
+		if _, err := w.open(of).Resume(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := call1(t, alice); !errors.Is(err, agent.ErrFrozen) {
+			t.Errorf("a call: %v, want frozen", err)
+		}
+		if more := w.charged() - before; more != 0 {
+			t.Errorf("a frozen wallet paid %d", more)
+		}
+	})
 }
 
 // TestLongValidity: an offer whose payments would be valid for longer than they count against the limits is no offer.
@@ -208,11 +187,10 @@ func TestLongValidity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, _ := w.register("alice")
-	ask := func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 		offer := testkit.PlayMoney.Requirements(1000, "0x00000000000000000000000000000000000000aa", 10*365*24*3600)
-		w.askAgain(rw, r, "", offer)
-	}
-	w.Front.Store(&ask)
+		w.AskAgain(rw, r, "", offer)
+	})
 	if _, err := w.open(w.wallet()).Terms(t.Context(), w.URL, ""); err == nil || !strings.Contains(err.Error(), "valid for") {
 		t.Errorf("the terms: %v", err)
 	}
@@ -227,14 +205,13 @@ func TestRefundOfDeposits(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, of := w.register("alice")
 	keys := map[string]int{}
-	see := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		payment, _ := x402.DecodePayment(r.Header.Get(x402.HeaderPaymentSignature))
 		if batch, ok := payment.(*x402.BatchPayment); ok && batch.Payload.Type == x402.BatchRefund {
 			keys[r.Header.Get("X-API-KEY")]++
 		}
 		next.ServeHTTP(rw, r)
-	}
-	w.Front.Store(&see)
+	})
 	call(t, alice, "searchAgents", map[string]any{"query": "weather"})
 	testkit.NoError(t, alice.Ledger().Freeze(t.Context()))
 	before := w.balance(alice.Address())

@@ -51,7 +51,7 @@ func TestRegisterResumes(t *testing.T) {
 				a := w.agreed(mine)
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				cut := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+				w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 					if r.URL.Path != of.path || r.Header.Get(x402.HeaderPaymentSignature) == "" {
 						next.ServeHTTP(rw, r)
 						return
@@ -61,13 +61,12 @@ func TestRegisterResumes(t *testing.T) {
 					}
 					stop()
 					testkit.HangUp(rw)
-				}
-				w.Front.Store(&cut)
+				})
 				if _, err := a.RegisterOnce(ctx, "alice", ""); err == nil {
 					t.Fatal("the registration was not interrupted")
 				}
 				a.Close()
-				w.Front.Store(nil)
+				w.Answer(nil)
 				if of.expires {
 					w.Exec("UPDATE registrations SET expires_at = now()")
 					w.Exec("UPDATE payments SET created_at = created_at - interval '11 minutes', updated_at = updated_at - interval '11 minutes'")

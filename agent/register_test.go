@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"errors"
-	"net/http"
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
@@ -18,11 +17,7 @@ func TestRegisterOnce(t *testing.T) {
 	register := func(of wallet, name string) error {
 		secrets, err := agent.OpenSecrets(agent.PlaceFile, t.TempDir(), nil) // a new place
 		testkit.NoError(t, err)
-		a, err := agent.Open(agent.Settings{
-			Folder: of.folder, Signer: of.signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{},
-		})
-		testkit.NoError(t, err)
-		t.Cleanup(a.Close)
+		a := w.Open(of.folder, of.signer, nil, func(settings *agent.Settings) { settings.Secrets = secrets })
 		w.Agree(a)
 		_, err = a.RegisterOnce(t.Context(), name, "")
 		return err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402"
 )
 
 // TestBadResponses: a response that is not as the contract says is over, wherever it is read, and the same call made again is a new one.
@@ -18,19 +17,14 @@ func TestBadResponses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, _ := w.register("alice")
-	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Header.Get(x402.HeaderPaymentSignature) == "" {
-			next.ServeHTTP(rw, r)
-			return
-		}
+	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		_, _ = rw.Write([]byte(`<html>sign in to the network</html>`))
-	}
-	w.Front.Store(&lie)
+	})
 	_, err := alice.Resolve(t.Context(), "bob")
 	if bad, ok := errors.AsType[*agent.ResponseError](err); !ok || bad.Charged != 1000 || strings.Contains(err.Error(), "html") {
 		t.Errorf("a lookup returns %v", err)
 	}
-	w.Front.Store(nil)
+	w.Answer(nil)
 	w.register("bob")
 	if found, err := alice.Resolve(t.Context(), "bob"); err != nil || found.Name != "bob" {
 		t.Errorf("the next lookup returns %v, %v", found, err)
@@ -42,14 +36,9 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, _ := w.register("alice")
-	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Header.Get(x402.HeaderPaymentSignature) == "" {
-			next.ServeHTTP(rw, r)
-			return
-		}
+	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		panic(http.ErrAbortHandler)
-	}
-	w.Front.Store(&lie)
+	})
 	_, err := alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
 	_, open := errors.AsType[*agent.OpenError](err)
 	if !open || strings.Contains(err.Error(), "page_size") || !errors.Is(err, context.DeadlineExceeded) {

@@ -43,12 +43,13 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	response, err := a.payer.Resume(ctx, call.Signed)
 	if err == nil && response.StatusCode == http.StatusPaymentRequired {
 		_ = response.Body.Close()
-		var request *http.Request
-		if request, err = http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body)); err != nil {
+		request, err := http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
+		if err != nil {
 			return nil, err
 		}
 		request.Header = call.Signed.Header.Clone()
 		response, err = a.http.Do(request)
+		return a.read(ctx, of, response, err)
 	}
 	return a.read(ctx, of, response, err)
 }

@@ -56,20 +56,6 @@ func TestHeldText(t *testing.T) {
 	}
 }
 
-// TestHostileDescription: text that is no message is marked in the same way.
-func TestHostileDescription(t *testing.T) {
-	t.Parallel()
-	for _, text := range testkit.Hostile {
-		fence := NewFence()
-		shown := fence.Text("description of eve", text, 200)
-		for i, line := range strings.Split(shown, "\n") {
-			if i > 0 && line != "[/"+fence.id+"]" && !strings.HasPrefix(line, "| ") || strings.Count(shown, fence.id) != 2 {
-				t.Errorf("%q: the fence is broken:\n%s", cut(text, 40), cut(shown, 300))
-			}
-		}
-	}
-}
-
 // TestOrdinaryText: ordinary text stays as it is.
 func TestOrdinaryText(t *testing.T) {
 	t.Parallel()

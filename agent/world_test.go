@@ -29,6 +29,19 @@ func withChannels(config *server.Config) {
 
 var authorizer = testkit.NewKey()
 
+// eachScheme runs a test with servers that take single payments only, and that offer payment channels.
+func eachScheme(t *testing.T, run func(t *testing.T, settings ...func(*server.Config))) {
+	t.Helper()
+	t.Run("single payments", func(t *testing.T) {
+		t.Parallel()
+		run(t)
+	})
+	t.Run("payment channel", func(t *testing.T) {
+		t.Parallel()
+		run(t, withChannels)
+	})
+}
+
 // charged is what all delivered payments cost, in atomic units.
 func (w *world) charged() (sum uint64) {
 	w.T.Helper()

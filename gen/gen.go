@@ -596,44 +596,55 @@ type Emoji = string
 
 // ErrorCode A stable code. Later versions may add codes; handle an unknown code according to its HTTP status.
 //
-// - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
-// - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
-// - `successor_required` (400): The admin must name a successor before leaving.
-// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
-// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
-// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
-// - `not_member` (403): Only members of the chat can do this.
-// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
-// - `not_admin` (403): Only the admin can do this.
-// - `banned` (403): The caller, or an agent that the message names, is banned from the group chat or channel.
-// - `blocked` (403): One of the two agents has blocked the other.
-// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
-// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
-// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429: wait, then request a new TAN.
-// - `path_not_found` (404): The path does not exist.
-// - `agent_not_found` (404): The agent does not exist.
-// - `chat_not_found` (404): No chat of this kind has this id.
-// - `channel_not_found` (404): The channel does not exist.
-// - `message_not_found` (404): The message does not exist, or not in this conversation.
-// - `method_not_allowed` (405): The path does not support this method; see Allow.
-// - `username_taken` (409): The username is already in use.
-// - `username_reserved` (409): Another wallet has reserved this username.
-// - `pin_limit` (409): Five messages are already pinned.
-// - `member_limit` (409): The group chat would have more than 1,000 members.
-// - `already_member` (409): The caller is already a member.
-// - `already_requested` (409): The caller's last message to the admin is the same request for access.
-// - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
-// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
-// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
-// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
-// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher: see Payment channels.
-// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
-// - `body_too_large` (413): The body is larger than any valid request of this operation.
-// - `unsupported_media_type` (415): The body must be application/json.
-// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
-// - `internal_error` (500): The server failed.
-// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same request with the same payment again after Retry-After. `charged` is false, or absent if the database was unavailable and could not tell whether the payment was charged before.
-// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
+//   - `invalid_request` (400): The request violates the contract; details, if present, lists the fields.
+//   - `invalid_payment` (400): The payment header cannot be decoded, or the payment identifier is malformed.
+//   - `successor_required` (400): The admin must name a successor before leaving.
+//   - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
+//   - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
+//   - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was
+//     refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
+//   - `not_member` (403): Only members of the chat can do this.
+//   - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
+//   - `not_admin` (403): Only the admin can do this.
+//   - `banned` (403): The caller, or an agent that the message names, is banned from the group chat or channel.
+//   - `blocked` (403): One of the two agents has blocked the other.
+//   - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
+//   - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
+//   - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs
+//     from a wallet or client address the response is 429: wait, then request a new TAN.
+//   - `path_not_found` (404): The path does not exist.
+//   - `agent_not_found` (404): The agent does not exist.
+//   - `chat_not_found` (404): No chat of this kind has this id.
+//   - `channel_not_found` (404): The channel does not exist.
+//   - `message_not_found` (404): The message does not exist, or not in this conversation.
+//   - `method_not_allowed` (405): The path does not support this method; see Allow.
+//   - `username_taken` (409): The username is already in use.
+//   - `username_reserved` (409): Another wallet has reserved this username.
+//   - `pin_limit` (409): Five messages are already pinned.
+//   - `member_limit` (409): The group chat would have more than 1,000 members.
+//   - `already_member` (409): The caller is already a member.
+//   - `already_requested` (409): The caller's last message to the admin is the same request for access.
+//   - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
+//   - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
+//   - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again
+//     after Retry-After.
+//   - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no
+//     longer stored. Sign a new payment with a new identifier.
+//   - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key.
+//     Send the same request with the payment identifier of that payment, or with a newly signed payment by the same
+//     wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid
+//     call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher:
+//     see Payment channels.
+//   - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
+//   - `body_too_large` (413): The body is larger than any valid request of this operation.
+//   - `unsupported_media_type` (415): The body must be application/json.
+//   - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
+//   - `internal_error` (500): The server failed.
+//   - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same
+//     request with the same payment again after Retry-After. `charged` is false, or absent if the database was
+//     unavailable and could not tell whether the payment was charged before.
+//   - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same
+//     payment again after Retry-After; do not sign a new payment.
 //
 // Example: invalid_request
 type ErrorCode string
@@ -1127,7 +1138,8 @@ type ParleyError struct {
 	// - `successor_required` (400): The admin must name a successor before leaving.
 	// - `invalid_api_key` (401): X-API-KEY is missing, unknown or replaced.
 	// - `payment_required` (402): The request has no payment; sign one of the payment requirements in PAYMENT-REQUIRED.
-	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
+	// - `payment_refused` (402): The payment does not match the payment requirements, is expired or not yet valid, was
+	//   refused, or exceeds the balance of the wallet. Nothing was charged; sign a new payment.
 	// - `not_member` (403): Only members of the chat can do this.
 	// - `not_subscriber` (403): Only subscribers of the channel and its admin can do this.
 	// - `not_admin` (403): Only the admin can do this.
@@ -1135,7 +1147,8 @@ type ParleyError struct {
 	// - `blocked` (403): One of the two agents has blocked the other.
 	// - `suspended` (403): The operator has suspended the account of the API key (see Moderation).
 	// - `agent_suspended` (403): The operator has suspended the agent that would get the message or become the admin.
-	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs from a wallet or client address the response is 429: wait, then request a new TAN.
+	// - `invalid_tan` (403): The TAN is wrong, expired, used, or issued for another username. After five wrong TANs
+	//   from a wallet or client address the response is 429: wait, then request a new TAN.
 	// - `path_not_found` (404): The path does not exist.
 	// - `agent_not_found` (404): The agent does not exist.
 	// - `chat_not_found` (404): No chat of this kind has this id.
@@ -1150,16 +1163,25 @@ type ParleyError struct {
 	// - `already_requested` (409): The caller's last message to the admin is the same request for access.
 	// - `admin_must_transfer` (409): The admin cannot be removed or banned; it must transfer first.
 	// - `admin_alone` (409): The admin is the only member and must delete the group chat instead.
-	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again after Retry-After.
-	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no longer stored. Sign a new payment with a new identifier.
-	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key. Send the same request with the payment identifier of that payment, or with a newly signed payment by the same wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher: see Payment channels.
+	// - `payment_in_progress` (409): The payment is being settled; send the same request with the same payment again
+	//   after Retry-After.
+	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no
+	//   longer stored. Sign a new payment with a new identifier.
+	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key.
+	//   Send the same request with the payment identifier of that payment, or with a newly signed payment by the same
+	//   wallet, which is verified and not charged. Also for a payment whose call the server lost: make another paid
+	//   call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher:
+	//   see Payment channels.
 	// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
 	// - `body_too_large` (413): The body is larger than any valid request of this operation.
 	// - `unsupported_media_type` (415): The body must be application/json.
 	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 	// - `internal_error` (500): The server failed.
-	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same request with the same payment again after Retry-After. `charged` is false, or absent if the database was unavailable and could not tell whether the payment was charged before.
-	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same payment again after Retry-After; do not sign a new payment.
+	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same
+	//   request with the same payment again after Retry-After. `charged` is false, or absent if the database was
+	//   unavailable and could not tell whether the payment was charged before.
+	// - `payment_unknown` (503): The outcome of the settlement is not known yet. Send the same request with the same
+	//   payment again after Retry-After; do not sign a new payment.
 	//
 	// Example: invalid_request
 	Code ErrorCode `json:"code"`

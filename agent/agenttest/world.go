@@ -2,9 +2,11 @@
 package agenttest
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -24,8 +26,43 @@ type World struct {
 
 	URL   string
 	Chain *x402.Chain
-	// Front, if set, sees each request of an agent first.
-	Front atomic.Pointer[func(w http.ResponseWriter, r *http.Request, next http.Handler)]
+	front atomic.Pointer[Front]
+}
+
+// Front sees requests first. The server is next.
+type Front func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+// Answer lets a front answer each request of an agent, or the server if it is nil.
+func (w *World) Answer(front Front) { w.front.Store(&front) }
+
+// AnswerPaid lets a front answer the requests with a payment.
+func (w *World) AnswerPaid(front Front) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Header.Get(x402.HeaderPaymentSignature) == "" {
+			next.ServeHTTP(rw, r)
+			return
+		}
+		front(rw, r, next)
+	})
+}
+
+// LoseResponse is a [Front] that hangs up when the server has responded.
+func LoseResponse(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	next.ServeHTTP(httptest.NewRecorder(), r)
+	testkit.HangUp(w)
+}
+
+// AskAgain responds with a 402 that makes offers, and with a long message.
+func (w *World) AskAgain(rw http.ResponseWriter, r *http.Request, reason string, offers ...x402.PaymentRequirements) {
+	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
+		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: offers,
+	})
+	if err != nil {
+		w.T.Error(err)
+	}
+	rw.Header().Set(x402.HeaderPaymentRequired, header)
+	rw.WriteHeader(http.StatusPaymentRequired)
+	_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","message":"`+strings.Repeat("obey ", 1000)+`","charged":false}`)
 }
 
 // New starts a server until the test ends.
@@ -48,8 +85,8 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 	testkit.NoError(t, err)
 	handler := parley.Handler()
 	front.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if before := w.Front.Load(); before != nil {
-			(*before)(rw, r, handler)
+		if front := w.front.Load(); front != nil && *front != nil {
+			(*front)(rw, r, handler)
 			return
 		}
 		handler.ServeHTTP(rw, r)
@@ -65,13 +102,17 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 }
 
 // Open opens the agent of a wallet, as a new process does. Its secrets are in a file of the folder. chain may be nil.
-func (w *World) Open(folder string, signer x402.Signer, chain agent.Chain) *agent.Agent {
+func (w *World) Open(folder string, signer x402.Signer, chain agent.Chain, changes ...func(*agent.Settings)) *agent.Agent {
 	w.T.Helper()
 	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder, nil)
 	testkit.NoError(w.T, err)
-	a, err := agent.Open(agent.Settings{
+	settings := agent.Settings{
 		Folder: folder, Signer: signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{}, Chain: chain,
-	})
+	}
+	for _, change := range changes {
+		change(&settings)
+	}
+	a, err := agent.Open(settings)
 	testkit.NoError(w.T, err)
 	w.T.Cleanup(a.Close)
 	return a

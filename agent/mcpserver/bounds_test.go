@@ -55,14 +55,13 @@ func TestResultsAreBounded(t *testing.T) {
 	alice.trust("bob")
 	body, err := json.Marshal(huge())
 	testkit.NoError(t, err)
-	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Header.Get(x402.HeaderPaymentSignature) == "" && r.URL.Path != "/health" && r.URL.Path != "/skill.json" {
 			next.ServeHTTP(rw, r)
 			return
 		}
 		_, _ = rw.Write(body)
-	}
-	w.Front.Store(&lie)
+	})
 	addRoom(t, alice, true)
 	s := alice.session(t, Options{Tools: ToolsAll, Raw: true})
 	results := 0
@@ -74,7 +73,7 @@ func TestResultsAreBounded(t *testing.T) {
 			"discoverable": true},
 		{"operation": "listUnreadMessages", "name": testkit.Eve, "fresh": true, "message_id": "msg_01k70tc513egtarndz528z0000", "emoji": "👍"},
 	} {
-		for _, tool := range allTools() {
+		for _, tool := range allTools {
 			given := map[string]any{}
 			for name, value := range arguments {
 				if strings.Contains(tool.properties, `"`+name+`"`) {
@@ -105,14 +104,13 @@ func TestResponseThatIsNoJSON(t *testing.T) {
 	w := newWorld(t)
 	alice := w.register("alice")
 	var lied atomic.Bool
-	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path == "/agent/unread" && r.Header.Get(x402.HeaderPaymentSignature) != "" && lied.CompareAndSwap(false, true) {
 			_, _ = rw.Write([]byte(`<html>sign in to the network</html>`))
 			return
 		}
 		next.ServeHTTP(rw, r)
-	}
-	w.Front.Store(&lie)
+	})
 	s := alice.session(t, Options{})
 	text := s.fails("bad_response", "parley_inbox", nil)
 	contains(t, text, "not as the contract says", "counts as paid", "is a new call")

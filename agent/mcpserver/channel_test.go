@@ -52,18 +52,7 @@ func TestChannel(t *testing.T) {
 		w := newWorld(t)
 		alice, bob := w.register("alice"), w.register("bob")
 		alice.trust("bob")
-		ours, theirs := mcp.NewInMemoryTransports()
-		events := make(chan event, 10)
-		ctx, stop := context.WithCancel(t.Context())
-		served := make(chan error, 1)
-		quick := agent.Polling{First: 50 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
-		go func() { served <- Serve(ctx, bob.Agent, theirs, Options{Channel: true, polling: quick}) }()
-		connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
-			ctx, &listening{ours, events}, &mcp.ClientSessionOptions{ProtocolVersion: version})
-		testkit.NoError(t, err)
-		if _, err := connected.ListTools(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		connected, events := bob.listen(t, version)
 		if capable := connected.InitializeResult().Capabilities.Experimental; capable[channelCapability] == nil {
 			t.Errorf("the capabilities are %v", capable)
 		}
@@ -77,12 +66,20 @@ func TestChannel(t *testing.T) {
 		sender.does("parley_send", map[string]any{"to": "bob", "text": "second text"})
 		shown := receive(t, events)
 		contains(t, shown.Content, "It is data", "| second text")
-		_ = connected.Close()
-		stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	}
+}
+
+// listen connects a client that takes pushed messages until the test ends.
+func (o *owner) listen(t *testing.T, version string) (*session, <-chan event) {
+	t.Helper()
+	events := make(chan event, 100)
+	quick := agent.Polling{First: 50 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
+	s, stop := o.connectOver(t, func(ours mcp.Transport) mcp.Transport { return &listening{ours, events} },
+		Options{Channel: true, polling: quick}, nil, version)
+	t.Cleanup(stop)
+	_, err := s.ListTools(t.Context(), nil)
+	testkit.NoError(t, err)
+	return s, events
 }
 
 func receive(t *testing.T, events <-chan event) event {

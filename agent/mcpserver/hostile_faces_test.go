@@ -12,10 +12,9 @@ import (
 
 // sendHostile lets the server send hostile responses in place of real ones. text is a name and description.
 func (w *world) sendHostile(text string) {
-	lie := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		testkit.HostileServer(next, func() string { return text }).ServeHTTP(rw, r)
-	}
-	w.Front.Store(&lie)
+	})
 }
 
 // TestHostileHeld: nothing that a stranger wrote is in a result, and the client is told how to get it.

@@ -1,12 +1,10 @@
 package mcpserver
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -98,13 +96,12 @@ func TestHostileRefusals(t *testing.T) {
 		"parley_call": {"operation": "getOwnAgent"},
 	}
 	for i, hostile := range testkit.Hostile {
-		lie := func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			body, _ := json.Marshal(map[string]any{"success": false, "code": hostile, "message": hostile, "charged": false})
 			rw.Header().Set("Content-Type", "application/json")
 			rw.WriteHeader(http.StatusForbidden)
 			_, _ = rw.Write(body) // the client may have gone
-		}
-		w.Front.Store(&lie)
+		})
 		for tool, arguments := range calls {
 			if i > 0 && tool != "parley_inbox" {
 				continue // one text in every tool, and every text in one
@@ -127,17 +124,7 @@ func TestHostilePushed(t *testing.T) {
 	w := newWorld(t)
 	alice := w.register("alice")
 	w.sendHostile(testkit.Hostile[0])
-	ours, theirs := mcp.NewInMemoryTransports()
-	events := make(chan event, 100)
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	quick := agent.Polling{First: 200 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
-	go func() { served <- Serve(ctx, alice.Agent, theirs, Options{Channel: true, polling: quick}) }()
-	connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(ctx, &listening{ours, events}, nil)
-	testkit.NoError(t, err)
-	if _, err := connected.ListTools(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	connected, events := alice.listen(t, "")
 	held := receive(t, events)
 	contains(t, held.Content, "held from eve", "notice: (not shown) by (not shown) in (not shown)")
 	checkAbsent(t, held.Content)
@@ -153,11 +140,6 @@ func TestHostilePushed(t *testing.T) {
 		resource, err := connected.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 		testkit.NoError(t, err)
 		checkAbsent(t, resource.Contents[0].Text)
-	}
-	_ = connected.Close()
-	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
 	}
 }
 

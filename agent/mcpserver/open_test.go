@@ -2,12 +2,12 @@ package mcpserver
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -19,16 +19,10 @@ func TestOpen(t *testing.T) {
 	w.register("bob")
 	alice.trust("bob")
 	var lost atomic.Int32
-	lose := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Header.Get("PAYMENT-SIGNATURE") == "" {
-			next.ServeHTTP(rw, r)
-			return
-		}
+	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		lost.Add(1)
-		next.ServeHTTP(httptest.NewRecorder(), r)
-		testkit.HangUp(rw)
-	}
-	w.Front.Store(&lose)
+		agenttest.LoseResponse(rw, r, next)
+	})
 	s := alice.session(t, Options{patience: 2 * time.Second})
 	before, started := w.Revenue(), time.Now()
 	contains(t, s.fails("open", "parley_send", map[string]any{"to": "bob", "text": "once"}), "finishing in the background",
@@ -37,7 +31,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("the answer took %s", took)
 	}
 	contains(t, s.does("parley_status", nil), "parley_send (sendPrivateMessage)", "'content':'once'")
-	w.Front.Store(nil)
+	w.Answer(nil)
 	alice.finishes()
 	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "not charged again", "paid 0.00 USD")
 	if paid := w.Revenue() - before; paid != 5000 || lost.Load() == 0 {
@@ -61,15 +55,11 @@ func TestFinishedAtStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice := w.register("alice")
-	lose := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		next.ServeHTTP(httptest.NewRecorder(), r)
-		testkit.HangUp(rw)
-	}
-	w.Front.Store(&lose)
+	w.Answer(agenttest.LoseResponse)
 	first, stop := alice.connectWithStop(t, Options{patience: time.Second}, nil, "")
 	first.fails("open", "parley_inbox", nil)
 	stop()
-	w.Front.Store(nil)
+	w.Answer(nil)
 	alice.session(t, Options{})
 	alice.finishes()
 }
@@ -82,12 +72,11 @@ func TestSameCallTwice(t *testing.T) {
 	w.register("bob")
 	alice.trust("bob")
 	paying, proceed := make(chan struct{}, 2), make(chan struct{})
-	hold := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		paying <- struct{}{}
 		<-proceed
 		next.ServeHTTP(rw, r)
-	}
-	w.Front.Store(&hold)
+	})
 	s := alice.session(t, Options{})
 	before := w.Revenue()
 	texts := make(chan string, 2)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402"
 )
 
 // TestReadStored: what is read from the local store is the same conversation that the service would return, and a search finds in it what
@@ -53,14 +52,9 @@ func TestFullPageOfMatches(t *testing.T) {
 	for i := range 50 {
 		messages = append(messages, map[string]any{"message_id": fmt.Sprintf("msg_%d", 100-i), "content": "x", "created_at": 100 - i})
 	}
-	full := func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Header.Get(x402.HeaderPaymentSignature) == "" {
-			next.ServeHTTP(rw, r)
-			return
-		}
+	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		_ = json.NewEncoder(rw).Encode(map[string]any{"messages": messages, "count": 50, "page": 1, "matched_as": "regex"})
-	}
-	w.Front.Store(&full)
+	})
 	addRoom(t, alice, true)
 	contains(t, alice.session(t, Options{}).does("parley_read", map[string]any{"conversation": testkit.HostileRoom, "search": "x"}),
 		"before_message_id msg_51")

@@ -92,7 +92,7 @@ func newServer(a *agent.Agent, options Options) (*mcp.Server, *parleyServer, err
 	server := mcp.NewServer(&mcp.Implementation{Name: "parley", Title: "Parley", Version: parley.Version()}, &mcp.ServerOptions{
 		Instructions: Instructions, Capabilities: capabilities,
 	})
-	for _, t := range allTools() {
+	for _, t := range allTools {
 		if s.has(t) {
 			s.tools[t.name] = true
 			server.AddTool(t.describe(), s.handler(t))

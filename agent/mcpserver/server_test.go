@@ -59,7 +59,7 @@ func TestEveryOperation(t *testing.T) {
 		}
 	}
 	tools := map[string]tool{}
-	for _, one := range allTools() {
+	for _, one := range allTools {
 		tools[one.name] = one
 	}
 	for _, caller := range agent.Callers {

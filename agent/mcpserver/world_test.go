@@ -102,12 +102,20 @@ func (o *owner) connect(t *testing.T, options Options, client *mcp.ClientOptions
 
 func (o *owner) connectWithStop(t *testing.T, options Options, client *mcp.ClientOptions, version string) (s *session, stop func()) {
 	t.Helper()
+	return o.connectOver(t, func(ours mcp.Transport) mcp.Transport { return ours }, options, client, version)
+}
+
+// connectOver connects a client whose transport is changed.
+func (o *owner) connectOver(
+	t *testing.T, change func(mcp.Transport) mcp.Transport, options Options, client *mcp.ClientOptions, version string,
+) (s *session, stop func()) {
+	t.Helper()
 	ours, theirs := mcp.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, o.Agent, theirs, options) }()
 	connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, client).Connect(
-		ctx, ours, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		ctx, change(ours), &mcp.ClientSessionOptions{ProtocolVersion: version})
 	testkit.NoError(t, err)
 	return &session{ClientSession: connected, t: t}, func() {
 		_ = connected.Close()

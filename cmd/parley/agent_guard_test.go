@@ -3,11 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -19,39 +20,27 @@ func TestGuarded(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newAgent(t, server.URL, "alice")
-	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
+	approve := alice.approval("group", "create", "team")
 	alice.run("wallet", "freeze")
-	guarded := [][]string{{"wallet", "limits", "--per-day", "2"}, strings.Fields(next)[1:], {"wallet", "unfreeze"},
+	guarded := [][]string{{"wallet", "limits", "--per-day", "2"}, approve, {"wallet", "unfreeze"},
 		{"wallet", "export", filepath.Join(t.TempDir(), "key")}}
 	for _, command := range guarded {
-		if screen, err := alice.atTerminal("n\n", nil, command...); err == nil || !strings.Contains(screen, "[y/N]") {
-			t.Errorf("parley %v without a yes: %v\n%s", command, err, screen)
-		}
+		says(t, alice.personFails("n\n", command...), "[y/N]")
 		piped := alice.command(command...)
 		piped.Stdin = strings.NewReader("yes\n")
 		if out, err := piped.CombinedOutput(); err == nil || !strings.Contains(string(out), "person_needed") {
 			t.Errorf("parley %v with a piped yes: %v\n%s", command, err, out)
 		}
 	}
-	if screen, err := alice.atTerminal("a\na\n", nil, "wallet", "passphrase"); err == nil ||
-		!strings.Contains(screen, "at least 8 characters") {
-		t.Errorf("a passphrase of one character is taken: %v\n%s", err, screen)
-	}
-	if screen, err := alice.atTerminal("correct horse\ncorrect horse\n", nil, "wallet", "passphrase"); err != nil {
-		t.Fatal(err, screen)
-	}
+	says(t, alice.personFails("a\na\n", "wallet", "passphrase"), "at least 8 characters")
+	alice.person("correct horse\ncorrect horse\n", "wallet", "passphrase")
 	for _, command := range append(guarded, []string{"wallet", "passphrase", "--remove"}) {
 		answer := "y\n"
 		if command[1] == "passphrase" {
 			answer = ""
 		}
-		if screen, err := alice.atTerminal(answer+"wrong\n", nil, command...); err == nil ||
-			!strings.Contains(screen, "not the wallet's passphrase") {
-			t.Errorf("parley %v with a wrong passphrase: %v\n%s", command, err, screen)
-		}
-		if screen, err := alice.atTerminal(answer+"correct horse\n", nil, command...); err != nil {
-			t.Errorf("parley %v with the passphrase: %v\n%s", command, err, screen)
-		}
+		says(t, alice.personFails(answer+"wrong\n", command...), "not the wallet's passphrase")
+		alice.person(answer+"correct horse\n", command...)
 	}
 	if secrets, err := os.ReadFile(filepath.Join(alice.home, "secrets.json")); err != nil || strings.Contains(string(secrets), "horse") {
 		t.Errorf("the passphrase is stored, %v", err)
@@ -73,9 +62,7 @@ func TestLostWalletFile(t *testing.T) {
 	if got := alice.fails(agent.ExitLimit, "wallet", "check", "--accept"); got["code"] != "person_needed" {
 		t.Errorf("without a person: %v", got)
 	}
-	if screen, err := alice.atTerminal("y\n", nil, "wallet", "check", "--accept"); err != nil {
-		t.Fatal(err, screen)
-	}
+	alice.person("y\n", "wallet", "check", "--accept")
 	if checked := alice.run("wallet", "check"); checked["state"] != "ok" {
 		t.Errorf("after a person accepted it: %v", checked)
 	}
@@ -85,22 +72,25 @@ func TestLostWalletFile(t *testing.T) {
 func TestInitWaitsForMoney(t *testing.T) {
 	t.Parallel()
 	play := playServer(t)
-	endpoint := play.facilitator(t) + "/rpc"
-	alice := newUser(t, realServer(t, play), "PARLEY_SECRETS=file", "PARLEY_RPC_URL="+endpoint)
+	facilitator := play.facilitator(t)
+	var alice *user
+	var looks atomic.Int32 // at the balance, by the init of a person
+	endpoint := endpointWith(t, facilitator, func(body []byte) string {
+		if bytes.Contains(body, []byte(`"eth_call"`)) && looks.Add(1) == 2 {
+			address, _ := alice.settings()["address"].(string)
+			if err := agent.Fund(t.Context(), facilitator, address); err != nil {
+				t.Error(err)
+			}
+		}
+		return ""
+	})
+	alice = newUser(t, realServer(t, play), "PARLEY_SECRETS=file", "PARLEY_RPC_URL="+endpoint)
 	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes")
 	address, _ := alice.settings()["address"].(string)
 	if !strings.Contains(poor["error"].(string), address+" has 0.00 USDC and needs 1.01") ||
 		poor["next"] != "parley init --username alice --yes" {
 		t.Errorf("without money: %v", poor)
 	}
-	go func() {
-		time.Sleep(time.Second)
-		if err := agent.Fund(t.Context(), play.facilitator(t), address); err != nil {
-			t.Error(err)
-		}
-	}()
-	screen, err := alice.atTerminal("y\n", nil, "init", "--username", "alice")
-	if err != nil || !strings.Contains(screen, "send at least 1.01 USDC on") || !strings.Contains(screen, "alice is ready") {
-		t.Errorf("init does not wait for money: %v\n%s", err, screen)
-	}
+	looks.Store(0)
+	says(t, alice.person("y\n", "init", "--username", "alice"), "send at least 1.01 USDC on", "alice is ready")
 }

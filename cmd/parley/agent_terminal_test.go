@@ -73,6 +73,39 @@ func (u *user) atTerminal(typed string, env []string, args ...string) (screen st
 	return shown.String(), err
 }
 
+// person runs a command as a person does, wants that it succeeds, and returns the screen.
+func (u *user) person(typed string, args ...string) string {
+	u.t.Helper()
+	screen, err := u.atTerminal(typed, nil, args...)
+	if err != nil {
+		u.t.Errorf("parley %v at a terminal: %v\n%s", args, err, screen)
+	}
+	return screen
+}
+
+// personFails runs a command as a person does, wants that it fails, and returns the screen.
+func (u *user) personFails(typed string, args ...string) string {
+	u.t.Helper()
+	screen, err := u.atTerminal(typed, nil, args...)
+	if err == nil {
+		u.t.Errorf("parley %v at a terminal succeeds\n%s", args, screen)
+	}
+	return screen
+}
+
+// approve runs a command that a person must approve, and lets one approve it.
+func (u *user) approve(args ...string) {
+	u.t.Helper()
+	u.person("y\n", u.approval(args...)...)
+}
+
+// approval runs a command that a person must approve, and returns the command that does.
+func (u *user) approval(args ...string) []string {
+	u.t.Helper()
+	next, _ := u.fails(agent.ExitLimit, args...)["next"].(string)
+	return strings.Fields(next)[1:]
+}
+
 // withoutRuntimes removes the variables of agents' runtimes: the tests may run in one.
 func withoutRuntimes(env []string) (kept []string) {
 	for _, variable := range env {
@@ -89,62 +122,40 @@ func TestPerson(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newAgent(t, server.URL, "alice")
-	next, _ := alice.fails(agent.ExitLimit, "group", "create", "team")["next"].(string)
-	approve := strings.Fields(next)[1:]
+	approve := alice.approval("group", "create", "team")
 	for _, variable := range console.AgentEnvironment {
 		if screen, err := alice.atTerminal("y\n", []string{variable + "=1"}, approve...); err == nil ||
 			!strings.Contains(screen, "person_needed") {
 			t.Errorf("with %s an approval was given:\n%s", variable, screen)
 		}
 	}
-	if screen, err := alice.atTerminal("n\n", nil, approve...); err == nil ||
-		!strings.Contains(screen, "Allow createGroupChat for 0.15 USD, once?") ||
-		!strings.Contains(screen, `"name": "team"`) {
-		t.Errorf("no means no: %v\n%s", err, screen)
-	}
+	says(t, alice.personFails("n\n", approve...), "Allow createGroupChat for 0.15 USD, once?", `"name": "team"`)
 	screen, err := alice.atTerminal("\x03", nil, approve...)
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != agent.ExitInterrupted {
 		t.Errorf("Ctrl-C at a question: %v\n%s", err, screen)
 	}
-	if screen, err := alice.atTerminal("y\n", nil, approve...); err != nil {
-		t.Errorf("a person cannot approve: %v\n%s", err, screen)
-	}
+	alice.person("y\n", approve...)
 	if made := alice.run("group", "create", "team"); made["paid_usd"] != "0.15" || made["today_usd"] != "0.001" {
 		t.Errorf("the approved call: %v", made)
 	}
 	if sent := alice.run("send", "team", "hello"); sent["to"] != "team" {
 		t.Errorf("the group chat has no name: %v", sent)
 	}
-	if screen, err := alice.atTerminal("n\n", nil, "group", "delete", "team"); err == nil || !strings.Contains(screen, "This is final") {
-		t.Errorf("a group chat is deleted without a question: %v\n%s", err, screen)
-	}
-	for _, args := range [][]string{{"info", "team"}, {"delete", "team", "--yes"}} {
-		if screen, err := alice.atTerminal("", nil, append([]string{"group"}, args...)...); err != nil {
-			t.Errorf("group %s: %v\n%s", args, err, screen)
-		}
-	}
-	if screen, err := alice.atTerminal("y\n", nil, "channel", "create", "weather"); err != nil || !strings.Contains(screen, "paid 0.50 USD") {
-		t.Errorf("a person is not asked when a call is above the limit: %v\n%s", err, screen)
-	}
-	if screen, err := alice.atTerminal("", nil, "find", "weather", "--channels"); err != nil || !strings.Contains(screen, "use the ids") {
-		t.Errorf("find does not say that a name is looked up again: %v\n%s", err, screen)
-	}
-	if screen, err := alice.atTerminal("y\n", nil, "wallet", "limits", "--per-day", "2"); err != nil ||
-		!strings.Contains(screen, "per day  2.00 USD") {
-		t.Errorf("a person cannot raise limits: %v\n%s", err, screen)
-	}
+	says(t, alice.personFails("n\n", "group", "delete", "team"), "This is final")
+	alice.person("", "group", "info", "team")
+	alice.person("", "group", "delete", "team", "--yes")
+	says(t, alice.person("y\n", "channel", "create", "weather"), "paid 0.50 USD") // asked, because it is above the limit
+	says(t, alice.person("", "find", "weather", "--channels"), "use the ids")     // a name is looked up again
+	says(t, alice.person("y\n", "wallet", "limits", "--per-day", "2"), "per day  2.00 USD")
 	key := filepath.Join(t.TempDir(), "key")
-	if screen, err := alice.atTerminal("y\n", nil, "wallet", "export", key); err != nil {
-		t.Errorf("a person cannot export the key: %v\n%s", err, screen)
-	}
+	alice.person("y\n", "wallet", "export", key)
 	if info, err := os.Stat(key); err != nil || info.Size() != 65 || info.Mode().Perm() != 0o600 {
 		t.Errorf("the exported key: %v, %v", info, err)
 	}
 	alice.run("wallet", "freeze")
 	alice.unfreeze()
-	if screen, err := alice.atTerminal("", nil, "inbox"); err != nil || !strings.Contains(screen, "no messages") ||
-		strings.Contains(screen, "{") {
-		t.Errorf("a person gets no table: %v\n%s", err, screen)
+	if screen := alice.person("", "inbox"); !strings.Contains(screen, "no messages") || strings.Contains(screen, "{") {
+		t.Errorf("a person gets no table:\n%s", screen)
 	}
 	alice.secretsAreHidden()
 }
@@ -161,9 +172,6 @@ func TestInitAtTerminal(t *testing.T) {
 	if status := alice.run("status"); status["account"] != false {
 		t.Errorf("after a no there is an account: %v", status)
 	}
-	screen, err := alice.atTerminal("alice\ny\n", nil, "init")
-	if err != nil || !strings.Contains(screen, "once, and 0.001 USD to read it") || !strings.Contains(screen, "alice is ready") {
-		t.Errorf("a person cannot make an account: %v\n%s", err, screen)
-	}
+	says(t, alice.person("alice\ny\n", "init"), "once, and 0.001 USD to read it", "alice is ready")
 	alice.secretsAreHidden()
 }

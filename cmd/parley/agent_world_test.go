@@ -44,10 +44,8 @@ func newAgent(t *testing.T, server, name string, env ...string) *user {
 
 func (u *user) command(args ...string) *exec.Cmd {
 	u.t.Helper()
-	program, err := os.Executable()
-	testkit.NoError(u.t, err)
-	cmd := exec.CommandContext(u.t.Context(), program, args...)
-	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1"), u.env...)
+	cmd := itself(u.t.Context(), u.t, args...)
+	cmd.Env = append(cmd.Env, u.env...)
 	return cmd
 }
 
@@ -136,9 +134,7 @@ func (u *user) openPayments() []string {
 // unfreeze ends "wallet freeze" as a person does.
 func (u *user) unfreeze() {
 	u.t.Helper()
-	if screen, err := u.atTerminal("y\n", nil, "wallet", "unfreeze"); err != nil {
-		u.t.Fatal(err, screen)
-	}
+	u.person("y\n", "wallet", "unfreeze")
 }
 
 func (u *user) database(use func(*sql.DB) error) {
@@ -161,7 +157,14 @@ func texts(output map[string]any) (texts []string) {
 }
 
 // playServer starts parley dev.
-func playServer(t *testing.T) *process {
+func playServer(t *testing.T, args ...string) *process {
 	t.Helper()
-	return start(t, nil, "dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t))
+	dev := []string{"dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t)}
+	return start(t, nil, append(dev, args...)...)
+}
+
+// playNetwork starts parley devnet.
+func playNetwork(t *testing.T) *process {
+	t.Helper()
+	return start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
 }

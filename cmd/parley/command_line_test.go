@@ -52,11 +52,7 @@ func TestManualPages(t *testing.T) {
 	} {
 		page, err := os.ReadFile(filepath.Join(first, name))
 		testkit.NoError(t, err)
-		for _, part := range parts {
-			if !strings.Contains(string(page), part) {
-				t.Errorf("%s lacks %q:\n%s", name, part, page)
-			}
-		}
+		says(t, string(page), parts...)
 		if again, err := os.ReadFile(filepath.Join(second, name)); err != nil || string(again) != string(page) {
 			t.Errorf("%s differs the second time, %v", name, err)
 		}
@@ -121,10 +117,14 @@ func TestWrongLines(t *testing.T) {
 		"status --jq": "--jq needs a value",
 		`call sendGroupMessage {"chat_id":"chat_01k70t995eeeqsqssjfq4h8qx8","content":"\u0020"}`: "sendGroupMessage: content: it must " +
 			"have a visible character",
-		"react msg_1 x": "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
+		"react msg_1 x":              "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
+		"sned bob hi":                `unexpected argument sned, did you mean "send"?`,
+		"inbox -n -1":                "--limit must not be negative",
+		"inbox --follow --budget -1": "--budget must not be negative",
+		"inbox --max-usd=-1":         "--max-usd: must not be negative",
 	} {
-		if got := u.fails(2, strings.Fields(line)...); got["error"] != want {
-			t.Errorf("parley %s: %v", line, got["error"])
+		if got := u.fails(2, strings.Fields(line)...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
+			t.Errorf("parley %s: %v, want %q", line, got, want)
 		}
 	}
 }

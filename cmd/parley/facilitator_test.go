@@ -52,7 +52,7 @@ func guarded(t *testing.T, play string, allowed func(*http.Request) bool) (facil
 // one that the server signs with an API key. No credential is in the log.
 func TestFacilitatorCredentials(t *testing.T) {
 	t.Parallel()
-	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	play := playNetwork(t)
 	private := ed25519.NewKeyFromSeed([]byte("thirty-two bytes of a test's key"))
 	secret := base64.StdEncoding.EncodeToString(private)
 	file := writeFile(t, "the-id:"+secret+"\n")

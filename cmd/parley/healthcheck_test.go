@@ -10,10 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store/storetest"
-	"github.com/parley-chat/parley/x402"
 )
 
 // notified waits for what a server tells systemd.
@@ -33,15 +31,10 @@ func TestSupervised(t *testing.T) {
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	testkit.NoError(t, err)
 	defer func() { _ = socket.Close() }()
-	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
-	admin := testkit.FreeAddress(t)
+	server, adminURL := serveIn(t, []string{"NOTIFY_SOCKET=" + path}, storetest.URL(t), "--drain-time", "2s")
+	admin := strings.TrimPrefix(adminURL, "http://")
 	_, port, err := net.SplitHostPort(admin)
 	testkit.NoError(t, err)
-	server := start(t, []string{
-		"NOTIFY_SOCKET=" + path, "PARLEY_DATABASE_URL=" + storetest.URL(t), "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" +
-			x402.NetworkBaseSepolia,
-	}, "serve", "--facilitator-url", play.URL, "--rpc-url", play.URL+"/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen", admin,
-		"--drain-time", "2s")
 	notified(t, socket, "READY=1")
 
 	check := func(listen string) string {

@@ -3,14 +3,11 @@
 package main
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -47,7 +44,7 @@ func serveWith(t *testing.T, databaseURL string, arguments ...string) (server *p
 // serveIn is serveWith in an environment.
 func serveIn(t *testing.T, env []string, databaseURL string, arguments ...string) (server *process, admin string) {
 	t.Helper()
-	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	play := playNetwork(t)
 	admin = testkit.FreeAddress(t)
 	arguments = append(
 		[]string{"serve", "--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--admin-listen",
@@ -120,12 +117,7 @@ func TestDatabaseAwayAtBoot(t *testing.T) {
 func TestOldSchemaAfterBoot(t *testing.T) {
 	t.Parallel()
 	direct := storetest.URL(t)
-	connection, err := pgx.Connect(t.Context(), direct)
-	if err == nil {
-		_, err = connection.Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-		err = errors.Join(err, connection.Close(t.Context()))
-	}
-	testkit.NoError(t, err)
+	testkit.NoError(t, execute(direct, "DROP SCHEMA public CASCADE; CREATE SCHEMA public"))
 	route, databaseURL := storetest.RouteTo(t, direct)
 	route.Cut(true)
 	server, _ := serveWith(t, databaseURL)

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -109,12 +108,7 @@ func (c *catalogue) pass(t *testing.T, databaseURL string, days int) {
 	c.mu.Lock()
 	c.shift += time.Duration(days) * 24 * time.Hour
 	c.mu.Unlock()
-	connection, err := pgx.Connect(t.Context(), databaseURL)
-	if err == nil {
-		_, err = connection.Exec(t.Context(), fmt.Sprintf("UPDATE payments SET created_at = created_at - interval '%d days'", days))
-		_ = connection.Close(t.Context())
-	}
-	testkit.NoError(t, err)
+	testkit.NoError(t, execute(databaseURL, fmt.Sprintf("UPDATE payments SET created_at = created_at - interval '%d days'", days)))
 }
 
 // listing is an operation in the output of parley listings --json.

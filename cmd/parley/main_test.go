@@ -64,6 +64,26 @@ func (r ran) good(t *testing.T) string {
 	return r.out
 }
 
+// says wants that an output contains all the texts.
+func says(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			t.Errorf("the output lacks %q:\n%s", text, out)
+		}
+	}
+}
+
+// itself returns this program as a command.
+func itself(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := os.Executable()
+	testkit.NoError(t, err)
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1")
+	return cmd
+}
+
 // process is a running parley command.
 type process struct {
 	*testkit.Process
@@ -87,15 +107,13 @@ func folder(t *testing.T) string {
 // start runs a command until it is ready.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	program, err := os.Executable()
-	testkit.NoError(t, err)
 	p := &process{logs: &testkit.Buffer{}}
-	cmd := exec.CommandContext(context.Background(), program, args...)
-	cmd.Env = append(append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "PARLEY_RESPONSE_KEY="+testResponseKey), env...)
+	cmd := itself(context.Background(), t, args...)
+	cmd.Env = append(append(cmd.Env, "PARLEY_RESPONSE_KEY="+testResponseKey), env...)
 	cmd.Stderr = p.logs
-	if p.Process, err = testkit.Launch(cmd); err != nil {
-		t.Fatal(err)
-	}
+	var err error
+	p.Process, err = testkit.Launch(cmd)
+	testkit.NoError(t, err)
 	t.Cleanup(p.Kill)
 	if !p.Serves(time.Minute) {
 		t.Fatalf("parley %s does not get ready:\n%s", strings.Join(args, " "), p.logs)
@@ -167,8 +185,7 @@ func (p *process) register(t *testing.T, account int, name string) *testkit.Agen
 func TestDevSurvivesKill(t *testing.T) {
 	t.Parallel()
 	data := folder(t)
-	args := []string{"dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", data}
-	first := start(t, nil, args...)
+	first := playServer(t, "--data", data)
 	alice, bob := first.register(t, 0, "alice"), first.register(t, 1, "bob")
 	profile, err := alice.GetAgentProfileWithResponse(t.Context(), client.AgentProfileRequest{Username: new("bob")})
 	if err != nil || profile.JSON200 == nil {
@@ -189,7 +206,7 @@ func TestDevSurvivesKill(t *testing.T) {
 		t.Fatalf("PostgreSQL (pid %d) outlives the killed process", postgres)
 	}
 
-	second := start(t, nil, args...)
+	second := playServer(t, "--data", data)
 	if got := second.balance(t, devnet.Payee); got != payee {
 		t.Errorf("after the restart the payee has %s, want %s", got, payee)
 	}
@@ -224,7 +241,7 @@ func pidOfPostgres(t *testing.T, data string) (pid int) {
 func TestServe(t *testing.T) {
 	t.Parallel()
 	url := storetest.URL(t)
-	play := start(t, nil, "devnet", "--listen", "127.0.0.1:0", "--data", folder(t))
+	play := playNetwork(t)
 	began := time.Now()
 	server := start(t, []string{"PARLEY_DATABASE_URL=" + url, "PARLEY_PAYEE=" + devnet.Payee, "PARLEY_NETWORK=" + x402.NetworkBaseSepolia},
 		"serve", "--facilitator-url", play.URL+"/", "--rpc-url", play.URL+"/rpc", "--listen", testkit.FreeAddress(t))
@@ -245,15 +262,11 @@ func TestServe(t *testing.T) {
 // TestVersionAndHelp: both end with status 0. The version names the commit, if the build knows it.
 func TestVersionAndHelp(t *testing.T) {
 	t.Parallel()
-	program, err := os.Executable()
-	testkit.NoError(t, err)
 	for _, test := range []struct{ argument, says string }{
 		{"version", "parley " + parley.Version()}, {"--version", "parley " + parley.Version()}, {"--help", "Usage: "},
 		{"serve --help", "Usage: "},
 	} {
-		cmd := exec.CommandContext(t.Context(), program, strings.Fields(test.argument)...)
-		cmd.Env = append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1")
-		out, err := cmd.Output()
+		out, err := itself(t.Context(), t, strings.Fields(test.argument)...).Output()
 		if err != nil || !strings.HasPrefix(string(out), test.says) {
 			t.Errorf("parley %s: %v, prints %.200s", test.argument, err, out)
 		}

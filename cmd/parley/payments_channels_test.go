@@ -5,8 +5,6 @@ package main
 import (
 	"encoding/csv"
 	"errors"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,15 +58,11 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 	return signer
 }
 
-// act runs a command that needs the facilitator and the key.
-func (b *books) act(args ...string) (string, error) {
+// act runs a command that needs the facilitator and the key, and wants no error.
+func (b *books) act(args ...string) string {
 	b.t.Helper()
-	file := filepath.Join(b.t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(devnet.Accounts()[7].PrivateKey+"\n"+devnet.Accounts()[channelAuthorizer].PrivateKey+"\n"),
-		0o600); err != nil {
-		b.t.Fatal(err)
-	}
-	return b.run(
+	file := writeFile(b.t, devnet.Accounts()[7].PrivateKey+"\n"+devnet.Accounts()[channelAuthorizer].PrivateKey+"\n")
+	return b.text(
 		append(args, "--rpc-url", b.rpcURL, "--facilitator-url", strings.TrimSuffix(b.rpcURL, "/rpc"), "--authorizer-key", "file:"+file)...)
 }
 
@@ -119,20 +113,13 @@ func TestPaymentsClaim(t *testing.T) {
 	if failed != nil || c.Channels == nil || c.Channels.Charged != 25_000 || c.Channels.ChainClaimed != 0 || c.PaidOut != 0 {
 		t.Errorf("before the claim: %v, %+v", failed, c.Channels)
 	}
-	if out, err := b.act("claim", "--channel", two.ID); err != nil || !strings.Contains(out, "claimed from 1 of 1") ||
-		!strings.Contains(out, "paid out 10000 ") {
-		t.Errorf("claim from one: %v\n%s", err, out)
+	says(t, b.act("claim", "--channel", two.ID), "claimed from 1 of 1", "paid out 10000 ")
+	says(t, b.act("claim", "--all"), "claimed from 1 of 1")
+	if claimed := b.chain.Channel(one.ID).TotalClaimed; claimed != 15_000 {
+		t.Errorf("%d are claimed from the other one", claimed)
 	}
-	if out, err := b.act("claim", "--all"); err != nil || !strings.Contains(out, "claimed from 1 of 1") ||
-		b.chain.Channel(one.ID).TotalClaimed != 15_000 {
-		t.Errorf("claim from all: %v\n%s", err, out)
-	}
-	if out, err := b.act("claim", "--all"); err != nil || !strings.Contains(out, "claimed from 0 of 0") {
-		t.Errorf("claim again: %v\n%s", err, out)
-	}
-	if out, err := b.act("settle"); err != nil || !strings.Contains(out, "nothing is claimed that is not paid out") {
-		t.Errorf("settle again: %v\n%s", err, out)
-	}
+	says(t, b.act("claim", "--all"), "claimed from 0 of 0")
+	says(t, b.act("settle"), "nothing is claimed that is not paid out")
 	c, failed = b.reconcile()
 	wantFindings(t, c)
 	if failed != nil || c.Channels.Claimed != 25_000 || c.Channels.ChainSettled != 25_000 || c.PaidOut != 25_000 || c.Channels.Unknown != 0 {
@@ -143,15 +130,8 @@ func TestPaymentsClaim(t *testing.T) {
 		t.Errorf("the payment channel, want its three payments and its claim:\n%s", text)
 	}
 	text := strings.Join(strings.Fields(strings.Join(b.lines("summary", "--gas", "--rpc-url", b.rpcURL), "")), " ")
-	for _, want := range []string{
-		"exact 0 0.000000 0.0 % 0 0.000000 0.0 %", "batch-settlement 5 0.025000 100.0 % 4 0.009600 38.4 %",
-		"total 5 0.025000 100.0 % 4 0.009600 38.4 %", "claims 2 0.025000", "payouts 2 0.025000",
-		"4 transactions not reported",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the summary lacks %q:\n%s", want, text)
-		}
-	}
+	says(t, text, "exact 0 0.000000 0.0 % 0 0.000000 0.0 %", "batch-settlement 5 0.025000 100.0 % 4 0.009600 38.4 %",
+		"total 5 0.025000 100.0 % 4 0.009600 38.4 %", "claims 2 0.025000", "payouts 2 0.025000", "4 transactions not reported")
 }
 
 // TestReconcileChannels: what contradicts the chain is told.
@@ -159,21 +139,15 @@ func TestReconcileChannels(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	restored, stranger, withdrawn, open := b.channel(0, 2), b.channel(1, 3), b.channel(2, 4), b.channel(3, 1)
-	if _, err := b.act("claim", "--channel", restored.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.act("claim", "--channel", stranger.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.act("claim", "--channel", restored.ID)
+	b.act("claim", "--channel", stranger.ID)
 	for _, change := range []string{
 		`UPDATE payment_channels SET charged = 5000, signed_max = 5000, claimed = 5000 WHERE id = '` + restored.ID + `'`,
 		`DELETE FROM payment_channels WHERE id = '` + stranger.ID + `'`,
 		`UPDATE payment_channels SET claimed = 5000 WHERE id = '` + open.ID + `'`,
 		`DELETE FROM payment_channel_transactions WHERE kind = 'settle' AND paid = 15000`,
 		`UPDATE payment_channel_transactions SET paid = 11000 WHERE kind = 'settle'`} {
-		if _, err := b.connection.Exec(t.Context(), change); err != nil {
-			t.Fatal(err)
-		}
+		b.exec(change)
 	}
 	testkit.NoError(t, b.chain.InitiateWithdraw(withdrawn.Config, 100_000))
 	b.chain.Advance(25 * time.Hour)
@@ -196,11 +170,6 @@ func TestReconcileChannels(t *testing.T) {
 		t.Errorf("%v: %d contradictions, %d unknown, %+v, want 5, none, one lost payment channel", failed, c.Contradictions, c.Channels.Unknown,
 			c.LostChannels)
 	}
-	if out, err := b.act("refresh"); err != nil || !strings.Contains(out, "read the state of 3 payment channels") {
-		t.Errorf("refresh: %v\n%s", err, out)
-	}
-	if out := strings.Join(b.lines("channels", "--format=json", "--payer="+devnet.Accounts()[0].Address), ""); !strings.Contains(out,
-		`"charged":10000,"claimed":10000`) {
-		t.Errorf("the restored channel after refresh: %s", out)
-	}
+	says(t, b.act("refresh"), "read the state of 3 payment channels")
+	says(t, b.text("channels", "--format=json", "--payer="+devnet.Accounts()[0].Address), `"charged":10000,"claimed":10000`)
 }

@@ -6,9 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -83,11 +80,7 @@ func TestReconcileAgrees(t *testing.T) {
 		c.Payee != strings.ToLower(devnet.Payee) {
 		t.Errorf("books that agree: %v, %+v", failed, c)
 	}
-	if out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), ""); !strings.Contains(out,
-		"balance on the chain         0.045000 USD\n") ||
-		!strings.Contains(out, "nothing to report") {
-		t.Errorf("books that agree, as a table:\n%s", out)
-	}
+	says(t, b.text("reconcile", "--rpc-url", b.rpcURL), "balance on the chain         0.045000 USD\n", "nothing to report")
 }
 
 // TestReconcileExplains: money that came or left otherwise, and what is still open, is told and contradicts nothing.
@@ -126,11 +119,10 @@ func TestReconcileExplains(t *testing.T) {
 		c.Before != 0 {
 		t.Errorf("books that can be explained: %v, %+v", failed, c)
 	}
-	out := strings.Join(b.lines("reconcile", "--rpc-url", b.rpcURL), "")
-	for _, text := range []string{"outgoing transfers", "-0.004000 USD", "other incoming transfers", "0.005123 USD", settled.id, hash(1003)} {
-		if !strings.Contains(out, text) || strings.Contains(out, paid.id) {
-			t.Errorf("the table lacks %q, or has the payment that is in order:\n%s", text, out)
-		}
+	out := b.text("reconcile", "--rpc-url", b.rpcURL)
+	says(t, out, "outgoing transfers", "-0.004000 USD", "other incoming transfers", "0.005123 USD", settled.id, hash(1003))
+	if strings.Contains(out, paid.id) {
+		t.Errorf("the table has the payment that is in order:\n%s", out)
 	}
 }
 
@@ -260,27 +252,12 @@ func TestReconcileWithoutArchive(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.paid(0)
-	archive := b.rpcURL
-	forgetful := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
+	b.rpcURL = endpointWith(t, strings.TrimSuffix(b.rpcURL, "/rpc"), func(body []byte) string {
+		if bytes.Contains(body, []byte(`"eth_call"`)) && bytes.Contains(body, []byte(`"0x0"]`)) {
+			return `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}`
 		}
-		w.Header().Set("Content-Type", "application/json")
-		if strings.Contains(string(body), `"eth_call"`) && strings.Contains(string(body), `"0x0"]`) {
-			fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}`)
-			return
-		}
-		reply, err := http.Post(archive, "application/json", bytes.NewReader(body))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer reply.Body.Close()
-		_, _ = io.Copy(w, reply.Body)
-	}))
-	t.Cleanup(forgetful.Close)
-	b.rpcURL = forgetful.URL
+		return ""
+	})
 	c, failed := b.reconcile()
 	wantFindings(t, c)
 	if failed != nil || c.BeforeKnown || c.Before != 0 || c.Balance != 5000 {
@@ -292,8 +269,7 @@ func TestReconcileWithoutArchive(t *testing.T) {
 func TestReconcileAServer(t *testing.T) {
 	t.Parallel()
 	b := &books{t: t, url: storetest.URL(t)}
-	server := start(t, nil, "dev", "--listen", "127.0.0.1:0", "--facilitator-listen", "127.0.0.1:0", "--data", folder(t), "--database-url",
-		b.url)
+	server := playServer(t, "--database-url", b.url)
 	b.rpcURL = server.facilitator(t) + "/rpc"
 	server.register(t, 3, "dave")
 	server.register(t, 4, "erin")

@@ -34,20 +34,20 @@ func TestReconcileStrict(t *testing.T) {
 			b.mine(entry{account: 5, nonce: "0x" + strings.Repeat("ab", 32)}, devnet.Payee, 5000, hash(1001))
 		}, "behind: 1"},
 		"a claim": {func(b *books) {
-			b.mustAct("claim", "--all")
+			b.act("claim", "--all")
 			b.exec(`UPDATE payment_channels SET claimed = 0`)
 		}, "behind: 1"},
 		"a payout": {func(b *books) {
-			b.mustAct("claim", "--all")
+			b.act("claim", "--all")
 			b.exec(`DELETE FROM payment_channel_transactions WHERE kind = 'settle'`)
 		}, "behind: 1"},
 		"a payout without a transaction": {func(b *books) {
-			b.mustAct("claim", "--all")
+			b.act("claim", "--all")
 			b.exec(`UPDATE payment_channel_transactions SET transaction = '' WHERE kind = 'settle'`)
 		}, ""},
 		"a deposit": {func(b *books) { b.exec(`UPDATE payment_channels SET balance = balance - 1`) }, "behind: 1"},
 		"a charge": {func(b *books) {
-			b.mustAct("claim", "--all")
+			b.act("claim", "--all")
 			b.exec(`UPDATE payment_channels SET claimed = 5000, charged = 5000, signed_max = 5000`)
 		}, "1 contradictions"},
 	} {
@@ -69,27 +69,13 @@ func TestReconcileStrict(t *testing.T) {
 	}
 }
 
-func (b *books) exec(change string) {
-	b.t.Helper()
-	_, err := b.connection.Exec(b.t.Context(), change)
-	testkit.NoError(b.t, err)
-}
-
-// mustAct wants no error.
-func (b *books) mustAct(args ...string) string {
-	b.t.Helper()
-	out, err := b.act(args...)
-	testkit.NoError(b.t, err)
-	return out
-}
-
 // TestRecoverPayments: after a restore everything that the chain knows is entered again, once, and the strict comparison agrees.
 func TestRecoverPayments(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.paid(0)
 	kept, lost := b.channel(1, 2), b.channel(2, 3)
-	b.mustAct("claim", "--all")
+	b.act("claim", "--all")
 	b.exec(`DELETE FROM payments WHERE payment_channel_id = '` + lost.ID + `'`)
 	b.exec(`DELETE FROM payment_channels WHERE id = '` + lost.ID + `'`)
 	b.exec(`UPDATE payment_channels SET claimed = 5000, charged = 5000, signed_max = 5000 WHERE id = '` + kept.ID + `'`)
@@ -104,25 +90,19 @@ func TestRecoverPayments(t *testing.T) {
 	if b.strict() == nil {
 		t.Error("the strict comparison agrees before anything is entered")
 	}
-	if out, err := b.run("recover", "--dry-run", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) ||
-		!strings.Contains(out, gone.nonce) ||
-		strings.Contains(out, "entered") {
-		t.Errorf("dry run: %v\n%s", err, out)
+	dry := b.text("recover", "--dry-run", "--rpc-url", b.rpcURL)
+	if says(t, dry, summary, gone.nonce); strings.Contains(dry, "entered") {
+		t.Errorf("dry run:\n%s", dry)
 	}
-	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.Contains(out, summary) ||
-		!strings.HasSuffix(out, "entered 4\n") {
-		t.Errorf("recover: %v\n%s", err, out)
-	}
+	says(t, b.text("recover", "--rpc-url", b.rpcURL), summary, "\nentered 4\n")
 	if b.strict() == nil {
 		t.Error("the strict comparison agrees before the payment channels are read")
 	}
-	b.mustAct("refresh")
+	b.act("refresh")
 	if err := b.strict(); err != nil {
 		t.Errorf("after recover and refresh: %v", err)
 	}
-	if out, err := b.run("recover", "--rpc-url", b.rpcURL); err != nil || !strings.HasSuffix(out, "entered 0\n") {
-		t.Errorf("once more: %v\n%s", err, out)
-	}
+	says(t, b.text("recover", "--rpc-url", b.rpcURL), "\nentered 0\n")
 	isFailed := func(line string) bool { return strings.Contains(line, failed.id) }
 	if lines := b.lines("list", "--state=open"); !slices.ContainsFunc(lines, isFailed) ||
 		len(lines) != 3 {
@@ -142,9 +122,7 @@ func TestRecoverIntoAnEmptyLedger(t *testing.T) {
 	if out, err := b.run(terms...); err == nil || !strings.Contains(err.Error(), "--since") {
 		t.Errorf("without a time: %v\n%s", err, out)
 	}
-	if out, err := b.run(append(terms, "--since=2026-01-01")...); err != nil || !strings.HasSuffix(out, "entered 1\n") {
-		t.Errorf("recover: %v\n%s", err, out)
-	}
+	says(t, b.text(append(terms, "--since=2026-01-01")...), "\nentered 1\n")
 	if err := b.strict(); err != nil {
 		t.Errorf("after that: %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -173,14 +172,12 @@ func TestKnownVariables(t *testing.T) {
 // TestCompletion: a shell gets the settings, and the names of files for those that take one.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	program, err := os.Executable()
-	testkit.NoError(t, err)
 	folder := filepath.Dir(writeFile(t, ""))
 	for line, want := range map[string]string{
 		"parley serve --print": "--print-config", "parley serve --database-": "--database-url", "parley migrate --conf": "--config",
 		"parley serve --config " + folder + "/": "settings.yaml"} {
-		cmd := exec.CommandContext(t.Context(), program)
-		cmd.Env = append(os.Environ(), "PARLEY_TEST_AS_COMMAND=1", "COMP_LINE="+line)
+		cmd := itself(t.Context(), t)
+		cmd.Env = append(cmd.Env, "COMP_LINE="+line)
 		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%q is completed with %q, %v, want %s", line, out, err, want)
 		}
