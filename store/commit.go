@@ -132,13 +132,14 @@ func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRa
 	return nil
 }
 
-// ReadUnread needs no transaction if it finds nothing, as most polls do.
-func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	unread, err := a.unreadMessages(ctx, agent, page, size)
-	if err == nil && !unread.empty() {
+// ReadUnread needs no transaction if there is nothing, as for most polls.
+func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, _, _ int64) (*Unread, error) {
+	poll := &unreadPoll{agent: agent}
+	err := a.group.polls.ask(ctx, poll)
+	if err == nil && poll.found {
 		err = errNotBatched
 	}
-	return unread, err
+	return &Unread{}, err
 }
 
 // ReadThrough needs no transaction if the page to confirm was empty, as most are.
@@ -146,7 +147,11 @@ func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, throug
 	if !through.Empty() {
 		return nil, errNotBatched
 	}
-	return a.Unread(ctx, agent, page, size)
+	unread, err := a.ReadUnread(ctx, agent, page, size)
+	if errors.Is(err, errNotBatched) { // it marks nothing
+		return a.Unread(ctx, agent, page, size)
+	}
+	return unread, err
 }
 
 // Commit runs work and closes its payment in one transaction, and returns the response. It shares a group commit with other calls, or

@@ -8,6 +8,7 @@ import (
 // groupCommit are the batches of a Store: see batch.go.
 type groupCommit struct {
 	checks     *batcher[*messageCheck]
+	polls      *batcher[*unreadPoll]
 	begins     *batcher[*Payment]
 	deliveries *batcher[Closing]
 	charges    *batcher[Closing]
@@ -25,6 +26,7 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 	sends, err := newSendQueues(r, waiters, of)
 	return &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),
+		polls:      newBatcher(of("polls"), r.pollBatch, nil),
 		begins:     newBatcher(of("begins"), r.beginBatch, nil),
 		deliveries: newBatcher(of("deliveries"), r.closeBatch, Closing.key),
 		charges:    newBatcher(of("charges"), r.closeBatch, Closing.key),

@@ -41,6 +41,7 @@ const (
 type SentMessage struct {
 	Message
 	SenderUsername string
+	Unreacted      bool // known to have no reaction
 }
 
 // OutgoingMessage is a message to send. To is an agent if Kind is KindPrivate, otherwise a group chat or channel.
@@ -107,7 +108,8 @@ const sentColumns = `m.conversation_id, m.number, m.id, m.sender_id, m.content, 
 	a.username AS sender_username`
 
 const listMessages = `
-	SELECT ` + sentColumns + ` FROM (
+	SELECT ` + sentColumns + `, NOT EXISTS (SELECT FROM reactions
+			WHERE conversation_id = @conversation AND number <= @newest AND number > @oldest) AS unreacted FROM (
 		SELECT o.conversation_id, o.number, o.id, o.sender_id, o.content, o.reply_to, o.about, o.created_at, o.removed_at,
 			sum(octet_length(o.content)) OVER (ORDER BY o.number DESC ROWS UNBOUNDED PRECEDING) AS size
 		FROM messages o WHERE o.conversation_id = @conversation AND o.number <= @newest AND o.number > @oldest

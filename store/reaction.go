@@ -88,12 +88,14 @@ const listReactions = `
 // Reactions returns the reactions to these messages of a conversation, by number, in one round trip. Messages without
 // reactions have no entry.
 func (r *Reader) Reactions(ctx context.Context, conversation uuid.UUID, messages []SentMessage) (map[int64]*Reactions, error) {
-	if len(messages) == 0 {
-		return nil, nil
+	var wanted []int64
+	for _, message := range messages {
+		if !message.Unreacted {
+			wanted = append(wanted, message.Number)
+		}
 	}
-	wanted := make([]int64, len(messages))
-	for i, message := range messages {
-		wanted[i] = message.Number
+	if len(wanted) == 0 {
+		return nil, nil
 	}
 	rows, err := read[struct {
 		NamedReaction

@@ -29,9 +29,6 @@ type Unread struct {
 	noticed bool // there are notices
 }
 
-// empty reports whether there is nothing to mark as read.
-func (u *Unread) empty() bool { return len(u.Messages) == 0 && !u.noticed }
-
 // readUpTo is the number of the newest message that a member m of a conversation c has read. Removed messages count as read.
 const readUpTo = `greatest(m.read_number, c.first_number - 1)`
 

@@ -78,3 +78,18 @@ func (r *Reader) HaveUnread(ctx context.Context, waiting []Waiting) ([]bool, err
 	}
 	return have, wrap("look for unread messages", err)
 }
+
+// unreadPoll is a poll of an agent for which there may be nothing.
+type unreadPoll struct {
+	agent uuid.UUID
+	found bool
+}
+
+// pollBatch finds out for which of the agents something is unread.
+func (r *Reader) pollBatch(ctx context.Context, batch []batchItem[*unreadPoll]) {
+	have, err := r.HaveUnread(ctx, column(batch, func(p *unreadPoll) Waiting { return Waiting{Agent: p.agent} }))
+	finish(batch, func(i int, poll *unreadPoll) error {
+		poll.found = have[i]
+		return err
+	})
+}
