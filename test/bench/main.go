@@ -40,6 +40,9 @@ type plan struct {
 }
 
 func run(ctx context.Context, arguments []string) error {
+	if len(arguments) == 2 && arguments[0] == asFacilitator {
+		return serveFacilitator(ctx, arguments[1])
+	}
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&p.program, "parley", "bin/parley", "the program to measure")
@@ -68,7 +71,7 @@ func run(ctx context.Context, arguments []string) error {
 			p.only = *regexp.MustCompile("^send")
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.scale)*float64(40*time.Minute))) // twice what it should take
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.scale)*float64(60*time.Minute))) // twice what it should take
 	defer cancel()
 	b := &bench{plan: p}
 	if err := errors.Join(b.measure(ctx), b.close()); err != nil {
