@@ -14,7 +14,10 @@ import (
 
 // Servers of the benchmark other than Parley are this program, so that each has a process of its own that can be measured. Their names
 // are its first argument, the address is its last.
-const asFacilitator = "facilitator"
+const (
+	asFacilitator = "facilitator"
+	asPeer        = "peer"
+)
 
 // serveFacilitator serves the payment network of devnet, and POST /mint/{address}: play money without a limit.
 func serveFacilitator(ctx context.Context, address string) error {

@@ -19,7 +19,7 @@ func (b *bench) measure(ctx context.Context) error {
 		name    string
 		measure func(*dataset, context.Context) error
 	}{
-		{"operations", (*dataset).measureOperations}, {"growth", (*dataset).growth},
+		{"operations", (*dataset).measureOperations}, {"peers", (*dataset).comparePeers}, {"growth", (*dataset).growth},
 		{"servers", (*dataset).servers}, {"tracing", (*dataset).tracing}, {"retention", (*dataset).retention}, {"waiting", (*dataset).waiting},
 	}
 	if b.before != "" {
