@@ -377,9 +377,13 @@ upgrade: postgres build older #: Upgrade, go back and restart servers behind HAP
 	go test -tags attack -count=1 -timeout 10m -v -run '^Test(Upgrade|RollingRestart)$$' ./test/attack
 
 # BENCH_ARGS=-quick takes two minutes; test/bench/README.md lists the arguments.
-bench: build postgres ## Measure the operations with real payments (test/bench/README.md): 20 minutes
+bench: build postgres ## Measure the operations with real payments (test/bench/README.md), draw docs/images/peers.svg: 30 minutes
 	go build -o $(BIN)/bench ./test/bench
-	$(BIN)/bench -parley $(BIN)/parley $(BENCH_ARGS) >$(BIN)/bench.md
+	mkdir -p $(BIN)/free # a build without prices, to compare with
+	sed '/^      x-payment-info:/,+2d' openapi.yaml >$(BIN)/free/openapi.yaml
+	sed 's/return operation\.handler\.shared(.*/return s.unpaid(c, operation, request)/' server/payment.go >$(BIN)/free/payment.go
+	go build -overlay test/bench/testdata/free.json -o $(BIN)/free/parley ./cmd/parley
+	$(BIN)/bench -parley $(BIN)/parley -free $(BIN)/free/parley -picture docs/images/peers.svg $(BENCH_ARGS) >$(BIN)/bench.md
 	@cat $(BIN)/bench.md
 
 allocs: postgres #: Fail if a micro-benchmark allocates more than in test/bench/allocs.txt

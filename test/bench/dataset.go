@@ -161,7 +161,7 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 		return err
 	}
 	payer.Channels = nil // the accounts of a data set leave no payment channels in the user's configuration
-	if err := d.ledger.Mint(payer.Address(), 1e12); err != nil {
+	if err := d.mint(ctx, payer.Address()); err != nil {
 		return err
 	}
 	api, err := client.New(url, payer, client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
@@ -218,6 +218,17 @@ func (d *dataset) joinGroups(ctx context.Context, agents []agent, unread int) er
 		return fmt.Errorf("join groups: %w", err)
 	}
 	return nil
+}
+
+// rewind makes all messages unread that an operation is about to confirm, so that it never runs out of them.
+func (d *dataset) rewind(ctx context.Context, o operation) error {
+	if !o.confirms {
+		return nil
+	}
+	_, err := d.pool.Exec(ctx, `
+		UPDATE memberships m SET read_number = c.last_number - $2 FROM conversations c
+		WHERE c.id = m.conversation_id AND m.agent_id = ANY($1::uuid[]) AND m.read_number > c.last_number - $2`, ids(d.behind), behindBy)
+	return err
 }
 
 // createGroup creates a group with these members, who have read all of its messages; the first is its admin. There are

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -26,8 +24,7 @@ type bench struct {
 	report
 	folder      string // for logs
 	postgres    *embedded.Server
-	ledger      *devnet.Ledger
-	facilitator *httptest.Server
+	facilitator *process
 	datasets    []*dataset
 	running     []*process // servers of the part that is measured
 }
@@ -47,10 +44,9 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if b.ledger, err = devnet.OpenLedger(""); err != nil {
+	if b.facilitator, err = b.startSelf(ctx, asFacilitator); err != nil {
 		return err
 	}
-	b.facilitator = httptest.NewServer(devnet.NewFacilitator(b.ledger))
 	key, err := evm.GenerateKey()
 	if err != nil {
 		return err
@@ -72,7 +68,7 @@ func (b *bench) close() error {
 		d.pool.Close()
 	}
 	if b.facilitator != nil {
-		b.facilitator.Close()
+		b.facilitator.stop()
 	}
 	var problem error
 	if b.postgres != nil {

@@ -31,6 +31,8 @@ func main() {
 type plan struct {
 	program string
 	before  string // another build of it
+	free    string // a build without prices
+	picture string // the file for the picture of the peers
 	scale   float64
 	seconds int // of one measurement
 	rounds  int
@@ -40,16 +42,25 @@ type plan struct {
 }
 
 func run(ctx context.Context, arguments []string) error {
+	switch {
+	case len(arguments) == 2 && arguments[0] == asFacilitator:
+		return serveFacilitator(ctx, arguments[1])
+	case len(arguments) == 3 && arguments[0] == asPeer:
+		return servePeer(ctx, arguments[1], arguments[2])
+	}
 	p := plan{clients: []int{1, 16, 64}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&p.program, "parley", "bin/parley", "the program to measure")
 	flags.StringVar(&p.before, "before", "", "another build of the program, whose schema may differ: compare the two at 16 and 64 "+
 		"clients, only sends unless -only is set")
+	flags.StringVar(&p.free, "free", "", "a build whose contract has no prices (make bench builds one): the part peers compares paid calls "+
+		"with its calls")
+	flags.StringVar(&p.picture, "picture", "", "an SVG file: the part peers draws its result")
 	flags.Float64Var(&p.scale, "scale", 1, "amount of data: 1 is two million messages")
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
-	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; one more for -before and growth")
+	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; peers has twice as many and one, -before and growth one more")
 	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
-		"the parts that match this regular expression: operations, growth, servers, tracing, retention, waiting")
+		"the parts that match this regular expression: operations, peers, growth, servers, tracing, retention, waiting")
 	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
 		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")
@@ -68,7 +79,7 @@ func run(ctx context.Context, arguments []string) error {
 			p.only = *regexp.MustCompile("^send")
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.scale)*float64(40*time.Minute))) // twice what it should take
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.scale)*float64(60*time.Minute))) // twice what it should take
 	defer cancel()
 	b := &bench{plan: p}
 	if err := errors.Join(b.measure(ctx), b.close()); err != nil {

@@ -4,9 +4,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -19,10 +19,12 @@ const (
 	perSecond = iota
 	p50       // milliseconds
 	p99       // milliseconds
-	serverCPU // of the server, milliseconds per request
-	pgCPU     // of PostgreSQL, milliseconds per request
-	wal       // bytes per request
-	writes    // transactions that write, per request
+	cpu       // of server, PostgreSQL and facilitator, milliseconds per request
+	serverCPU
+	pgCPU
+	facilitatorCPU
+	wal    // bytes per request
+	writes // transactions that write, per request
 	metrics
 )
 
@@ -42,7 +44,7 @@ func (s sample) result() (r result) {
 	return r
 }
 
-// measure adds what each request has used of the servers and of PostgreSQL.
+// measure adds what each request has used of the servers, of PostgreSQL and of the facilitator.
 func (d *dataset) measure(ctx context.Context, servers []*process, run func() (sample, error)) (result, error) {
 	before, err := d.usage(ctx, servers)
 	if err != nil {
@@ -57,37 +59,38 @@ func (d *dataset) measure(ctx context.Context, servers []*process, run func() (s
 	for metric := serverCPU; metric < metrics; metric++ {
 		seen[metric] = (after[metric] - before[metric]) / float64(len(s.latencies))
 	}
+	seen[cpu] = seen[serverCPU] + seen[pgCPU] + seen[facilitatorCPU]
 	return seen, err
 }
 
-// usage is what the servers and PostgreSQL have used so far.
+// usage is what they have used so far.
 func (d *dataset) usage(ctx context.Context, servers []*process) (u result, err error) {
 	for _, server := range servers {
 		u[serverCPU] += ms(server.cpu())
 	}
-	cpu, err := d.databaseCPU()
+	u[facilitatorCPU] = ms(d.facilitator.cpu())
+	used, err := d.databaseCPU()
 	if err != nil {
 		return u, err
 	}
-	u[pgCPU] = ms(cpu)
+	u[pgCPU] = ms(used)
 	err = d.pool.QueryRow(ctx, `
 		SELECT CAST(pg_current_wal_insert_lsn() - '0/0' AS float),
 			CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS float)`).Scan(&u[wal], &u[writes])
 	return u, err
 }
 
-// readResponse reads one response. A status other than 200 is an error, because then something else was measured. net/http's client
-// would take more time than some of the servers.
-func readResponse(r *bufio.Reader) error {
+// readResponse reads one response. A status other than the wanted one is an error, because then something else was measured. net/http's
+// client would take more time than some of the servers.
+func readResponse(r *bufio.Reader, wanted int, body *bytes.Buffer) error {
 	response, err := http.ReadResponse(r, nil)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(response.Body)
-		return fmt.Errorf("status %d: %.300s", response.StatusCode, body)
+	body.Reset()
+	if _, err = body.ReadFrom(response.Body); err == nil && response.StatusCode != wanted {
+		err = fmt.Errorf("status %d: %.300s", response.StatusCode, body)
 	}
-	_, err = io.Copy(io.Discard, response.Body)
 	return err
 }

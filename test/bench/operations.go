@@ -21,7 +21,12 @@ type operation struct {
 	name     string
 	method   string
 	requests []request
+	unpaid   bool // only asks for the price
+	confirms bool // each request confirms, in place of firstCursor, the page that the caller's last request returned
 }
+
+// firstCursor confirms nothing: server/cursor.go.
+const firstCursor = "read_through=c0"
 
 const (
 	distinct         = perRole * peers // different requests of an operation
@@ -35,6 +40,7 @@ const (
 	sendMany   = "send to many conversations"
 	newest     = "newest 50 messages"
 	nothingNew = "unread, nothing new"
+	ownAccount = "own account"
 
 	behindUnread = "unread, a page of 50"
 	wordSearch   = "message search, a word"
@@ -55,6 +61,10 @@ func (d *dataset) operations() []operation {
 		}),
 		newOperation(nothingNew, "/agent/unread", d.readers, nil),
 		newOperation(behindUnread, "/agent/unread?mark_read=false", d.behind, nil),
+		confirming(newOperation("unread, confirming", "/agent/unread?page_size=1&"+firstCursor, d.behind, nil)),
+		confirming(newOperation("unread, waiting and confirming", "/agent/unread?page_size=1&wait=60&"+firstCursor, d.behind, nil)),
+		newOperation(ownAccount, "/agent/me", d.readers, nil),
+		{name: "price (402)", method: http.MethodPost, unpaid: true, requests: []request{{target: "/chat/private/send"}}},
 		newOperation("agent search", "/search/agents", d.readers, func(i int) body {
 			return body{"query": agentQueries[i%len(agentQueries)]}
 		}),
@@ -75,6 +85,11 @@ func (d *dataset) matching(names *regexp.Regexp) []operation {
 // named returns one of the operations.
 func (d *dataset) named(name string) operation {
 	return d.matching(regexp.MustCompile("^" + regexp.QuoteMeta(name) + "$"))[0]
+}
+
+func confirming(o operation) operation {
+	o.confirms = true
+	return o
 }
 
 // agentQueries are searches of the directory of agents: an occupation, a name, a place, and combinations.

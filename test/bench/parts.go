@@ -19,8 +19,8 @@ func (b *bench) measure(ctx context.Context) error {
 		name    string
 		measure func(*dataset, context.Context) error
 	}{
-		{"operations", (*dataset).measureOperations}, {"growth", (*dataset).growth}, {"servers", (*dataset).servers},
-		{"tracing", (*dataset).tracing}, {"retention", (*dataset).retention}, {"waiting", (*dataset).waiting},
+		{"operations", (*dataset).measureOperations}, {"peers", (*dataset).comparePeers}, {"growth", (*dataset).growth},
+		{"servers", (*dataset).servers}, {"tracing", (*dataset).tracing}, {"retention", (*dataset).retention}, {"waiting", (*dataset).waiting},
 	}
 	if b.before != "" {
 		parts = parts[:1]

@@ -18,7 +18,7 @@ import (
 )
 
 // maxSides is how many sides a comparison has at most.
-const maxSides = 3
+const maxSides = 6
 
 // side is one of the things that are compared.
 type side struct {
@@ -37,6 +37,7 @@ type comparison struct {
 // report is what a run has seen.
 type report struct {
 	facts       []string
+	machine     string
 	comparisons []comparison
 	goals       []string // rows of a table
 }
@@ -140,9 +141,10 @@ func (r *report) describe(ctx context.Context, d *dataset) error {
 	if err != nil {
 		commit = []byte("unknown commit")
 	}
+	r.machine = fmt.Sprintf("%d × %s", len(processors), processors[0].ModelName)
 	r.facts = []string{
 		fmt.Sprintf("%s, %s, %s", time.Now().UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(commit)), runtime.Version()),
-		fmt.Sprintf("%d × %s", len(processors), processors[0].ModelName),
+		r.machine,
 		"PostgreSQL: " + settings,
 		fmt.Sprintf("Data: %+v; a conversation of %d messages for search", d.size, d.archived),
 	}
@@ -162,8 +164,8 @@ func (r *report) write(w io.Writer) {
 	for _, c := range r.comparisons {
 		if c.part != part {
 			part = c.part
-			fmt.Fprintf(w, "\n### %s\n\n| Operation | Clients | | Per second | Ratio of rates | p50 | Ratio of p50 | p99 | CPU server | CPU "+
-				"PostgreSQL | WAL | Writes |\n|---|---:|---|%s\n", part, strings.Repeat("---:|", 9))
+			fmt.Fprintf(w, "\n### %s\n\n| Operation | Clients | | Per second | Ratio of rates | p50 | Ratio of p50 | p99 | CPU | Ratio of CPU "+
+				"| server + PostgreSQL + facilitator | WAL | Writes |\n|---|---:|---|%s\n", part, strings.Repeat("---:|", 10))
 		}
 		c.write(w)
 	}
@@ -174,10 +176,10 @@ func (c comparison) write(w io.Writer) {
 	column := strings.NewReplacer("|", `\|`)
 	for i, seen := range c.rounds {
 		m := median(seen)
-		fmt.Fprintf(w, "| %s | %d | %s | %.0f | %s | %s | %s | %s | %s | %s | %.0f | %.2f |\n", column.Replace(c.operation), c.clients,
-			column.Replace(c.sides[i].name),
-			m[perSecond], c.ratio(i, perSecond), digits(m[p50]), c.ratio(i, p50), digits(m[p99]), digits(m[serverCPU]), digits(m[pgCPU]), m[wal],
-			m[writes])
+		fmt.Fprintf(w, "| %s | %d | %s | %.0f | %s | %s | %s | %s | %s | %s | %s + %s + %s | %.0f | %.2f |\n",
+			column.Replace(c.operation), c.clients, column.Replace(c.sides[i].name),
+			m[perSecond], c.ratio(i, perSecond), digits(m[p50]), c.ratio(i, p50), digits(m[p99]), digits(m[cpu]), c.ratio(i, cpu),
+			digits(m[serverCPU]), digits(m[pgCPU]), digits(m[facilitatorCPU]), m[wal], m[writes])
 	}
 }
 
@@ -191,9 +193,12 @@ func (c comparison) ratio(side, metric int) string {
 }
 
 // ratios are a side's ratios to the first side, by round.
-func (c comparison) ratios(side, metric int) (ratios []float64) {
+func (c comparison) ratios(side, metric int) []float64 { return c.ratiosTo(0, side, metric) }
+
+// ratiosTo are a side's ratios to another one, by round.
+func (c comparison) ratiosTo(base, side, metric int) (ratios []float64) {
 	for round, seen := range c.rounds[side] {
-		ratios = append(ratios, seen[metric]/c.rounds[0][round][metric])
+		ratios = append(ratios, seen[metric]/c.rounds[base][round][metric])
 	}
 	return ratios
 }

@@ -40,7 +40,7 @@ func (d *dataset) serveOn(ctx context.Context, processor int, settings ...string
 // serving are the arguments of `parley serve`, except the address, which is the last.
 func (d *dataset) serving() []string {
 	return []string{"serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
-		"--facilitator-url", d.facilitator.URL, "--rpc-url", d.facilitator.URL + "/rpc",
+		"--facilitator-url", d.facilitator.url, "--rpc-url", d.facilitator.url + "/rpc",
 		"--response-key", "file:" + filepath.Join(d.folder, authorizerFile), "--listen"}
 }
 
@@ -49,8 +49,17 @@ func (b *bench) withChannels() string {
 	return "PARLEY_AUTHORIZER_KEY=file:" + filepath.Join(b.folder, authorizerFile)
 }
 
-// start starts a server whose last argument is its address, and waits until it accepts connections. It runs until stopServers.
+// start starts a server that runs until stopServers.
 func (b *bench) start(ctx context.Context, settings []string, program string, arguments ...string) (*process, error) {
+	server, err := b.launch(ctx, settings, program, arguments...)
+	if err == nil {
+		b.running = append(b.running, server)
+	}
+	return server, err
+}
+
+// launch starts a server whose last argument is its address, and waits until it accepts connections.
+func (b *bench) launch(ctx context.Context, settings []string, program string, arguments ...string) (*process, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -78,8 +87,7 @@ func (b *bench) start(ctx context.Context, settings []string, program string, ar
 	for range 300 {
 		if connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", listen); err == nil {
 			stats, failed := procfs.NewProc(cmd.Process.Pid)
-			b.running = append(b.running, &process{url: "http://" + listen, stop: stop, stats: stats})
-			return b.running[len(b.running)-1], errors.Join(failed, connection.Close())
+			return &process{url: "http://" + listen, stop: stop, stats: stats}, errors.Join(failed, connection.Close())
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -32,6 +32,9 @@ type paymentChannel struct {
 
 // drive sends an operation's requests and measures. A short run first warms up and shows how many payments to sign.
 func (d *dataset) drive(ctx context.Context, o operation, clients int, servers ...*process) (result, error) {
+	if err := d.rewind(ctx, o); err != nil {
+		return result{}, err
+	}
 	s, err := d.newSigner(ctx, servers[0].url, o)
 	if err != nil {
 		return result{}, err
@@ -40,7 +43,7 @@ func (d *dataset) drive(ctx context.Context, o operation, clients int, servers .
 		s.hosts = append(s.hosts, strings.TrimPrefix(server.url, "http://"))
 	}
 	limit := time.Duration(d.seconds) * time.Second
-	signed, err := s.sign(ctx, max(100, 6*clients))
+	signed, err := s.sign(ctx, max(perRole, 6*clients)) // each caller has a page to confirm
 	if err != nil {
 		return result{}, err
 	}
@@ -63,12 +66,18 @@ type signer struct {
 	price     uint64                // of a voucher
 	channels  []*paymentChannel     // of the callers of the requests; nil unless the server offers them first
 	every     time.Duration         // between two requests; 0: clients send when they have a response
+	wanted    int                   // the status of responses
+	cursors   []string              // of the last pages, by caller; nil if nothing is confirmed
 }
 
 // newSigner reads the price of an operation. As official clients do, it pays with the first scheme of the 402. It opens
 // the payment channels that the callers do not have yet.
 func (d *dataset) newSigner(ctx context.Context, url string, o operation) (*signer, error) {
-	s := &signer{hosts: []string{strings.TrimPrefix(url, "http://")}, operation: o}
+	s := &signer{hosts: []string{strings.TrimPrefix(url, "http://")}, operation: o, wanted: http.StatusOK}
+	if o.unpaid {
+		s.wanted = http.StatusPaymentRequired
+		return s, nil
+	}
 	path, _, _ := strings.Cut(o.requests[0].target, "?")
 	request, err := http.NewRequestWithContext(ctx, o.method, url+path, http.NoBody)
 	if err != nil {
@@ -87,6 +96,9 @@ func (d *dataset) newSigner(ctx context.Context, url string, o operation) (*sign
 	}
 	if s.required.Accepts[0].Scheme == x402.SchemeBatch {
 		err = s.openChannels(ctx, d)
+	}
+	if o.confirms {
+		s.cursors = slices.Repeat([]string{firstCursor}, perRole)
 	}
 	return s, err
 }
@@ -225,20 +237,23 @@ func (s *signer) post(
 		return nil, err
 	}
 	defer connection.Close() //nolint:errcheck // nothing is lost
-	responses := bufio.NewReaderSize(connection, 64<<10)
+	responses, body := bufio.NewReaderSize(connection, 64<<10), bytes.Buffer{}
 	for i := first; i < len(requests) && ctx.Err() == nil; i += step {
 		sent := time.Now()
 		if sent.After(until) {
 			break
 		}
-		tries := 1
+		wire, tries := requests[i], 1
+		if s.cursors != nil {
+			wire, tries = bytes.Replace(wire, []byte(firstCursor), []byte(s.cursors[i%perRole]), 1), 20
+		}
 		if s.every > 0 {
 			tries, sent = 20, began.Add(time.Duration(i)*s.every)
 			time.Sleep(time.Until(sent))
 		}
-		for ; tries > 0; tries-- { // at a fixed rate, a server that is too busy gets the same payment again
-			if _, err = connection.Write(requests[i]); err == nil {
-				err = readResponse(responses)
+		for ; tries > 0; tries-- { // a server that is too busy gets the same payment again
+			if _, err = connection.Write(wire); err == nil {
+				err = readResponse(responses, s.wanted, &body)
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), "status 503") {
 				break
@@ -249,6 +264,9 @@ func (s *signer) post(
 			return latencies, err
 		}
 		latencies = append(latencies, time.Since(sent))
+		if s.cursors != nil {
+			s.cursors[i%perRole] = "read_through=" + string(cursor.FindSubmatch(body.Bytes())[1]) // each page has one
+		}
 	}
 	return latencies, ctx.Err()
 }

@@ -241,7 +241,7 @@ func (d *dataset) insertWaiters(ctx context.Context, agents []agent) (err error)
 		if a.wallet, err = evm.GenerateKey(); err != nil {
 			return err
 		}
-		if err := d.ledger.Mint(evm.PubkeyToAddress(a.wallet.PublicKey).Hex(), 1e12); err != nil {
+		if err := d.mint(ctx, evm.PubkeyToAddress(a.wallet.PublicKey).Hex()); err != nil {
 			return err
 		}
 		a.id, a.key = uuid.Must(uuid.NewV7()), apiKey()
