@@ -9,7 +9,7 @@ import (
 
 // GetOwnAgent returns the account of the caller.
 func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
-	agent, err := c.read.AgentByID(ctx, c.caller.ID) // the agent of the authentication cache may be a second old
+	agent, err := c.read.Profile(ctx, c.caller.ID, &c.caller.ID, nil) // the agent of the authentication cache may be a second old
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ type AgentConversation struct {
 
 // AgentConversations returns all chats and channels of an agent that are not deleted, oldest membership first.
 func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
-	conversations, err := query[AgentConversation](ctx, r, `
+	conversations, err := read[AgentConversation](ctx, r, `
 		SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined
 		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
 		WHERE c.deleted_at IS NULL AND c.id = ANY (ARRAY(

@@ -176,7 +176,7 @@ type Member struct {
 // Members returns the members of a chat in the order in which they joined, as the viewer sees them. The description of
 // a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
 func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
-	members, err := query[Member](ctx, r, `
+	members, err := read[Member](ctx, r, `
 		SELECT a.id, a.username, coalesce(a.id = c.admin_id, false) AS is_admin, m.joined_at,
 			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN '' ELSE a.description END
 				AS description

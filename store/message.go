@@ -158,7 +158,7 @@ func (r *Reader) MessagesByID(ctx context.Context, conversation uuid.UUID, ids [
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := query[SentMessage](ctx, r, `SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
+	found, err := read[SentMessage](ctx, r, `SELECT `+sentColumns+` FROM messages m JOIN agents a ON a.id = m.sender_id
 		WHERE m.conversation_id = @conversation AND m.id = ANY (CAST(@ids AS uuid[]))
 		ORDER BY array_position(CAST(@ids AS uuid[]), m.id)`, named{"conversation": conversation, "ids": ids})
 	return found, wrap("load messages", err)
