@@ -20,12 +20,11 @@ import (
 	"strings"
 )
 
-// platforms are the environments in which packages are listed. The files, and so the imports, depend on the system and
-// on cgo. On Windows only the agent's side can be built.
+// platforms are the environments in which packages are listed: files, and so imports, depend on the system. On Windows
+// only the agent's side can be built.
 var platforms = [][]string{
-	{"CGO_ENABLED=1"},
-	{"CGO_ENABLED=0"},
-	{"CGO_ENABLED=0", "GOOS=darwin", "GOARCH=arm64"},
+	{},
+	{"GOOS=darwin", "GOARCH=arm64"},
 }
 
 // licenses identifies licences by sentences of their texts, in lower case and with single spaces. Rejected licences come
@@ -213,7 +212,7 @@ func run(ctx context.Context, tags, output string) error {
 		}
 		maps.Copy(linked, parley)
 	}
-	windows, err := list(ctx, []string{"CGO_ENABLED=0", "GOOS=windows", "GOARCH=amd64"}, "-tags", "noserver", "./cmd/parley")
+	windows, err := list(ctx, []string{"GOOS=windows", "GOARCH=amd64"}, "-tags", "noserver", "./cmd/parley")
 	if err != nil {
 		return err
 	}

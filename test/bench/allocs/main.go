@@ -24,8 +24,8 @@ var benchmarks = map[string]string{
 	"./x402":   "DecodePaymentPayload|EncodePaymentRequired|EncodeSettleResponse|Match|Check|TransferDigest|Recover",
 }
 
-const header = `# Allocations of the micro-benchmarks, with CGO_ENABLED=0. make allocs fails where there are more, by over 5 % and over
-# 2; go run ./test/bench/allocs -update writes this file.
+const header = `# Allocations of the micro-benchmarks. make allocs fails where there are more, by over 5 % and over 2;
+# go run ./test/bench/allocs -update writes this file.
 `
 
 func main() {
@@ -66,7 +66,6 @@ var line = regexp.MustCompile(`^Benchmark(\w+)-\d+\s.*\s(\d+) allocs/op`)
 func measure(ctx context.Context, in, names string, seen map[string]int) error {
 	test := exec.CommandContext(ctx, "go", "test", in, "-run", "^$", "-bench", "^Benchmark("+names+")$", "-benchmem", "-benchtime", "200x",
 		"-count", "3", "-cpu", "2")
-	test.Env = append(os.Environ(), "CGO_ENABLED=0") // or the signature check would depend on the machine's C compiler
 	output, err := test.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go test %s: %w\n%s", in, err, output)
