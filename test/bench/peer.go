@@ -19,11 +19,9 @@ import (
 
 // servePeer serves a handler that always responds the same, at the price of a message, until ctx ends.
 func servePeer(ctx context.Context, facilitator, address string) error {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 256 // no client waits for a new connection
 	network, _ := x402.LookupNetwork(devnet.NetworkID)
 	p := &peer{
-		facilitator: x402.Facilitator{BaseURL: facilitator, HTTPClient: &http.Client{Transport: transport}},
+		facilitator: x402.Facilitator{BaseURL: facilitator, HTTPClient: http.DefaultClient},
 		offers:      []x402.PaymentRequirements{network.Requirements(5000, devnet.Payee, 300)},
 	}
 	var err error
