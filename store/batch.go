@@ -15,7 +15,8 @@ import (
 )
 
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
-// the next batch, so a call never waits for other calls to arrive. There are six kinds of batch: messages to check
+// the next batch, so a call never waits for other calls to arrive. Short statements that read (batch_read.go) and polls (waiting.go) share
+// round trips in the same way. There are six kinds of batch that write or check what is written: messages to check
 // (checkMessage), payments to begin (BeginSettlement), and the four kinds of Commit: payments to deliver, messages to send together with
 // the delivery of their payments, vouchers to charge, and messages to send together with the charge of their vouchers. A
 // contended conversation has its own queues of messages (batch_contended.go), which the metrics count as a seventh kind.
@@ -49,9 +50,11 @@ type batcher[T any] struct {
 	key func(T) any
 	batchKind
 
+	lanes int // how many batches run at the same time; 0 means one
+
 	mu      sync.Mutex
 	waiting []batchItem[T]
-	busy    bool
+	running int
 }
 
 // batchKind is what is the same for all batches of one kind.
@@ -134,10 +137,10 @@ func (b *batcher[T]) retry(items []batchItem[T]) {
 	b.start()
 }
 
-// start starts the work, unless it runs.
+// start starts the work, unless it runs in all lanes.
 func (b *batcher[T]) start() {
-	if !b.busy && len(b.waiting) > 0 {
-		b.busy = true
+	if b.running < max(b.lanes, 1) && len(b.waiting) > 0 {
+		b.running++
 		go b.work()
 	}
 }
@@ -147,6 +150,9 @@ func (b *batcher[T]) work() {
 		if run, err := b.begin(); err == nil {
 			runtime.Gosched() // calls that are ready to run join the batch
 			batch := b.next()
+			if len(batch) == 0 { // another lane took them
+				continue
+			}
 			b.sizes.Observe(float64(len(batch)))
 			ctx, span := b.tracer.Shared(context.Background(), b.name, len(batch), func(i int) tracing.Caller { return batch[i].caller })
 			run(ctx, batch)
@@ -165,8 +171,11 @@ func (b *batcher[T]) shed() bool {
 		b.waiting[0].done <- errNotSent
 		b.waiting = b.waiting[1:]
 	}
-	b.busy = len(b.waiting) > 0
-	return b.busy
+	if len(b.waiting) == 0 {
+		b.running--
+		return false
+	}
+	return true
 }
 
 // late reports whether the item has waited too long for its batch.

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"runtime"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 )
@@ -23,6 +25,7 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind), "batch " + kind, r.tracer}
 	}
 	r.reads = newBatcher(of("reads"), r.readBatch, nil)
+	r.reads.lanes = runtime.NumCPU() / 2 // one statement of a page keeps a processor busy
 	sends, err := newSendQueues(r, waiters, of)
 	return &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),
