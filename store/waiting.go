@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 )
@@ -29,16 +30,10 @@ func (r *Reader) Sources(ctx context.Context, agent uuid.UUID) ([]uuid.UUID, err
 // again and again.
 const MaxPage = 250
 
-// haveUnread returns the numbers, from 1, of the agents for whom there is something beside what they confirm: a message outside of the
-// ranges that listUnread would return, or another notice. For all agents it looks up each membership and conversation by its key.
-const haveUnread = `
-	WITH agent AS (
+// unreadNews finds the conversations with something unread of agents, which have numbers from 1. It looks up each membership and
+// conversation by its key.
+const unreadNews = `agent AS (
 		SELECT id, n FROM unnest((SELECT CAST(@agents AS uuid[]))) WITH ORDINALITY AS a (id, n)
-	), range AS (
-		SELECT n, conversation_id, oldest, newest FROM unnest((SELECT CAST(@places AS bigint[])), (SELECT CAST(@conversations AS uuid[])),
-			(SELECT CAST(@oldest AS bigint[])), (SELECT CAST(@newest AS bigint[]))) AS r (n, conversation_id, oldest, newest)
-	), told AS (
-		SELECT n, number FROM unnest((SELECT CAST(@told AS bigint[])), (SELECT CAST(@notices AS bigint[]))) AS t (n, number)
 	), news AS (
 		SELECT a.id, a.n, m.conversation_id, ` + readUpTo + ` AS read_number, c.last_number - ` + readUpTo + ` - m.unread_own AS unread
 		FROM agent a CROSS JOIN LATERAL (
@@ -47,6 +42,20 @@ const haveUnread = `
 			SELECT first_number, last_number FROM conversations WHERE id = m.conversation_id AND deleted_at IS NULL LIMIT 1
 		) c
 		WHERE c.last_number - ` + readUpTo + ` - m.unread_own > 0
+	)`
+
+// haveNews returns the numbers of the agents for whom there is something.
+const haveNews = `WITH ` + unreadNews + `
+	SELECT n FROM news UNION SELECT a.n FROM agent a WHERE EXISTS (SELECT FROM notices WHERE agent_id = a.id)`
+
+// haveUnread returns the numbers, from 1, of the agents for whom there is something beside what they confirm: a message outside of the
+// ranges that listUnread would return, or another notice.
+const haveUnread = `
+	WITH ` + unreadNews + `, range AS (
+		SELECT n, conversation_id, oldest, newest FROM unnest((SELECT CAST(@places AS bigint[])), (SELECT CAST(@conversations AS uuid[])),
+			(SELECT CAST(@oldest AS bigint[])), (SELECT CAST(@newest AS bigint[]))) AS r (n, conversation_id, oldest, newest)
+	), told AS (
+		SELECT n, number FROM unnest((SELECT CAST(@told AS bigint[])), (SELECT CAST(@notices AS bigint[]))) AS t (n, number)
 	)
 	SELECT n.n FROM news n LEFT JOIN range r ON r.n = n.n AND r.conversation_id = n.conversation_id
 	WHERE r.n IS NULL OR n.unread > (SELECT count(*) FROM (SELECT FROM messages o WHERE o.conversation_id = r.conversation_id
@@ -87,9 +96,9 @@ type unreadPoll struct {
 
 // pollBatch finds out for which of the agents something is unread.
 func (r *Reader) pollBatch(ctx context.Context, batch []batchItem[*unreadPoll]) {
-	have, err := r.HaveUnread(ctx, column(batch, func(p *unreadPoll) Waiting { return Waiting{Agent: p.agent} }))
+	found, err := query[int64](ctx, r, haveNews, named{"agents": column(batch, func(p *unreadPoll) [16]byte { return p.agent })})
 	finish(batch, func(i int, poll *unreadPoll) error {
-		poll.found = have[i]
-		return err
+		poll.found = slices.Contains(found, int64(i)+1)
+		return wrap("look for unread messages", err)
 	})
 }
