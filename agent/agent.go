@@ -41,7 +41,8 @@ type Result struct {
 	// response was seen. Nothing was paid for it now.
 	Earlier bool
 
-	id string
+	id     string
+	cursor string // of a page of unread messages: [Agent.Seen] confirms it to the next fetch
 }
 
 // RefusedError is a response of the server that is not 200.

@@ -220,7 +220,7 @@ const (
 	termsSetting    = "terms"
 	stepSetting     = "step" // the last one that the witness has, or the next one
 	contactsSetting = "contacts"
-	cursorSetting   = "cursor" // of the last page of unread messages that was passed on, for each server
+	cursorSetting   = "cursor" // of the last page of unread messages that was seen, for each server
 )
 
 // setting returns the text of a setting, or "" if it is not set.

@@ -75,24 +75,30 @@ func (c *call) take(raw json.RawMessage, name string, schema *openapi3.Schema) e
 	return nil
 }
 
-// do makes a call and reads its response, unless the call sends something to somebody whom the human does not trust.
+// do makes a call and reads its response.
 func (c *call) do(operation, peer string, arguments map[string]any, into any) error {
-	if err := c.mayReach(operation, arguments); err != nil {
+	result, err := c.make(operation, peer, arguments)
+	if err != nil || into == nil {
 		return err
+	}
+	return c.agent.Decode(c.ctx, result, into)
+}
+
+// make makes a call, unless it sends something to somebody whom the human does not trust.
+func (c *call) make(operation, peer string, arguments map[string]any) (*agent.Result, error) {
+	if err := c.mayReach(operation, arguments); err != nil {
+		return nil, err
 	}
 	result, err := c.agent.Call(c.ctx, operation, arguments, agent.CallOptions{Peer: peer, Patience: c.patience})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.seen = append(c.seen, result)
 	if result.Earlier {
 		c.facts["earlier"] = true
 		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is not charged again.")
 	}
-	if into == nil {
-		return nil
-	}
-	return c.agent.Decode(c.ctx, result, into)
+	return result, nil
 }
 
 // text returns an argument without white space around it, or "".

@@ -23,7 +23,7 @@ func inbox(c *call) error {
 			return wrong("%s is not in the contact book: nothing has come from there", agent.VisibleName(name))
 		}
 	}
-	var page client.UnreadPage
+	page := &client.UnreadPage{}
 	if c.number("last_minutes") > 0 || c.text("after_message_id") != "" {
 		page.Messages, err = c.storedInbox()
 	} else {
@@ -57,19 +57,16 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 }
 
 // fetchInbox fetches unread messages.
-func (c *call) fetchInbox() (page client.UnreadPage, err error) {
+func (c *call) fetchInbox() (*client.UnreadPage, error) {
 	arguments := map[string]any{"page_size": pageSize}
 	if wait := c.number("wait_seconds"); wait > 0 {
 		arguments["wait"] = wait
 	}
-	err = c.agent.Confirming(c.ctx, arguments, func(arguments map[string]any) (*client.UnreadPage, error) {
-		if err := c.do(unreadOperation, "", arguments, &page); err != nil || c.flag("keep_unread") {
-			return nil, err
-		}
-		return &page, nil
+	_, page, err := c.agent.Fetch(c.ctx, arguments, c.flag("keep_unread"), func(arguments map[string]any) (*agent.Result, error) {
+		return c.make(unreadOperation, "", arguments)
 	})
 	if err != nil {
-		return page, err
+		return nil, err
 	}
 	c.line("%s of %d unread:", count(len(page.Messages), "message"), page.TotalUnread)
 	if more := page.TotalUnread - int64(len(page.Messages)); more > 0 {
@@ -79,7 +76,7 @@ func (c *call) fetchInbox() (page client.UnreadPage, err error) {
 	return page, nil
 }
 
-func (c *call) showInbox(page client.UnreadPage, filter *agent.Contact) error {
+func (c *call) showInbox(page *client.UnreadPage, filter *agent.Contact) error {
 	if filter != nil {
 		before := len(page.Messages)
 		page.Messages = slices.DeleteFunc(page.Messages, func(m client.UnreadMessage) bool { return !of(m, *filter) })
