@@ -21,8 +21,7 @@ type Agent struct {
 	ledger   *Ledger
 	terms    *terms
 	payer    *client.Payer
-	channels *client.FileChannels // of the payer
-	http     *http.Client         // pays
+	http     *http.Client // pays
 	unpaid   *http.Client
 	secrets  Secrets
 	chain    Chain  // may be nil

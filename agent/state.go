@@ -18,7 +18,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// stateFile has everything that a wallet must not forget: its payments, calls, responses, approvals, contacts, limits and terms.
+// stateFile has everything that a wallet must not forget: its payments, payment channels, calls, responses,
+// approvals, contacts, limits and terms.
 const stateFile = "wallet.db"
 
 // schema has amounts in atomic units and times in microseconds since 1970.
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS payments (
 	amount       INTEGER NOT NULL,            -- by how much it raises what the payee can take
 	deposit      INTEGER NOT NULL,            -- what it locks in the payment channel
 	channel      TEXT NOT NULL,               -- the id of the payment channel, or ''
+	cumulative   INTEGER NOT NULL,            -- what its voucher allows since the payment channel was opened, or 0
 	network      TEXT NOT NULL,
 	asset        TEXT NOT NULL,
 	approval     TEXT NOT NULL,               -- the approval that a payment above the limits used, or ''
@@ -41,6 +43,7 @@ CREATE TABLE IF NOT EXISTS payments (
 	released     INTEGER NOT NULL DEFAULT 0   -- nothing can be taken any more; not counted
 );
 CREATE INDEX IF NOT EXISTS payments_call ON payments (call);
+CREATE INDEX IF NOT EXISTS payments_channel ON payments (channel) WHERE channel <> '';
 CREATE INDEX IF NOT EXISTS payments_at ON payments (at);
 CREATE INDEX IF NOT EXISTS payments_approval ON payments (approval) WHERE approval <> '';
 
@@ -77,6 +80,12 @@ CREATE TABLE IF NOT EXISTS responses (
 );
 CREATE INDEX IF NOT EXISTS responses_operation ON responses (operation);
 CREATE INDEX IF NOT EXISTS responses_request ON responses (request);
+
+-- What the wallet knows of its payment channels. A pending deposit in it can be sent by everybody who reads it.
+CREATE TABLE IF NOT EXISTS channels (
+	id      TEXT PRIMARY KEY,
+	content TEXT NOT NULL  -- JSON
+);
 
 -- What the blockchain showed last in a payment channel.
 CREATE TABLE IF NOT EXISTS balances (

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -199,6 +200,34 @@ func (c *PaymentChannels) Refund(
 		}
 		discard(response)
 	}
+}
+
+// refundable returns what to ask refunds with: the 402 for the channel that it offers, and copies for the other channels with the same payee
+// and token that have something left.
+func (c *PaymentChannels) refundable(required *x402.PaymentRequired) ([]*x402.PaymentRequired, error) {
+	offer, _, err := c.choose(required)
+	if err != nil {
+		return nil, err
+	}
+	offered, err := x402.NewChannelSigner(c.signer, cmp.Or(c.Salt, zeroSalt), offer)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := c.Store.All()
+	all := []*x402.PaymentRequired{required}
+	for _, channel := range stored {
+		config := offered.Config
+		config.WithdrawDelay, config.ReceiverAuthorizer = channel.Config.WithdrawDelay, channel.Config.ReceiverAuthorizer
+		if channel.unspent() == 0 || channel.Config == offered.Config || channel.Config != config || channel.Network != offer.Network {
+			continue
+		}
+		other, terms := *required, offer
+		terms.Extra = maps.Clone(offer.Extra)
+		terms.Extra["withdrawDelay"], terms.Extra["receiverAuthorizer"] = config.WithdrawDelay, config.ReceiverAuthorizer
+		other.Accepts = []x402.PaymentRequirements{terms}
+		all = append(all, &other)
+	}
+	return all, err
 }
 
 // begin selects the offer, locks its channel and loads it.
