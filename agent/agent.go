@@ -37,7 +37,7 @@ type Result struct {
 	// Charged is what the call cost, in atomic units.
 	Charged uint64
 	// Earlier is true if this is the response to the same call of another command, which ran at the same time or was interrupted before its
-	// response was seen. Nothing was paid for it now.
+	// response was seen. Nothing more was paid for it now.
 	Earlier bool
 
 	id     string

@@ -25,6 +25,8 @@ type intent struct {
 	Request string
 	// Since is when the same call of another command must have ended to be another call: the response to one that ended later is shared.
 	Since time.Time
+	// Resumed is true if the command that began the call has ended.
+	Resumed bool
 	// Approval is the id of the approval that lets the call be paid above the limits, or "".
 	Approval string
 }

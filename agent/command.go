@@ -40,7 +40,8 @@ func commandOf(ctx context.Context) *Command {
 	return command
 }
 
-// Charged returns what the calls of the command were charged, in atomic units, as far as that is known.
+// Charged returns what the calls of the command were charged, and what it told of others ([Agent.Finished]), in atomic units, as far as
+// that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }
 
 // Calls returns the number of calls that succeeded.

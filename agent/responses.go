@@ -101,6 +101,11 @@ func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
+	charged, err := value[uint64](ctx, l.db, "UPDATE calls SET untold = 0 WHERE id = ? AND untold RETURNING charged", found[0].id)
+	if err != nil {
+		return nil, err
+	}
+	command.charged.Add(charged)
 	command.made(found[0].id)
 	result := found[0].result()
 	result.Earlier = true

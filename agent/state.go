@@ -60,6 +60,7 @@ CREATE TABLE IF NOT EXISTS calls (
 	status     INTEGER,                      -- of the last outcome; NULL until there is one
 	charged    INTEGER NOT NULL DEFAULT 0,   -- at the last outcome, as the server says
 	cost       INTEGER NOT NULL DEFAULT 0,   -- the most that the server ever said it charged
+	untold     INTEGER NOT NULL DEFAULT 0,   -- it was charged after its command had ended, and no output has said so
 	again      INTEGER NOT NULL DEFAULT 0,   -- it was refused: the same call made again keeps the identifier
 	settlement TEXT NOT NULL DEFAULT ''      -- the hash of its transaction on the blockchain
 );

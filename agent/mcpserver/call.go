@@ -56,7 +56,19 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 				}
 			}
 		}
+		c.noteFinished()
 		return c.finish(s.money(context.WithoutCancel(ctx), command.Charged())), nil
+	}
+}
+
+// noteFinished says what calls cost that ended after their replies.
+func (c *call) noteFinished() {
+	finished, err := c.agent.Finished(c.ctx)
+	if err != nil {
+		c.Log.Error("look for finished calls", "error", err)
+	}
+	for _, one := range finished {
+		c.note("%s", one)
 	}
 }
 
@@ -96,7 +108,7 @@ func (c *call) make(operation, peer string, arguments map[string]any) (*agent.Re
 	c.seen = append(c.seen, result)
 	if result.Earlier {
 		c.facts["earlier"] = true
-		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is not charged again.")
+		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is charged once.")
 	}
 	return result, nil
 }

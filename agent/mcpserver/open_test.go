@@ -33,7 +33,7 @@ func TestOpen(t *testing.T) {
 	contains(t, s.does("parley_status", nil), "parley_send (sendPrivateMessage)", "'content':'once'")
 	w.Answer(nil)
 	alice.finishes()
-	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "not charged again", "paid 0.00 USD")
+	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "charged once", "paid 0.005 USD")
 	if paid := w.Revenue() - before; paid != 5000 || lost.Load() == 0 {
 		t.Errorf("%d was paid, %d responses were lost", paid, lost.Load())
 	}
@@ -87,7 +87,7 @@ func TestSameCallTwice(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // the other call begins meanwhile
 	close(proceed)
 	both := <-texts + <-texts
-	if paid := w.Revenue() - before; paid != 5000 || strings.Count(both, "not charged again") != 1 ||
+	if paid := w.Revenue() - before; paid != 5000 || strings.Count(both, "charged once") != 1 ||
 		strings.Count(both, "paid 0.00 USD") != 1 {
 		t.Errorf("%d was paid:\n%s", paid, both)
 	}

@@ -52,13 +52,22 @@ func (r *revealing) Write(text []byte) (int, error) {
 // command is a new one.
 func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
 	var text bytes.Buffer
+	finished := s.finishedCalls(ctx)
 	if s.wantsJSON() {
+		for _, call := range finished {
+			all, _ := value["finished"].([]object)
+			value["finished"] = append(all, object{"operation": call.Operation, "to": call.Peer, "since": call.Since,
+				"paid_usd": agent.USD(call.Charged)})
+		}
 		maps.Copy(value, s.money(ctx))
 		if err := s.encode(&text, value); err != nil {
 			return s.unseen(err)
 		}
 	} else {
 		human(&text)
+		for _, call := range finished {
+			fmt.Fprintln(&text, call)
+		}
 		if line := s.moneyLine(ctx); line != "" {
 			fmt.Fprintln(&text, line)
 		}
@@ -72,6 +81,18 @@ func (s *session) print(ctx context.Context, value object, human func(w io.Write
 		}
 	}
 	return nil
+}
+
+// finishedCalls returns the calls of interrupted commands that were charged since, each once. paid_usd includes them.
+func (s *session) finishedCalls(ctx context.Context) []agent.Finished {
+	if s.agent == nil {
+		return nil
+	}
+	finished, err := s.agent.Finished(ctx)
+	if err != nil {
+		fmt.Fprintln(s.Err, "look for finished calls:", err)
+	}
+	return finished
 }
 
 // outputError means that the calls of a command succeeded, and their output could not be written.
@@ -157,7 +178,7 @@ func (s *session) moneyLine(ctx context.Context) string {
 		line += " without calls that a person approved"
 	}
 	if m["earlier"] != nil {
-		line += " · the response of the same command, which paid it before"
+		line += " · the response of the same command, which was charged once"
 	}
 	return line
 }
