@@ -116,8 +116,8 @@ func (f Finished) String() string {
 	return fmt.Sprintf("%s, begun at %s, has finished: paid %s USD", text, f.Since.Format(time.DateTime), USD(f.Charged))
 }
 
-// Finished returns the calls that were charged after their commands had ended, each once, and counts them as paid by the command of ctx: its
-// output is the first that can tell.
+// Finished returns the calls that were charged after their commands had ended, each once, and counts them as paid by the command of ctx:
+// its output is the first that can tell.
 func (a *Agent) Finished(ctx context.Context) ([]Finished, error) {
 	all, err := collect(context.WithoutCancel(ctx), a.ledger.db, func(row *sql.Rows, f *Finished) error {
 		var at int64

@@ -202,8 +202,8 @@ func (c *PaymentChannels) Refund(
 	}
 }
 
-// refundable returns what to ask refunds with: the 402 for the channel that it offers, and copies for the other channels with the same payee
-// and token that have something left.
+// refundable returns what to ask refunds with: the 402 for the channel that it offers, and copies for the other channels with the same
+// payee and token that have something left.
 func (c *PaymentChannels) refundable(required *x402.PaymentRequired) ([]*x402.PaymentRequired, error) {
 	offer, _, err := c.choose(required)
 	if err != nil {
