@@ -43,7 +43,8 @@ func (c Contact) Seen() bool { return !c.Known() && !c.Held && !c.Named && !c.Bl
 func (c Contact) Known() bool { return !c.Held && (c.Trusted || c.Wrote) }
 
 // String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
-// (of a group chat or channel that is neither trusted nor the owner's), and if the name could be more than a name where it is shown or run.
+// (of a group chat or channel that is neither trusted nor the owner's), and if the name could be more than a name where it is shown or
+// run.
 func (c Contact) String() string { return c.address(VisibleName(c.Name)) }
 
 // Plain is String without quotes, for fields that programs read.

@@ -123,7 +123,7 @@ var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 // noteDamage makes a [*StateError] of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
 func noteDamage(err *error, path string) {
 	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-		*err = &StateError{path, "is damaged (" + failed.Error() + "): move it away"}
+		*err = &StateError{path, "is damaged (" + failed.Error() + ")", true}
 	}
 }
 

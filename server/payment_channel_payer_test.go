@@ -199,7 +199,8 @@ func TestRefundAfterALostState(t *testing.T) {
 	a.restart()
 	want := 2*testkit.Dollar - w.Count("SELECT charged FROM payment_channels")
 	refunded, err := a.payer.Refund(t.Context(), w.url+"/agent/me", a.key)
-	if deposited, unknown := a.payer.Deposited(); int(refunded) != want || deposited != 0 || errors.Join(err, unknown) != nil { //nolint:gosec // fits
+	deposited, unknown := a.payer.Deposited()
+	if int(refunded) != want || deposited != 0 || errors.Join(err, unknown) != nil { //nolint:gosec // fits
 		t.Errorf("refunded %d, %v, want %d; %d are deposited, %v", refunded, err, want, deposited, unknown)
 	}
 }

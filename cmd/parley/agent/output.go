@@ -165,7 +165,15 @@ func (s *session) money(ctx context.Context) object {
 	if limits, left, _, err := s.agent.Ledger().Limits(ctx); err == nil {
 		add["today_usd"], add["limit_usd"] = agent.USD(limits.PerDay-left.PerDay), agent.USD(limits.PerDay)
 	}
+	s.addReserved(ctx, add)
 	return add
+}
+
+// addReserved adds what the day counts for refused calls, if there is any.
+func (s *session) addReserved(ctx context.Context, to object) {
+	if reserved, err := s.agent.Ledger().Refused(ctx); err == nil && reserved > 0 {
+		to["reserved_usd"] = agent.USD(reserved)
+	}
 }
 
 func (s *session) moneyLine(ctx context.Context) string {
@@ -174,6 +182,9 @@ func (s *session) moneyLine(ctx context.Context) string {
 		return ""
 	}
 	line := fmt.Sprintf("paid %s USD · today %s of %s", m["paid_usd"], m["today_usd"], m["limit_usd"])
+	if m["reserved_usd"] != nil {
+		line += fmt.Sprintf(" (%s reserved for refused calls)", m["reserved_usd"])
+	}
 	if limits, _, _, err := s.agent.Ledger().Limits(ctx); err == nil && s.calls.Charged() > limits.PerCall {
 		line += " without calls that a person approved"
 	}
