@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -78,15 +79,14 @@ func TestCallsAfterLostResponses(t *testing.T) {
 	chargedBefore := w.charged()
 	for i := range 8 {
 		search := map[string]any{"query": fmt.Sprint("word", i)}
-		lose := loseResponses
-		if i%4 > 1 {
-			lose = func(rw http.ResponseWriter, r *http.Request, _ http.Handler) { testkit.HangUp(rw) }
+		w.AnswerPaid(agenttest.LoseResponse)
+		if i%4 > 1 { // the server does not get it
+			w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) })
 		}
-		w.Front.Store(&lose)
 		if _, err := alice.Call(t.Context(), "searchAgents", search, agent.CallOptions{Patience: time.Second}); err == nil {
 			t.Fatal("there is a response")
 		}
-		w.Front.Store(nil)
+		w.Answer(nil)
 		alice = w.open(of)
 		if i%2 == 0 {
 			call(t, alice, "listUnreadMessages", map[string]any{"mark_read": false})
