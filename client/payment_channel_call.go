@@ -318,19 +318,3 @@ func (c *channelCall) isSigned(charged uint64, voucher *x402.VoucherState) bool 
 	}
 	return charged <= c.channel.Signed
 }
-
-// refunded follows the response to a refund. It returns true if the refund should be signed and sent again.
-func (c *channelCall) refunded(ctx context.Context, response *http.Response) (amount uint64, again bool, err error) {
-	settled, err := x402.DecodeSettleResponse(response.Header.Get(x402.HeaderPaymentResponse))
-	if err != nil || !settled.Success {
-		again = response.StatusCode == http.StatusPaymentRequired && c.correct(ctx, response)
-		return 0, again, c.save()
-	}
-	amount, err = strconv.ParseUint(settled.Amount, 10, 63)
-	if err != nil {
-		return 0, false, fmt.Errorf("the refund's amount in PAYMENT-RESPONSE is not a decimal: %w", err)
-	}
-	// Charged stays: vouchers continue from it after the next deposit.
-	c.channel.Balance -= min(amount, c.channel.Balance-min(c.channel.Charged, c.channel.Balance))
-	return amount, false, c.save()
-}
