@@ -29,6 +29,7 @@ type call struct {
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	schema := t.checked()
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		s.written()
 		counted, command := agent.BeginCommand(ctx)
 		counted, cancel := context.WithTimeout(counted, s.patience)
 		defer cancel()
@@ -50,11 +51,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 			}
 			c.fail(err, q)
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
-			for _, result := range c.seen {
-				if err := c.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
-					c.Log.Error("note that a response was seen", "error", err)
-				}
-			}
+			s.unseen.Store(request.Extra.Header.Get(requestHeader), c.seen)
 		}
 		c.noteFinished()
 		return c.finish(s.money(context.WithoutCancel(ctx), command.Charged())), nil
