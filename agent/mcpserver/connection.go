@@ -43,8 +43,8 @@ const requestHeader = "Request"
 
 func requestName(id jsonrpc.ID) string { return fmt.Sprintf("%T %[1]v", id.Raw()) }
 
-// Read implements [mcp.Connection]. A signal ends the calls in flight as the end of the input does. Nothing may be sent to the client before
-// the first request after the handshake.
+// Read implements [mcp.Connection]. A signal ends the calls in flight as the end of the input does. Nothing may be sent to the client
+// before the first request after the handshake.
 func (w *watched) Read(context.Context) (jsonrpc.Message, error) {
 	message, err := w.Connection.Read(w.session.ctx)
 	if request, ok := message.(*jsonrpc.Request); ok {
