@@ -28,7 +28,12 @@ type commandKey struct{}
 // BeginCommand returns a context whose calls belong to one command, also those of Resolve and Chat.
 func BeginCommand(ctx context.Context) (context.Context, *Command) {
 	command := &Command{began: time.Now()}
-	return context.WithValue(ctx, commandKey{}, command), command
+	return command.Continue(ctx), command
+}
+
+// Continue returns another context whose calls belong to the command, for one that waited for an answer.
+func (c *Command) Continue(ctx context.Context) context.Context {
+	return context.WithValue(ctx, commandKey{}, c)
 }
 
 // commandOf returns the command of a context, or one that begins now.
