@@ -21,8 +21,7 @@ type Agent struct {
 	ledger   *Ledger
 	terms    *terms
 	payer    *client.Payer
-	channels *client.FileChannels // of the payer
-	http     *http.Client         // pays
+	http     *http.Client // pays
 	unpaid   *http.Client
 	secrets  Secrets
 	chain    Chain  // may be nil
@@ -38,10 +37,11 @@ type Result struct {
 	// Charged is what the call cost, in atomic units.
 	Charged uint64
 	// Earlier is true if this is the response to the same call of another command, which ran at the same time or was interrupted before its
-	// response was seen. Nothing was paid for it now.
+	// response was seen. Nothing more was paid for it now.
 	Earlier bool
 
-	id string
+	id     string
+	cursor string // of a page of unread messages: [Agent.Seen] confirms it to the next fetch
 }
 
 // RefusedError is a response of the server that is not 200.

@@ -134,6 +134,37 @@ func TestUnseenResponse(t *testing.T) {
 	}
 }
 
+// TestUnseenMessages: messages that were fetched and not seen come again, without a payment, before others.
+func TestUnseenMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	me := field(t, call(t, bob, "getOwnAgent", nil), "agent_id")
+	fetch := func(earlier bool, want ...string) (result *agent.Result) {
+		t.Helper()
+		before := w.Revenue()
+		result, page, err := bob.Fetch(t.Context(), map[string]any{}, false, func(arguments map[string]any) (*agent.Result, error) {
+			return bob.Call(t.Context(), "listUnreadMessages", arguments, agent.CallOptions{})
+		})
+		testkit.NoError(t, err)
+		var got []string
+		for _, m := range page.Messages {
+			got = append(got, m.Content)
+		}
+		if free := w.Revenue() == before; !slices.Equal(got, want) || result.Earlier != earlier || free != earlier {
+			t.Errorf("got %q, earlier %t, free %t; want %q, earlier and free %t", got, result.Earlier, free, want, earlier)
+		}
+		return result
+	}
+	for _, content := range []string{"first", "second"} {
+		call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": content})
+		fetch(false, content)
+		testkit.NoError(t, bob.Seen(t.Context(), fetch(true, content)))
+	}
+	fetch(false)
+}
+
 // TestSecretsHaveOnePlace: the API key and the TAN are in the place for secrets, and in no other file.
 func TestSecretsHaveOnePlace(t *testing.T) {
 	t.Parallel()

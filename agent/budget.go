@@ -25,6 +25,8 @@ type intent struct {
 	Request string
 	// Since is when the same call of another command must have ended to be another call: the response to one that ended later is shared.
 	Since time.Time
+	// Resumed is true if the command that began the call has ended.
+	Resumed bool
 	// Approval is the id of the approval that lets the call be paid above the limits, or "".
 	Approval string
 }
@@ -48,8 +50,8 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 			return ErrFrozen
 		}
 		// The payee takes a voucher that was not charged, or this one, which includes it. So its amount is that of this call from now on.
-		reused := r.Price - min(r.Amount, r.Price)
-		if err := reuse(ctx, tx, r.Channel, reused); err != nil {
+		reused, err := reuse(ctx, tx, r.Channel, r.Price-min(r.Amount, r.Price))
+		if err != nil {
 			return err
 		}
 		r.Amount += reused
@@ -74,17 +76,27 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 	})
 }
 
-// reuse counts less for calls that were not charged from a payment channel: first for those that were refused, then for open ones.
-func reuse(ctx context.Context, tx *sql.Tx, channel string, amount uint64) error {
+// reuse counts less for calls that were not charged from a payment channel, at most by an amount, and returns by how much: first for those
+// that were refused, then for open ones. It is less than the amount if the server charged a voucher and the payer does not know that yet.
+// The server refuses the next voucher then, and what it can take is counted.
+func reuse(ctx context.Context, tx *sql.Tx, channel string, amount uint64) (reused uint64, err error) {
 	if amount == 0 {
-		return nil
+		return 0, nil
 	}
-	_, err := tx.ExecContext(ctx, `
+	const counted = "SELECT coalesce(sum(amount), 0) FROM payments WHERE channel = ?"
+	before, err := value[uint64](ctx, tx, counted, channel)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.ExecContext(ctx, `
 		UPDATE payments SET amount = amount - min(amount, ?2 - before) FROM (
 			SELECT number AS reused, sum(amount) OVER (ORDER BY calls.signed IS NOT NULL, number DESC) - amount AS before
 			FROM payments p JOIN calls ON calls.id = p.call WHERE channel = ?1 AND amount > 0 AND cost = 0 AND NOT released)
-		WHERE number = reused AND before < ?2`, channel, amount)
-	return err
+		WHERE number = reused AND before < ?2`, channel, amount); err != nil {
+		return 0, err
+	}
+	after, err := value[uint64](ctx, tx, counted, channel)
+	return before - after, err
 }
 
 // Check returns the error with which a call of this price would not be paid now: a [*LimitError] or [ErrFrozen]. Approvals are left out.
@@ -116,8 +128,9 @@ func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r cli
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-		INSERT INTO payments (at, call, operation, amount, deposit, channel, network, asset, approval) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		counts, r.ID, of.Operation, r.Amount, r.Deposit, r.Channel, r.Offer.Network, r.Offer.Asset, of.Approval)
+		INSERT INTO payments (at, call, operation, amount, deposit, channel, cumulative, network, asset, approval)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		counts, r.ID, of.Operation, r.Amount, r.Deposit, r.Channel, r.Cumulative, r.Offer.Network, r.Offer.Asset, of.Approval)
 	return err
 }
 
@@ -141,10 +154,9 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 		return
 	}
 	// If this fails, the payment stays counted. What it reused stays counted in any case: earlier vouchers allow it.
-	reused := r.Price - min(r.Amount, r.Price)
 	_ = l.step(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE payments SET amount = ?2, deposit = 0, released = (?2 = 0)
-			WHERE number = (SELECT max(number) FROM payments WHERE call = ?1) AND NOT signed`, r.ID, reused)
+		_, err := tx.ExecContext(ctx, `UPDATE payments SET amount = amount - ?2, deposit = 0, released = (amount = ?2)
+			WHERE number = (SELECT max(number) FROM payments WHERE call = ?1) AND NOT signed`, r.ID, r.Amount)
 		if err == nil {
 			_, err = tx.ExecContext(ctx, "UPDATE calls SET status = 0 WHERE id = ? AND status IS NULL AND signed IS NULL", r.ID)
 		}

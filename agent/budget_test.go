@@ -3,9 +3,12 @@ package agent_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -60,6 +63,50 @@ func TestCallsAfterRefusedOnes(t *testing.T) {
 	for i := range 10 {
 		call(t, alice, "searchAgents", map[string]any{"query": fmt.Sprint("word", i)})
 		same()
+	}
+}
+
+// TestCallsAfterLostResponses: the day and the payment channel have what was charged after calls whose outcome was not known for a while,
+// whether the server got them or not, and whatever call came next.
+func TestCallsAfterLostResponses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, of := w.register("alice")
+	limits, left, _, err := alice.Ledger().Limits(t.Context())
+	testkit.NoError(t, err)
+	deposited, err := alice.Deposited()
+	testkit.NoError(t, err)
+	chargedBefore := w.charged()
+	for i := range 8 {
+		search := map[string]any{"query": fmt.Sprint("word", i)}
+		w.AnswerPaid(agenttest.LoseResponse)
+		if i%4 > 1 { // the server does not get it
+			w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { testkit.HangUp(rw) })
+		}
+		if _, err := alice.Call(t.Context(), "searchAgents", search, agent.CallOptions{Patience: time.Second}); err == nil {
+			t.Fatal("there is a response")
+		}
+		w.Answer(nil)
+		alice = w.open(of)
+		if i%2 == 0 {
+			call(t, alice, "listUnreadMessages", map[string]any{"mark_read": false})
+		}
+		if open, err := alice.Resume(t.Context()); err != nil || open != 0 {
+			t.Errorf("%d calls are open, %v", open, err)
+		}
+		if !call(t, alice, "searchAgents", search).Earlier {
+			t.Error("the call was made again")
+		}
+		_, now, _, err := alice.Ledger().Limits(t.Context())
+		testkit.NoError(t, err)
+		rest, err := alice.Deposited()
+		charged := w.charged() - chargedBefore
+		if used, spent := left.PerDay-now.PerDay, deposited-rest; used != charged || spent != charged || err != nil {
+			t.Errorf("after call %d the day has %d, the payment channel %d (%v), %d was charged", i, used, spent, err, charged)
+		}
+		if polls := limits.Polls - now.Polls; polls != uint64(i/2+1)*1000 { //nolint:gosec // not negative
+			t.Errorf("after call %d the polls have %d", i, polls)
+		}
 	}
 }
 

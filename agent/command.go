@@ -28,7 +28,12 @@ type commandKey struct{}
 // BeginCommand returns a context whose calls belong to one command, also those of Resolve and Chat.
 func BeginCommand(ctx context.Context) (context.Context, *Command) {
 	command := &Command{began: time.Now()}
-	return context.WithValue(ctx, commandKey{}, command), command
+	return command.Continue(ctx), command
+}
+
+// Continue returns another context whose calls belong to the command, for one that waited for an answer.
+func (c *Command) Continue(ctx context.Context) context.Context {
+	return context.WithValue(ctx, commandKey{}, c)
 }
 
 // commandOf returns the command of a context, or one that begins now.
@@ -40,7 +45,8 @@ func commandOf(ctx context.Context) *Command {
 	return command
 }
 
-// Charged returns what the calls of the command were charged, in atomic units, as far as that is known.
+// Charged returns what the calls of the command were charged, and what it told of others ([Agent.Finished]), in atomic units, as far as
+// that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }
 
 // Calls returns the number of calls that succeeded.

@@ -27,6 +27,10 @@ type Contact struct {
 	// Named is true if the owner looked a channel up by its name, subscribed to it, or created the conversation. Then the name means it, and
 	// nobody else changes the name.
 	Named bool `json:"named,omitempty"`
+	// Own is true if the owner gave the conversation its name.
+	Own bool `json:"own,omitempty"`
+	// Ended is true if the owner left the conversation, or it was deleted.
+	Ended bool `json:"ended,omitempty"`
 	// Blocked is true if the owner has blocked the agent.
 	Blocked bool      `json:"blocked,omitempty"`
 	Since   time.Time `json:"since"`
@@ -39,14 +43,15 @@ func (c Contact) Seen() bool { return !c.Known() && !c.Held && !c.Named && !c.Bl
 func (c Contact) Known() bool { return !c.Held && (c.Trusted || c.Wrote) }
 
 // String returns the name as it is written to address the contact. It returns the id if there is no name, if a stranger chose the name
-// (the name of a group chat or channel that is not trusted), and if the name could be more than a name where it is shown or run.
+// (of a group chat or channel that is neither trusted nor the owner's), and if the name could be more than a name where it is shown or
+// run.
 func (c Contact) String() string { return c.address(VisibleName(c.Name)) }
 
 // Plain is String without quotes, for fields that programs read.
 func (c Contact) Plain() string { return c.address(c.Name) }
 
 func (c Contact) address(name string) string {
-	good := c.Kind != KindAgent && c.Trusted || c.Kind == KindAgent && IsUsername(c.Name)
+	good := c.Kind != KindAgent && (c.Trusted || c.Own) || c.Kind == KindAgent && IsUsername(c.Name)
 	switch {
 	case c.Name == "" || !Tame(c.Name) || !good:
 		return PlainWord(c.ID)
@@ -56,9 +61,11 @@ func (c Contact) address(name string) string {
 	return name
 }
 
-// State says whether the owner trusts the contact: "held", "trusted", "wrote first" or "stranger".
+// State says whether the owner trusts the contact: "held", "trusted", "wrote first" or "stranger"; or "ended".
 func (c Contact) State() string {
 	switch {
+	case c.Ended:
+		return "ended"
 	case c.Held:
 		return "held"
 	case c.Trusted:
@@ -145,7 +152,7 @@ func (c Contacts) Address(to string, kinds ...string) string {
 
 // notTrusted returns a [*GroupNotTrustedError] if a name is that of a group chat that is not trusted, or nil.
 func (c Contacts) notTrusted(name string) error {
-	i := slices.IndexFunc(c, func(one Contact) bool { return one.Kind == KindGroup && one.Name == name && !one.Trusted })
+	i := slices.IndexFunc(c, func(one Contact) bool { return one.Kind == KindGroup && one.Name == name && !one.Trusted && !one.Ended })
 	if i < 0 {
 		return nil
 	}

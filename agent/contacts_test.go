@@ -129,8 +129,8 @@ func TestConversationsThatEnd(t *testing.T) {
 		contacts, err := of.Contacts()
 		testkit.NoError(t, err)
 		for _, one := range contacts {
-			if !one.Seen() {
-				t.Errorf("%+v is more than seen", one)
+			if own := of == alice && one.Kind != agent.KindAgent; !one.Seen() || one.Ended != (one.Kind != agent.KindAgent) || one.Own != own {
+				t.Errorf("%+v is more than seen, or not ended", one)
 			}
 		}
 	}

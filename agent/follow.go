@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"net/http"
 	"time"
@@ -40,49 +39,53 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}
 
 // fetch fetches unread messages once.
 func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client.UnreadPage) error) (*client.UnreadPage, error) {
-	inbox := &client.UnreadPage{}
-	return inbox, a.Confirming(ctx, map[string]any{"wait": int(wait.Seconds())}, func(arguments map[string]any) (*client.UnreadPage, error) {
-		result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
-		if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
-			return nil, errors.Join(err, a.ledger.drop(ctx, open.ID))
-		}
-		if err == nil {
-			err = a.Decode(ctx, result, inbox)
-		}
-		if err == nil && len(inbox.Messages)+len(inbox.Notices) > 0 {
-			err = came(inbox)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return inbox, a.Seen(ctx, result)
-	})
+	call := func(arguments map[string]any) (*Result, error) {
+		return a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
+	}
+	result, inbox, err := a.Fetch(ctx, map[string]any{"wait": int(wait.Seconds())}, false, call)
+	if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
+		err = errors.Join(err, a.ledger.drop(ctx, open.ID))
+	}
+	if err == nil && len(inbox.Messages)+len(inbox.Notices) > 0 {
+		err = came(inbox)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inbox, a.Seen(ctx, result)
 }
 
-// Confirming adds to the arguments of a fetch of unread messages that it confirms the page that was passed on last, and that what it
-// returns stays unread. If fetch returns a page, that is the one that the next fetch confirms.
-func (a *Agent) Confirming(
-	ctx context.Context, arguments map[string]any, fetch func(arguments map[string]any) (*client.UnreadPage, error),
-) error {
-	name := cursorSetting + " " + a.Server()
+// Fetch fetches unread messages with a call that it adds arguments to: they confirm the page that was seen last ([Agent.Seen]), and what
+// the call returns stays unread. With keep the page is not confirmed either when it is seen.
+func (a *Agent) Fetch(
+	ctx context.Context, arguments map[string]any, keep bool, call func(arguments map[string]any) (*Result, error),
+) (result *Result, page *client.UnreadPage, err error) {
+	name := a.cursorName()
 	cursor, err := loadSetting(ctx, a.ledger.db, name, "")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if cursor == "" {
 		arguments["mark_read"] = false
 	} else {
 		arguments["read_through"] = cursor
 	}
-	page, err := fetch(arguments)
+	result, err = call(arguments)
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
-		return errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
+		err = errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
 	}
-	if err != nil || page == nil || page.Cursor == nil {
-		return err
+	page = &client.UnreadPage{}
+	if err == nil {
+		err = a.Decode(ctx, result, page)
 	}
-	return a.ledger.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, name, *page.Cursor) })
+	if err == nil && page.Cursor != nil && !keep {
+		result.cursor = *page.Cursor
+	}
+	return result, page, err
 }
+
+// cursorName names the setting with the last page of unread messages that was seen.
+func (a *Agent) cursorName() string { return cursorSetting + " " + a.Server() }
 
 // temporary reports whether an error of a fetch can be gone at the next one.
 func temporary(err error) bool {

@@ -109,8 +109,9 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 			UPDATE calls SET signed = NULL, status = ?2, charged = ?3, cost = max(cost, ?3), again = ?4 AND cost = 0, settlement = ?5,
+				untold = ?6 AND ?3 > 0,
 				credit = CASE WHEN ?2 = 200 THEN NULL WHEN ?3 > 0 THEN signed ELSE credit END
-			WHERE id = ?1`, id, outcome.Status, outcome.Charged, again, settlement)
+			WHERE id = ?1`, id, outcome.Status, outcome.Charged, again, settlement, of.Resumed)
 		if err == nil && outcome.Status == 0 { // what a voucher allows is counted once, so the next voucher depends on it
 			_, err = tx.ExecContext(ctx, `
 				UPDATE payments SET released = 1 WHERE channel = '' AND number = (SELECT max(number) FROM payments WHERE call = ?)`, id)

@@ -92,17 +92,17 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	fields, _ := response.(map[string]any)
 	returned := func(name string) string { text, _ := fields[name].(string); return text }
 	conversation := argument("chat_id") + argument("channel_id")
-	rename := func(known *Contact) { known.Name, known.Named = argument("name"), true }
+	rename := func(known *Contact) { known.Name, known.Named, known.Own = argument("name"), true, true }
 	switch operation {
 	case "blockAgent", "unblockAgent":
 		return change(argument("agent_id"), func(known *Contact) { known.Blocked = operation == "blockAgent" })
 	case "subscribeChannel":
-		return change(argument("channel_id"), func(known *Contact) { known.Named = true })
+		return change(argument("channel_id"), func(known *Contact) { known.Named, known.Ended = true, false })
 	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
 		// Its name means it no more.
-		return change(conversation, func(known *Contact) { known.Trusted, known.Named, known.Wrote = false, false, false })
+		return change(conversation, func(known *Contact) { known.Trusted, known.Named, known.Wrote, known.Ended = false, false, false, true })
 	case "requestGroupAccess":
-		return change(argument("chat_id"), func(*Contact) {}) // its name is a stranger's
+		return change(argument("chat_id"), func(known *Contact) { known.Ended = false }) // its name is a stranger's
 	case "sendPrivateMessage":
 		return change(argument("recipient_agent_id"), func(known *Contact) { known.Chat = returned("chat_id") })
 	case "createGroupChat", "createChannel":
@@ -117,6 +117,12 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 
 // wrote keeps who wrote, and from where, of a page of unread messages.
 func (c Contacts) wrote(page client.UnreadPage) Contacts {
+	for _, n := range page.Notices { // before the messages: a notice has the name of its time
+		if n.Type == client.NoticeTypeAdded && kindFrom(n.SourceType) != "" && isID(n.SourceID) {
+			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom(n.SourceType)})
+			c.ByID(n.SourceID).Ended = false
+		}
+	}
 	for _, m := range page.Messages {
 		if kindFrom(m.SourceType) == "" || !isID(m.SenderID) || !isID(m.SourceID) {
 			continue
@@ -127,12 +133,8 @@ func (c Contacts) wrote(page client.UnreadPage) Contacts {
 			sender.Chat, sender.Wrote = m.SourceID, true
 		} else {
 			c = c.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kindFrom(m.SourceType)})
-			c.ByID(m.SourceID).Wrote = true
-		}
-	}
-	for _, n := range page.Notices {
-		if n.Type == client.NoticeTypeAdded && kindFrom(n.SourceType) != "" && isID(n.SourceID) {
-			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom(n.SourceType)})
+			source := c.ByID(m.SourceID)
+			source.Wrote, source.Ended = true, false
 		}
 	}
 	return c
@@ -144,7 +146,7 @@ func (c Contacts) met(contact Contact) Contacts {
 		contact.Name = ""
 	}
 	if known := c.ByID(contact.ID); known != nil {
-		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Trusted && !known.Named) {
+		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Trusted && !known.Named && !known.Own) {
 			known.Name = contact.Name
 		}
 		return c

@@ -48,7 +48,7 @@ func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (limits Limits, u usag
 		return limits, u, err
 	}
 	if err := tx.QueryRowContext(ctx, `
-		SELECT coalesce(sum(amount), 0), coalesce(sum(max(amount, cost)) FILTER (WHERE operation = ?), 0) FROM (
+		SELECT coalesce(sum(amount), 0), coalesce(sum(iif(cost > 0, cost, amount)) FILTER (WHERE operation = ?), 0) FROM (
 			SELECT p.operation, sum(amount) AS amount, cost FROM payments p JOIN calls ON calls.id = p.call
 			WHERE NOT released AND p.approval = '' AND p.at >= ? GROUP BY p.call)`,
 		pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {

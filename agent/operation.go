@@ -14,6 +14,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -137,6 +138,11 @@ func (o *Operation) plain(arguments map[string]any) map[string]any {
 
 // Check returns an [*ArgumentError] if arguments are not as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {
+	for name, value := range arguments {
+		if text, ok := value.(string); ok && (strings.ContainsRune(text, 0) || !utf8.ValidString(text)) {
+			return &ArgumentError{o.ID + ": " + name + ": it has the character U+0000, or bytes that are not UTF-8"}
+		}
+	}
 	return CheckArguments(o.ID, o.Arguments, arguments)
 }
 

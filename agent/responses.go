@@ -79,9 +79,17 @@ func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
 	return &own, nil
 }
 
-// Seen notes that a result reached the caller. The same call made again is a new one.
+// Seen notes that a result reached the caller. The same call made again is a new one, and the next fetch of unread messages confirms the
+// page that this one brought.
 func (a *Agent) Seen(ctx context.Context, result *Result) error {
-	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
+	name := a.cursorName() // read before the transaction, because reading it is one
+	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
+		if err == nil && result.cursor != "" {
+			err = saveSetting(ctx, tx, name, result.cursor)
+		}
+		return err
+	})
 }
 
 // elsewhere returns a response to a request that need not be paid again, or nil: one that never reached its caller, of the last day, or one
@@ -93,6 +101,11 @@ func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
+	charged, err := value[uint64](ctx, l.db, "UPDATE calls SET untold = 0 WHERE id = ? AND untold RETURNING charged", found[0].id)
+	if err != nil {
+		return nil, err
+	}
+	command.charged.Add(charged)
 	command.made(found[0].id)
 	result := found[0].result()
 	result.Earlier = true

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx, _ = BeginCommand(ctx) // what others pay is not what this command pays
+	ctx, _ = BeginCommand(ctx) // [Agent.Finished] tells what they cost
 	for _, call := range calls {
 		if err := a.resumeOne(ctx, call); err != nil {
 			return open, err
@@ -89,6 +90,7 @@ func (a *Agent) resumeOne(ctx context.Context, call open) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resumePatience)
 	defer cancel()
+	call.Intent.Resumed = true
 	result, err := a.finish(ctx, call)
 	if err != nil {
 		return nil //nolint:nilerr // the call stays open
@@ -96,6 +98,37 @@ func (a *Agent) resumeOne(ctx context.Context, call open) error {
 	var arguments map[string]any
 	_ = json.Unmarshal(call.Signed.Body, &arguments) // a call without a body has nothing to learn from
 	return a.learn(ctx, call.Intent.Operation, arguments, result.Body)
+}
+
+// Finished is a call that was charged after its command had ended.
+type Finished struct {
+	Operation, Peer string
+	Since           time.Time // when it was begun
+	Charged         uint64    // atomic units
+}
+
+// String says what the call cost.
+func (f Finished) String() string {
+	text := f.Operation
+	if f.Peer != "" {
+		text += " to " + VisibleName(f.Peer)
+	}
+	return fmt.Sprintf("%s, begun at %s, has finished: paid %s USD", text, f.Since.Format(time.DateTime), USD(f.Charged))
+}
+
+// Finished returns the calls that were charged after their commands had ended, each once, and counts them as paid by the command of ctx:
+// its output is the first that can tell.
+func (a *Agent) Finished(ctx context.Context) ([]Finished, error) {
+	all, err := collect(context.WithoutCancel(ctx), a.ledger.db, func(row *sql.Rows, f *Finished) error {
+		var at int64
+		err := row.Scan(&f.Operation, &f.Peer, &at, &f.Charged)
+		f.Since = fromMicros(at)
+		return err
+	}, "UPDATE calls SET untold = 0 WHERE untold RETURNING operation, peer, at, charged")
+	for _, call := range all {
+		commandOf(ctx).charged.Add(call.Charged)
+	}
+	return all, err
 }
 
 // keyPatience limits how long a call waits for another process that replaces the API key, and keyPause is between two looks at it.

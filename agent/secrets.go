@@ -147,7 +147,7 @@ func (f *secretFile) read() (map[string]string, error) {
 	}
 	var all map[string]string
 	if json.Unmarshal(text, &all) != nil {
-		return nil, fmt.Errorf("%s is damaged", filepath.Base(f.path)) // the library's message may quote a secret
+		return nil, fmt.Errorf("%s is damaged: put a copy back", f.path) // the library's message may quote a secret
 	}
 	return all, nil
 }
@@ -186,7 +186,7 @@ func (f *secretFile) decrypt(encrypted []byte) ([]byte, error) {
 	}
 	reader, err := age.Decrypt(bytes.NewReader(encrypted), identity)
 	if err != nil {
-		return nil, fmt.Errorf("decrypt %s: wrong passphrase, or the file is damaged", filepath.Base(f.path))
+		return nil, fmt.Errorf("decrypt %s: wrong passphrase, or the file is damaged", f.path)
 	}
 	return io.ReadAll(reader)
 }

@@ -18,7 +18,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// stateFile has everything that a wallet must not forget: its payments, calls, responses, approvals, contacts, limits and terms.
+// stateFile has everything that a wallet must not forget: its payments, payment channels, calls, responses,
+// approvals, contacts, limits and terms.
 const stateFile = "wallet.db"
 
 // schema has amounts in atomic units and times in microseconds since 1970.
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS payments (
 	amount       INTEGER NOT NULL,            -- by how much it raises what the payee can take
 	deposit      INTEGER NOT NULL,            -- what it locks in the payment channel
 	channel      TEXT NOT NULL,               -- the id of the payment channel, or ''
+	cumulative   INTEGER NOT NULL,            -- what its voucher allows since the payment channel was opened, or 0
 	network      TEXT NOT NULL,
 	asset        TEXT NOT NULL,
 	approval     TEXT NOT NULL,               -- the approval that a payment above the limits used, or ''
@@ -41,6 +43,7 @@ CREATE TABLE IF NOT EXISTS payments (
 	released     INTEGER NOT NULL DEFAULT 0   -- nothing can be taken any more; not counted
 );
 CREATE INDEX IF NOT EXISTS payments_call ON payments (call);
+CREATE INDEX IF NOT EXISTS payments_channel ON payments (channel) WHERE channel <> '';
 CREATE INDEX IF NOT EXISTS payments_at ON payments (at);
 CREATE INDEX IF NOT EXISTS payments_approval ON payments (approval) WHERE approval <> '';
 
@@ -57,6 +60,7 @@ CREATE TABLE IF NOT EXISTS calls (
 	status     INTEGER,                      -- of the last outcome; NULL until there is one
 	charged    INTEGER NOT NULL DEFAULT 0,   -- at the last outcome, as the server says
 	cost       INTEGER NOT NULL DEFAULT 0,   -- the most that the server ever said it charged
+	untold     INTEGER NOT NULL DEFAULT 0,   -- it was charged after its command had ended, and no output has said so
 	again      INTEGER NOT NULL DEFAULT 0,   -- it was refused: the same call made again keeps the identifier
 	settlement TEXT NOT NULL DEFAULT ''      -- the hash of its transaction on the blockchain
 );
@@ -77,6 +81,12 @@ CREATE TABLE IF NOT EXISTS responses (
 );
 CREATE INDEX IF NOT EXISTS responses_operation ON responses (operation);
 CREATE INDEX IF NOT EXISTS responses_request ON responses (request);
+
+-- What the wallet knows of its payment channels. A pending deposit in it can be sent by everybody who reads it.
+CREATE TABLE IF NOT EXISTS channels (
+	id      TEXT PRIMARY KEY,
+	content TEXT NOT NULL  -- JSON
+);
 
 -- What the blockchain showed last in a payment channel.
 CREATE TABLE IF NOT EXISTS balances (
@@ -113,7 +123,7 @@ var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 // noteDamage makes a [*StateError] of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
 func noteDamage(err *error, path string) {
 	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-		*err = &StateError{path, "is damaged (" + failed.Error() + "): move it away"}
+		*err = &StateError{path, "is damaged (" + failed.Error() + ")", true}
 	}
 }
 
@@ -220,7 +230,7 @@ const (
 	termsSetting    = "terms"
 	stepSetting     = "step" // the last one that the witness has, or the next one
 	contactsSetting = "contacts"
-	cursorSetting   = "cursor" // of the last page of unread messages that was passed on, for each server
+	cursorSetting   = "cursor" // of the last page of unread messages that was seen, for each server
 )
 
 // setting returns the text of a setting, or "" if it is not set.

@@ -47,10 +47,6 @@ func Open(settings Settings) (*Agent, error) {
 	// The limits of a wallet hold for all processes that pay from it.
 	address := strings.ToLower(settings.Signer.Address())
 	folder := filepath.Join(settings.Folder, "wallets", address)
-	channels, err := client.NewFileChannels(filepath.Join(folder, "payment-channels"))
-	if err != nil {
-		return nil, err
-	}
 	ledger, err := OpenLedger(folder)
 	if err != nil {
 		return nil, err
@@ -68,7 +64,7 @@ func Open(settings Settings) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
-	a := &Agent{channels: channels, contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
+	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
 		address: settings.Signer.Address()}
 	ledger.keep, ledger.chain = a.keepSecrets, settings.Chain
 	ledger.network = func() string { return agreed.agreed().Network }
@@ -84,7 +80,7 @@ func Open(settings Settings) (*Agent, error) {
 	}}
 	a.payer = &client.Payer{
 		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,
-		Base: keyed{a, transport}, Channels: client.NewPaymentChannels(settings.Signer, channels, maxDeposit),
+		Base: keyed{a, transport}, Channels: client.NewPaymentChannels(settings.Signer, channels{ledger}, maxDeposit),
 	}
 	a.http = &http.Client{Transport: a.payer, CheckRedirect: noRedirect}
 	a.unpaid = &http.Client{Transport: transport, CheckRedirect: noRedirect}
@@ -175,8 +171,8 @@ func (a *Agent) Close() {
 	_ = a.ledger.db.Close() // what was written is on the disk
 }
 
-// Deposited returns what payment channels have of the wallet's money that is not charged, as far as this folder knows, in atomic units.
-func (a *Agent) Deposited() (uint64, error) { return a.channels.Unspent() }
+// Deposited returns what payment channels have of the wallet's money that is not charged, as far as the wallet knows, in atomic units.
+func (a *Agent) Deposited() (uint64, error) { return a.payer.Deposited() }
 
 // Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }

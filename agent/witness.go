@@ -20,11 +20,19 @@ const witnessFile = "witness.json"
 
 // StateError means that wallet.db is not what this wallet wrote last: it was deleted, emptied, shortened, changed, exchanged, or restored
 // from an older copy. It may lack payments and lower limits, so nothing is paid until a person decides.
-type StateError struct{ Path, Problem string }
+type StateError struct {
+	Path, Problem string
+	// Unreadable is true if nothing can be accepted of the file.
+	Unreadable bool
+}
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("%s %s. Nothing is paid until a person puts the newest copy back, or accepts what is there with: "+
-		"parley wallet check --accept", e.Path, e.Problem)
+	accept := "accepts what is there"
+	if e.Unreadable {
+		accept = "moves it away and accepts that its payments and limits are lost,"
+	}
+	return fmt.Sprintf("%s %s. Nothing is paid until a person puts the newest copy back, or %s with: parley wallet check --accept",
+		e.Path, e.Problem, accept)
 }
 
 // step is the last change of a wallet that matters for what it may spend: a payment, limits, freezing or terms. The hash is over that, the
@@ -65,9 +73,9 @@ func (w *witness) steps() (all []step, err error) {
 	switch text, err := w.here.Load(w.address); {
 	case errors.Is(err, ErrNoSecret):
 	case err != nil:
-		return nil, &StateError{w.here.path, "cannot be read (" + err.Error() + ")"}
+		return nil, &StateError{Path: w.here.path, Problem: "cannot be read (" + err.Error() + ")"}
 	case json.Unmarshal([]byte(text), &last) != nil:
-		return nil, &StateError{w.here.path, "is damaged"}
+		return nil, &StateError{Path: w.here.path, Problem: "is damaged"}
 	default:
 		all = append(all, last)
 	}
@@ -101,13 +109,15 @@ func (s *state) verify(ctx context.Context, tx *sql.Tx) (last step, first bool, 
 		return last, false, err
 	}
 	if last, err = loadSetting(ctx, tx, stepSetting, step{}); err != nil {
-		return last, false, &StateError{s.path, "is damaged"}
+		return last, false, &StateError{s.path, "is damaged", true}
 	}
 	hash, payments, err := s.hash(ctx, tx, last.Number)
 	if err != nil {
 		return last, false, err
 	}
-	wrong := func(problem string, values ...any) error { return &StateError{s.path, fmt.Sprintf(problem, values...)} }
+	wrong := func(problem string, values ...any) error {
+		return &StateError{Path: s.path, Problem: fmt.Sprintf(problem, values...)}
+	}
 	for _, known := range seen {
 		switch {
 		case last.Number == 0:
@@ -198,7 +208,7 @@ func (a *Agent) CheckState(ctx context.Context) error {
 	s := a.ledger.state
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		if damage, err := value[string](ctx, tx, "PRAGMA quick_check(1)"); err != nil || damage != "ok" {
-			return &StateError{s.path, fmt.Sprintf("is damaged (%s)", cmp.Or(damage, fmt.Sprint(err)))}
+			return &StateError{s.path, fmt.Sprintf("is damaged (%s)", cmp.Or(damage, fmt.Sprint(err))), true}
 		}
 		_, _, err := s.verify(ctx, tx)
 		return err

@@ -43,6 +43,8 @@ type Reservation struct {
 	Deposit uint64
 	// Channel is the id of the payment channel that pays, or "".
 	Channel string
+	// Cumulative is what the voucher allows the payee to take since that channel was opened, in atomic units, or 0.
+	Cumulative uint64
 	// Offer is what is paid.
 	Offer x402.PaymentRequirements
 }

@@ -122,6 +122,9 @@ func (p *Payer) Resume(ctx context.Context, signed SignedPayment) (*http.Respons
 	if uncharged(response, problem) {
 		call.charged = 0
 	}
+	if channels := p.paymentChannels(); channels != nil && call.closed && signed.Channel != "" {
+		_ = channels.resumed(ctx, signed, response) // if that fails, the server proves the channel's state at the next call
+	}
 	return call.finish(ctx, response)
 }
 

@@ -61,8 +61,10 @@ func (c *purchase) payFromChannel(
 	if err != nil {
 		return nil, errors.Is(err, ErrNoPaymentChannel), err
 	}
+	var reserved Reservation
 	channels.reserve = func(ctx context.Context, r Reservation) error {
-		r.ID, c.offer = c.id, r.Offer
+		r.ID = c.id
+		c.offer, reserved = r.Offer, r
 		return c.Budget.Reserve(ctx, r)
 	}
 	channels.release = func(ctx context.Context, r Reservation) {
@@ -76,7 +78,7 @@ func (c *purchase) payFromChannel(
 	channels.heldBack = heldBack(c.request) > 0
 	var signed bool
 	send := func(ctx context.Context, payment string) (*http.Response, error) {
-		if err := c.note(ctx, Reservation{ID: c.id, Price: price, Offer: c.offer}, payment); err != nil {
+		if err := c.note(ctx, reserved, payment); err != nil {
 			return nil, err
 		}
 		signed = true
@@ -113,14 +115,29 @@ func (p *Payer) depositRoom(left, price uint64) uint64 {
 	return room
 }
 
+// Deposited returns what the payment channels of the wallet have that is not charged, as they were stored last, in atomic units.
+func (p *Payer) Deposited() (sum uint64, err error) {
+	channels := p.paymentChannels()
+	if channels == nil {
+		return 0, nil
+	}
+	all, err := channels.Store.All()
+	for _, channel := range all {
+		if channel.Config.Payer == p.Address() { // other wallets may share the store
+			sum += channel.unspent()
+		}
+	}
+	return sum, err
+}
+
 // ErrNothingToRefund means that the server knows no deposit of the wallet: it was refunded before, or there never was one.
 var ErrNothingToRefund = errors.New("the server has no deposit of this wallet")
 
-// Refund asks a server for the part of the deposit that it did not charge, and returns the amount in atomic units. The
-// payment channel stays usable. url is the address of an operation that takes refunds; on a Parley server that is GET
+// Refund asks a server for the part of the deposits that it did not charge, of all payment channels with it, and returns the amount in
+// atomic units. The payment channels stay usable. url is the address of an operation that takes refunds; on a Parley server that is GET
 // /agent/me. apiKey, if not "", is that of an account of this server that used the channel: a voucher that was claimed is
 // public, so the server wants more proof that the wallet asks. The request goes to url only; redirects are not followed.
-func (p *Payer) Refund(ctx context.Context, url, apiKey string) (uint64, error) {
+func (p *Payer) Refund(ctx context.Context, url, apiKey string) (sum uint64, err error) {
 	channels := p.paymentChannels()
 	if channels == nil {
 		return 0, ErrNoPaymentChannel
@@ -141,6 +158,25 @@ func (p *Payer) Refund(ctx context.Context, url, apiKey string) (uint64, error) 
 	if err != nil {
 		return 0, fmt.Errorf("refund: %s without payment requirements: %w", response.Status, err)
 	}
+	all, err := channels.refundable(required)
+	if err != nil {
+		return 0, err
+	}
+	var failed error // for one channel: others may be refunded
+	for _, one := range all {
+		refunded, err := p.refundOne(ctx, channels, one, request)
+		sum, failed = sum+refunded, errors.Join(failed, err)
+	}
+	if sum == 0 && failed == nil {
+		failed = ErrNothingToRefund
+	}
+	return sum, failed
+}
+
+// refundOne asks for the rest of one payment channel.
+func (p *Payer) refundOne(
+	ctx context.Context, channels *PaymentChannels, required *x402.PaymentRequired, request *http.Request,
+) (uint64, error) {
 	send := func(_ context.Context, payment string) (*http.Response, error) {
 		return p.insist(request, nil, payment)
 	}
@@ -149,12 +185,12 @@ func (p *Payer) Refund(ctx context.Context, url, apiKey string) (uint64, error) 
 		return refunded, err
 	}
 	defer discard(response)
-	if again, decoded := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired)); decoded == nil && err == nil &&
-		again.Error == x402.ReasonBatchChannelNotFound {
-		return 0, ErrNothingToRefund
+	again, decodeErr := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
+	switch {
+	case err != nil || response.StatusCode < http.StatusMultipleChoices:
+		return refunded, err
+	case decodeErr == nil && (again.Error == x402.ReasonBatchChannelNotFound || again.Error == x402.ReasonBatchRefundNoBalance):
+		return 0, nil
 	}
-	if err == nil && response.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("refund: %s %s", response.Status, peek(response).Message)
-	}
-	return refunded, err
+	return 0, fmt.Errorf("refund: %s %s", response.Status, peek(response).Message)
 }

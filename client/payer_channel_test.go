@@ -2,9 +2,11 @@ package client_test
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,11 +152,16 @@ func TestPayerRefund(t *testing.T) {
 	shop, p := openChannelShop(t), payerFrom(t, &client.MemoryChannels{})
 	wallet := shop.ledger.Balance(p.Address())
 	shop.wantCalls(p, 3)
-	if refunded, err := p.Refund(t.Context(), shop.URL, ""); err != nil || refunded != channelDeposit-3000 {
-		t.Errorf("refunded %d, %v, want %d", refunded, err, channelDeposit-3000)
+	other := shop.offers[1]
+	other.Extra = maps.Clone(other.Extra)
+	other.Extra["withdrawDelay"] = uint64(90_000)
+	shop.offers = slices.Insert(shop.offers, 1, other) // another payment channel comes first
+	shop.wantCalls(p, 3)
+	if refunded, err := p.Refund(t.Context(), shop.URL, ""); err != nil || refunded != 2*channelDeposit-6000 {
+		t.Errorf("refunded %d, %v, want %d", refunded, err, 2*channelDeposit-6000)
 	}
-	if got := shop.ledger.Balance(p.Address()); got != wallet-3000 {
-		t.Errorf("the wallet has %d, want %d less than before", got, wallet-got)
+	if got := shop.ledger.Balance(p.Address()); got != wallet-6000 {
+		t.Errorf("the wallet has %d, want 6000 less than %d", got, wallet)
 	}
 	shop.fail(fault{before: refuseWith(http.StatusTooManyRequests)})
 	if refunded, err := p.Refund(t.Context(), shop.URL, ""); err == nil || refunded != 0 {

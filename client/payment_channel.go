@@ -168,39 +168,6 @@ func (c *PaymentChannels) pay(
 	}
 }
 
-// Refund asks the server to refund amount atomic units that are not charged, or everything if amount is 0. required is
-// the 402 response of an operation that takes refunds; Parley's are GET operations. It returns the refunded amount and
-// the last response. The amount is 0 if the server refused. The channel stays usable.
-func (c *PaymentChannels) Refund(
-	ctx context.Context, required *x402.PaymentRequired, amount uint64, send Send,
-) (refunded uint64, response *http.Response, err error) {
-	call, unlock, err := c.begin(ctx, required)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer unlock()
-	for try := 1; ; try++ {
-		call.before = call.channel
-		payment, err := call.signer.SignRefund(ctx, call.channel.Charged, amount)
-		if err != nil {
-			return 0, nil, err
-		}
-		payment.Resource = &required.Resource
-		header, err := x402.EncodeBatchPayment(payment)
-		if err != nil {
-			return 0, nil, err
-		}
-		if response, err = send(ctx, header); err != nil {
-			return 0, response, err
-		}
-		refunded, again, err := call.refunded(ctx, response)
-		if err != nil || !again || try == maxChannelTries {
-			return refunded, response, err
-		}
-		discard(response)
-	}
-}
-
 // begin selects the offer, locks its channel and loads it.
 func (c *PaymentChannels) begin(ctx context.Context, required *x402.PaymentRequired) (*channelCall, func(), error) {
 	offer, price, err := c.choose(required)

@@ -29,7 +29,8 @@ func (c *channelCall) sign(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	reserved := Reservation{Price: c.price, Amount: due - min(due, c.channel.Signed), Deposit: deposit, Channel: c.signer.ID, Offer: c.offer}
+	reserved := Reservation{Price: c.price, Amount: due - min(due, c.channel.Signed), Deposit: deposit, Channel: c.signer.ID, Cumulative: due,
+		Offer: c.offer}
 	if err := c.channels.reserve(ctx, reserved); err != nil {
 		return "", err
 	}
@@ -208,6 +209,27 @@ func (c *channelCall) settle(ctx context.Context, response *http.Response) (agai
 	return again, c.save()
 }
 
+// resumed follows the response to a payment that was signed before.
+func (c *PaymentChannels) resumed(ctx context.Context, signed SignedPayment, response *http.Response) error {
+	decoded, err := x402.DecodePayment(signed.Payment)
+	payment, ok := decoded.(*x402.BatchPayment)
+	if err != nil || !ok {
+		return err
+	}
+	call, unlock, err := c.begin(ctx, &x402.PaymentRequired{Accepts: []x402.PaymentRequirements{payment.Accepted}})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	call.channel.Signed = max(call.channel.Signed, signed.Cumulative)
+	call.before, call.others = call.channel, call.channel.Charged
+	call.before.Charged = signed.Cumulative - call.price
+	pending := call.channel.Pending
+	call.deposits = pending != nil && payment.Payload.Deposit != nil && pending.Signed == *payment.Payload.Deposit
+	_, err = call.settle(ctx, response)
+	return err
+}
+
 // accept books a response with status 200, or with the settlement of a deposit. A voucher is for exactly the price, so a
 // server can charge the price or nothing. What it charged in all is not above what was signed; anything else is left to
 // the next corrective 402.
@@ -244,7 +266,7 @@ func (c *channelCall) correct(ctx context.Context, response *http.Response) bool
 		return false
 	}
 	switch required.Error {
-	case x402.ReasonBatchCumulativeMismatch, x402.ReasonBatchBelowClaimed:
+	case x402.ReasonBatchCumulativeMismatch, x402.ReasonBatchBelowClaimed, x402.ReasonBatchRefundNoBalance:
 		c.follow(ctx, required)
 	case x402.ReasonBatchExceedsBalance, x402.ReasonBatchChannelNotFound:
 		if c.assumed { // the pending deposit did not arrive
@@ -295,20 +317,4 @@ func (c *channelCall) isSigned(charged uint64, voucher *x402.VoucherState) bool 
 		}
 	}
 	return charged <= c.channel.Signed
-}
-
-// refunded follows the response to a refund. It returns true if the refund should be signed and sent again.
-func (c *channelCall) refunded(ctx context.Context, response *http.Response) (amount uint64, again bool, err error) {
-	settled, err := x402.DecodeSettleResponse(response.Header.Get(x402.HeaderPaymentResponse))
-	if err != nil || !settled.Success {
-		again = response.StatusCode == http.StatusPaymentRequired && c.correct(ctx, response)
-		return 0, again, c.save()
-	}
-	amount, err = strconv.ParseUint(settled.Amount, 10, 63)
-	if err != nil {
-		return 0, false, fmt.Errorf("the refund's amount in PAYMENT-RESPONSE is not a decimal: %w", err)
-	}
-	// Charged stays: vouchers continue from it after the next deposit.
-	c.channel.Balance -= min(amount, c.channel.Balance-min(c.channel.Charged, c.channel.Balance))
-	return amount, false, c.save()
 }

@@ -35,6 +35,9 @@ type PaymentChannel struct {
 	LostDeposits int `json:"lost_deposits,omitempty"`
 }
 
+// unspent is what the channel has that is not charged.
+func (c PaymentChannel) unspent() uint64 { return c.Balance - min(c.Charged, c.Balance) }
+
 // PendingDeposit is a signed deposit. It is sent again, unchanged, until it is known to have arrived or can no longer
 // arrive, so that at most one deposit is under way.
 type PendingDeposit struct {
@@ -55,6 +58,8 @@ type PaymentChannelStore interface {
 	Load(id string) (PaymentChannel, error)
 	// Save replaces the channel. When it returns, the channel survives a crash. The caller holds the lock.
 	Save(id string, channel PaymentChannel) error
+	// All returns the channels as they were stored last.
+	All() ([]PaymentChannel, error)
 }
 
 // locks is a set of locks by name that give up when a context ends. The zero value is ready for use.
@@ -93,6 +98,16 @@ func (m *MemoryChannels) Load(id string) (PaymentChannel, error) {
 func (m *MemoryChannels) Save(id string, channel PaymentChannel) error {
 	m.channels.Store(id, channel)
 	return nil
+}
+
+// All implements [PaymentChannelStore].
+func (m *MemoryChannels) All() (all []PaymentChannel, err error) {
+	m.channels.Range(func(_, found any) bool {
+		channel, _ := found.(PaymentChannel)
+		all = append(all, channel)
+		return true
+	})
+	return all, nil
 }
 
 // FileChannels is a store in a folder: one JSON file per channel, named by its id. Several processes may share the
@@ -161,26 +176,22 @@ func (f *FileChannels) Load(id string) (channel PaymentChannel, err error) {
 		err = json.Unmarshal(content, &channel)
 	}
 	if err != nil {
-		return PaymentChannel{}, fmt.Errorf("load payment channel: %w", err)
+		return PaymentChannel{}, fmt.Errorf("load payment channel %s: %w", path, err)
 	}
 	return channel, nil
 }
 
-// Unspent returns what the channels have that is not charged, as they were stored last, in atomic units.
-func (f *FileChannels) Unspent() (sum uint64, err error) {
-	files, err := filepath.Glob(filepath.Join(f.folder, "*.json"))
+// All implements [PaymentChannelStore].
+func (f *FileChannels) All() (all []PaymentChannel, err error) {
+	files, err := filepath.Glob(filepath.Join(f.folder, "0x*.json"))
 	for _, file := range files {
-		id := strings.TrimSuffix(filepath.Base(file), ".json")
-		if !channelFile.MatchString(id) {
-			continue
-		}
-		channel, err := f.Load(id)
+		channel, err := f.Load(strings.TrimSuffix(filepath.Base(file), ".json"))
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		sum += channel.Balance - min(channel.Charged, channel.Balance)
+		all = append(all, channel)
 	}
-	return sum, err
+	return all, err
 }
 
 // Save implements [PaymentChannelStore]. A crash leaves the old or the new content, never a part.

@@ -180,3 +180,27 @@ func TestRestartedClientGetsItsSecret(t *testing.T) {
 	}
 	w.checkChannels()
 }
+
+// TestRefundAfterALostState: a client that has lost what it knew of its payment channel gets back what is not charged, also after a claim.
+func TestRefundAfterALostState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels, suggesting(testkit.Dollar))
+	a := w.payerAgent()
+	a.register("alice")
+	w.due()
+	if !w.recoverUntil(func() bool { return w.Count("SELECT claimed FROM payment_channels") > 0 }) {
+		t.Fatal("nothing is claimed")
+	}
+	me, err := a.GetOwnAgentWithResponse(t.Context()) // a voucher that is not claimed
+	if err != nil || me.JSON200 == nil {
+		t.Fatalf("a call: %v %s", err, me.Body)
+	}
+	a.folder = t.TempDir()
+	a.restart()
+	want := 2*testkit.Dollar - w.Count("SELECT charged FROM payment_channels")
+	refunded, err := a.payer.Refund(t.Context(), w.url+"/agent/me", a.key)
+	deposited, unknown := a.payer.Deposited()
+	if int(refunded) != want || deposited != 0 || errors.Join(err, unknown) != nil { //nolint:gosec // fits
+		t.Errorf("refunded %d, %v, want %d; %d are deposited, %v", refunded, err, want, deposited, unknown)
+	}
+}

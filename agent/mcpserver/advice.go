@@ -20,6 +20,15 @@ func (s *parleyServer) human(command string) string {
 	return command + " --home " + s.Home
 }
 
+// registering says how the wallet gets an account. Without a service, only the human can choose one.
+func (s *parleyServer) registering() string {
+	human := "ask your human to run: " + s.human("parley init")
+	if s.agent.Server() == "" || !s.tools["parley_create"] {
+		return human
+	}
+	return "call parley_create with kind account and a username (1.00 USD, once), or " + human
+}
+
 var (
 	toolNames   = regexp.MustCompile(`(call )?parley_[a-z]+`)
 	callsByPath = regexp.MustCompile(`(GET|POST) (/[a-z_]+)+`)

@@ -17,7 +17,8 @@ func TestAdvice(t *testing.T) {
 	channel := word(t, a.does("parley_create", map[string]any{"kind": "channel", "name": "news"}), "channel_")
 
 	reader := bob.session(t, Options{Tools: ToolsRead})
-	contains(t, reader.fails("chat_not_found", "parley_read", map[string]any{"conversation": "alice"}), "ask your human to run: parley send")
+	contains(t, reader.fails("chat_not_found", "parley_read", map[string]any{"conversation": "alice"}),
+		"it begins with the first message.\npaid")
 	contains(t, b.fails("not_member", "parley_read", map[string]any{"conversation": group}), "request access with parley_join")
 	contains(t, b.fails("not_subscriber", "parley_read", map[string]any{"conversation": channel}), "subscribe with parley_join")
 	contains(t, a.fails("admin_alone", "parley_leave", map[string]any{"conversation": group}), "instead with parley_admin")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,11 +17,14 @@ var versions = []string{"", "2025-11-25"}
 type human struct {
 	action    string
 	allow     bool
+	mu        sync.Mutex
 	questions []string
 }
 
 func (h *human) options() *mcp.ClientOptions {
 	return &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, request *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		h.questions = append(h.questions, request.Params.Message)
 		return &mcp.ElicitResult{Action: h.action, Content: map[string]any{"allow": h.allow}}, nil
 	}}
@@ -52,6 +56,12 @@ func TestApprovalByForm(t *testing.T) {
 			t.Fatalf("the human was asked %q, %d was paid", yes.questions, w.Revenue()-before)
 		}
 		contains(t, yes.questions[0], "create the group team", "0.15 USD", "today's 1.00 USD")
+		texts := make(chan string, 2) // equal calls at the same time, both allowed, are one
+		for range 2 {
+			go func() { texts <- s.does("parley_create", map[string]any{"kind": "group", "name": "both"}) }()
+		}
+		contains(t, <-texts+<-texts, "paid 0.15 USD", "paid 0.00 USD")
+		yes.questions = yes.questions[:1]
 		if s.does("parley_create", create); len(yes.questions) != 2 {
 			t.Errorf("the second group was created after %d questions", len(yes.questions))
 		}
@@ -103,13 +113,38 @@ func TestApprovalByCommand(t *testing.T) {
 func TestAccountByForm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	alice, create := w.wallet(), map[string]any{"kind": "account", "name": "alice"}
+	contains(t, alice.session(t, Options{}).fails("approval_needed", "parley_create", create), "parley init --username alice", "paid 0.00 USD")
+	no := &human{action: "decline"}
+	contains(t, alice.connect(t, Options{}, no.options(), "").fails("declined", "parley_create", create), "paid 0.00 USD")
+	if w.Revenue() != 0 {
+		t.Errorf("%d was paid before the human allowed the account", w.Revenue())
+	}
 	yes := &human{action: "accept", allow: true}
-	s := w.wallet().connect(t, Options{}, yes.options(), "")
-	contains(t, s.does("parley_create", map[string]any{"kind": "account", "name": "alice"}), "account alice created")
+	s := alice.connect(t, Options{}, yes.options(), "")
+	contains(t, s.does("parley_create", create), "account alice created", "paid 1.001 USD")
 	if w.Revenue() != 1_001_000 || len(yes.questions) != 1 {
 		t.Errorf("%d was paid after the questions %q", w.Revenue(), yes.questions)
 	}
 	contains(t, yes.questions[0], "create the account alice", "0.99 USD")
+}
+
+// TestPaidBeforeQuestion: what a call paid before it asked the human is in its result, whatever the answer is.
+func TestPaidBeforeQuestion(t *testing.T) {
+	t.Parallel()
+	for _, version := range versions {
+		for _, allow := range []bool{true, false} {
+			w := newWorld(t)
+			alice := w.register("alice")
+			w.register("bob")
+			answers := &human{action: "accept", allow: allow}
+			s := alice.connect(t, Options{}, answers.options(), version)
+			text, _ := s.call("parley_contacts", map[string]any{"action": "trust", "name": "bob"})
+			if contains(t, text, "paid 0.001 USD"); len(answers.questions) != 1 {
+				t.Errorf("the human was asked %q", answers.questions)
+			}
+		}
+	}
 }
 
 // TestTrust: only the human can trust a stranger, whatever the model does.
@@ -129,7 +164,9 @@ func TestTrust(t *testing.T) {
 		t.Errorf("a stranger's text is shown: %s", text)
 	}
 	yes := &human{action: "accept", allow: true}
-	s = bob.connect(t, Options{}, yes.options(), "")
+	s = bob.connect(t, Options{Tools: ToolsAll}, yes.options(), "")
+	contains(t, s.does("parley_admin", map[string]any{"action": "profile", "description": "I sail."}), "profile changed")
+	contains(t, yes.questions[0], "show everybody", "I sail.")
 	contains(t, s.does("parley_contacts", map[string]any{"action": "trust", "name": "alice"}), "alice is trusted")
 	contains(t, s.does("parley_inbox", map[string]any{"last_minutes": 5}), "| hello bob")
 	s.does("parley_contacts", map[string]any{"action": "hold", "name": "alice"})

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,10 +17,11 @@ import (
 // question is something that only the human may decide. It is asked in a form, if the client has forms; else the model gets the
 // command with which the human can decide it.
 type question struct {
-	key, text, command string
-	approval           string // the approval to give, or
-	trust              string // the id of the contact to trust
-	at                 time.Time
+	text, command string
+	approval      string // the approval to give, or
+	trust         string // the id of the contact to trust; without both, the question itself is allowed
+	at            time.Time
+	began         *agent.Command // the call that asks; it goes on when the answer comes
 }
 
 // questionTime is how long an answer is awaited, as long as an approval.
@@ -42,6 +44,19 @@ func (e *trustError) Error() string {
 	return "only the human can trust " + e.contact.String()
 }
 
+// confirmError asks for a yes to something that needs no approval of a payment.
+type confirmError struct{ problem, text, command string }
+
+func (e *confirmError) Error() string { return e.problem }
+
+// confirmed returns a [*confirmError] unless the human has said yes to its text.
+func (c *call) confirmed(ask confirmError) error {
+	if c.allowed == ask.text {
+		return nil
+	}
+	return &ask
+}
+
 // question returns the question of an error, if the human can decide it. Nothing in it comes from other agents but names.
 func (c *call) question(err error) (question, bool) {
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" {
@@ -49,8 +64,10 @@ func (c *call) question(err error) (question, bool) {
 		if limits, left, _, err := c.agent.Ledger().Limits(c.ctx); err == nil {
 			text += fmt.Sprintf(" Of today's %s USD, %s USD are left.", agent.USD(limits.PerDay), agent.USD(left.PerDay))
 		}
-		return question{key: "approve-" + limit.Approval, text: text, command: "parley wallet approve " + limit.Approval,
-			approval: limit.Approval}, true
+		return question{text: text, command: "parley wallet approve " + limit.Approval, approval: limit.Approval}, true
+	}
+	if confirm, ok := errors.AsType[*confirmError](err); ok {
+		return question{text: confirm.text, command: confirm.command}, true
 	}
 	if unanswered, ok := errors.AsType[*unansweredError](err); ok {
 		return unanswered.question, true
@@ -61,9 +78,11 @@ func (c *call) question(err error) (question, bool) {
 		if command == "" {
 			return question{}, false
 		}
-		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there, and may write there.",
-			agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
-		return question{key: "trust-" + to.ID, text: text, command: command, trust: to.ID}, true
+		text := fmt.Sprintf("Parley: trust %s (%s)? Your model will read what comes from there", agent.VisibleName(cmp.Or(to.Name, to.ID)), to.ID)
+		if to.Kind != agent.KindChannel {
+			text += ", and may write there"
+		}
+		return question{text: text + ".", command: command, trust: to.ID}, true
 	}
 	return question{}, false
 }
@@ -75,7 +94,14 @@ func (c *call) doing() string {
 	case "parley_send":
 		return fmt.Sprintf("send a message of %d characters to %s", len([]rune(c.text("text"))), name("to"))
 	case "parley_create":
-		return fmt.Sprintf("create the %s %s", name("kind"), name("name"))
+		text := fmt.Sprintf("create the %s %s", name("kind"), name("name"))
+		for i, member := range c.list("members") {
+			text += []string{" with ", ", "}[min(i, 1)] + agent.VisibleName(member)
+		}
+		if same, _ := c.known("#" + c.text("name")); same != nil && c.text("kind") == agent.KindChannel {
+			text += ", a second one of this name"
+		}
+		return text
 	case "parley_call":
 		return "call " + name("operation")
 	case "parley_admin":
@@ -92,7 +118,7 @@ func (c *call) hasForms() bool {
 
 // needsPassphrase reports whether the human can answer only at a terminal, because the wallet has a passphrase, or that is not known.
 func (c *call) needsPassphrase(q question) bool {
-	if q.approval == "" {
+	if q.trust != "" {
 		return false
 	}
 	set, err := c.agent.Passphrase().IsSet()
@@ -100,16 +126,17 @@ func (c *call) needsPassphrase(q question) bool {
 }
 
 // ask returns the result that lets the client ask the human. The client then makes the same call with the answer.
-func (c *call) ask(q question) *mcp.CallToolResult {
-	q.at = time.Now()
+func (c *call) ask(q question, began *agent.Command) *mcp.CallToolResult {
+	q.at, q.began = time.Now(), began
+	key := rand.Text()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.asked, func(_ string, old question) bool { return time.Since(old.at) > questionTime })
-	c.asked[q.key] = q
+	c.asked[key] = q
 	if pending, ok := c.ctx.Value(pendingKey{}).(*question); ok {
 		*pending = q
 	}
-	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{q.key: &mcp.ElicitParams{
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{key: &mcp.ElicitParams{
 		Mode: "form", Message: q.text,
 		RequestedSchema: map[string]any{
 			"type": "object", "required": []string{"allow"},
@@ -118,35 +145,40 @@ func (c *call) ask(q question) *mcp.CallToolResult {
 	}}}
 }
 
-// answers takes the human's answer to the question that this call asked before. answered is true if there is one, so the call asks
-// no more.
-func (c *call) answers() (answered bool, err error) {
-	for key, response := range c.request.Params.InputResponses {
-		result, ok := response.(*mcp.ElicitResult)
-		if !ok {
-			continue
-		}
-		c.mu.Lock()
-		q, known := c.asked[key]
-		delete(c.asked, key)
-		c.mu.Unlock()
-		switch allowed, _ := result.Content["allow"].(bool); {
-		case !known || time.Since(q.at) > questionTime:
-			return true, errors.New("the question was not asked, or too long ago; make the call again")
-		case result.Action == "cancel":
-			return true, &unansweredError{q}
-		case result.Action != "accept" || !allowed:
-			return true, errDeclined
-		case q.approval != "":
-			_, err = c.agent.Ledger().Approve(c.ctx, q.approval)
-		default:
-			err = c.agent.ChangeContact(c.ctx, q.trust, func(known *agent.Contact) { known.Trusted, known.Held = true, false })
-		}
-		if answered = true; err != nil {
-			break
+// answerTo returns the answer that a call has, or nil, and the question that the same call asked before.
+func (s *parleyServer) answerTo(request *mcp.CallToolRequest) (asked question, answer *mcp.ElicitResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, response := range request.Params.InputResponses {
+		if answer, ok := response.(*mcp.ElicitResult); ok {
+			asked = s.asked[key]
+			delete(s.asked, key)
+			return asked, answer
 		}
 	}
-	return answered, err
+	return question{}, nil
+}
+
+// takeAnswer does what the human answered.
+func (c *call) takeAnswer(asked question, answer *mcp.ElicitResult) (err error) {
+	switch allowed, _ := answer.Content["allow"].(bool); {
+	case asked.began == nil || time.Since(asked.at) > questionTime:
+		return errors.New("the question was not asked, or too long ago; make the call again")
+	case answer.Action == "cancel":
+		return &unansweredError{asked}
+	case answer.Action != "accept" || !allowed:
+		return errDeclined
+	case asked.approval != "":
+		_, err = c.agent.Ledger().Approve(c.ctx, asked.approval)
+		if errors.Is(err, agent.ErrNoApproval) {
+			err = nil // an equal call at the same time has used it, and this one shares its response
+		}
+	case asked.trust != "":
+		err = c.agent.ChangeContact(c.ctx, asked.trust, func(known *agent.Contact) { known.Trusted, known.Held = true, false })
+	default:
+		c.allowed = asked.text
+	}
+	return err
 }
 
 type pendingKey struct{}
@@ -156,11 +188,11 @@ func (s *parleyServer) orCommand(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
 		pending := &question{}
 		result, err := next(context.WithValue(ctx, pendingKey{}, pending), method, request)
-		if err == nil || pending.key == "" {
+		if err == nil || pending.began == nil {
 			return result, err
 		}
 		c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
 		c.fail(&unansweredError{*pending}, *pending)
-		return c.finish(s.money(context.WithoutCancel(ctx), 0)), nil
+		return c.finish(s.money(context.WithoutCancel(ctx), pending.began.Charged())), nil
 	}
 }

@@ -23,17 +23,26 @@ type call struct {
 	request *mcp.CallToolRequest
 	in      map[string]any
 	seen    []*agent.Result // they reach the client with the reply
+	allowed string          // the question to which the human said yes
 }
 
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	schema := t.checked()
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		counted, command := agent.BeginCommand(ctx)
-		counted, cancel := context.WithTimeout(counted, s.patience)
+		s.written()
+		asked, answer := s.answerTo(request)
+		_, command := agent.BeginCommand(ctx)
+		if asked.began != nil {
+			command = asked.began
+		}
+		counted, cancel := context.WithTimeout(command.Continue(ctx), s.patience)
 		defer cancel()
 		c := &call{parleyServer: s, reply: newReply(), ctx: counted, request: request}
-		answered, err := c.answers()
+		var err error
+		if answer != nil {
+			err = c.takeAnswer(asked, answer)
+		}
 		if err == nil {
 			err = c.take(request.Params.Arguments, t.name, schema)
 		}
@@ -45,18 +54,26 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 				s.resume(context.WithoutCancel(ctx))
 			}
 			q, ok := c.question(err)
-			if ok && !answered && c.hasForms() && !c.needsPassphrase(q) {
-				return c.ask(q), nil
+			if ok && answer == nil && c.hasForms() && !c.needsPassphrase(q) {
+				return c.ask(q, command), nil
 			}
 			c.fail(err, q)
 		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
-			for _, result := range c.seen {
-				if err := c.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
-					c.Log.Error("note that a response was seen", "error", err)
-				}
-			}
+			s.unseen.Store(request.Extra.Header.Get(requestHeader), c.seen)
 		}
+		c.noteFinished()
 		return c.finish(s.money(context.WithoutCancel(ctx), command.Charged())), nil
+	}
+}
+
+// noteFinished says what calls cost that ended after their replies.
+func (c *call) noteFinished() {
+	finished, err := c.agent.Finished(c.ctx)
+	if err != nil {
+		c.Log.Error("look for finished calls", "error", err)
+	}
+	for _, one := range finished {
+		c.note("%s", one)
 	}
 }
 
@@ -75,24 +92,30 @@ func (c *call) take(raw json.RawMessage, name string, schema *openapi3.Schema) e
 	return nil
 }
 
-// do makes a call and reads its response, unless the call sends something to somebody whom the human does not trust.
+// do makes a call and reads its response.
 func (c *call) do(operation, peer string, arguments map[string]any, into any) error {
-	if err := c.mayReach(operation, arguments); err != nil {
+	result, err := c.make(operation, peer, arguments)
+	if err != nil || into == nil {
 		return err
+	}
+	return c.agent.Decode(c.ctx, result, into)
+}
+
+// make makes a call, unless it sends something to somebody whom the human does not trust.
+func (c *call) make(operation, peer string, arguments map[string]any) (*agent.Result, error) {
+	if err := c.mayReach(operation, arguments); err != nil {
+		return nil, err
 	}
 	result, err := c.agent.Call(c.ctx, operation, arguments, agent.CallOptions{Peer: peer, Patience: c.patience})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.seen = append(c.seen, result)
 	if result.Earlier {
 		c.facts["earlier"] = true
-		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is not charged again.")
+		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is charged once.")
 	}
-	if into == nil {
-		return nil
-	}
-	return c.agent.Decode(c.ctx, result, into)
+	return result, nil
 }
 
 // text returns an argument without white space around it, or "".
@@ -154,18 +177,25 @@ func (e *unknownError) Error() string {
 	if e.to.Held {
 		return fmt.Sprintf("%s is held, so nothing was sent", e.to)
 	}
-	return fmt.Sprintf("%s is neither a trusted contact nor has written first, so nothing was sent", e.to)
+	text := fmt.Sprintf("%s is neither a trusted contact nor has written first, so nothing was sent", e.to)
+	if e.to.Kind == agent.KindChannel {
+		text += "; only its admin can send to a channel"
+	}
+	return text
 }
 
-// errPublish means that a call would show a text to everybody.
-var errPublish = errors.New("everybody can read the description of a profile, so only the human changes it; nothing was done")
-
-// mayReach returns [errPublish] if a call publishes a text that goes to strangers for less than the human approves: received text could
+// mayReach returns a [confirmError] if a call publishes a text that goes to strangers for less than the human approves: received text could
 // have asked for that. The descriptions of own groups and channels are like messages to them: the human approved their price. It returns
 // an [unknownError] or a [trustError] if the call sends something to somebody who is not known.
 func (c *call) mayReach(operation string, arguments map[string]any) error {
-	if _, described := arguments["description"]; described && operation == "editAgent" && !c.Anyone {
-		return errPublish
+	if text, described := arguments["description"]; described && operation == "editAgent" && !c.Anyone {
+		if err := c.confirmed(confirmError{
+			problem: "everybody can read the description of a profile, so only the human changes it; nothing was done",
+			text:    fmt.Sprintf("Parley: show everybody this description in your agent's profile? %v", text),
+			command: "parley profile edit --description TEXT",
+		}); err != nil {
+			return err
+		}
 	}
 	contacts, err := c.agent.Contacts()
 	if err != nil {

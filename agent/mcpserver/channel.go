@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -21,39 +19,6 @@ const (
 	channelNotification = "notifications/claude/channel"
 )
 
-// pushing is a transport on which notifications can be sent that the SDK does not know.
-type pushing struct {
-	mcp.Transport
-	connection mcp.Connection
-	ready      chan struct{} // closed when the session has begun
-	once       sync.Once
-}
-
-// Connect implements [mcp.Transport].
-func (p *pushing) Connect(ctx context.Context) (mcp.Connection, error) {
-	connection, err := p.Transport.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.connection = connection
-	return &watched{connection, p}, nil
-}
-
-// watched is a connection that notes when the session has begun: nothing may be sent to the client before.
-type watched struct {
-	mcp.Connection
-	pushing *pushing
-}
-
-// Read implements [mcp.Connection].
-func (w *watched) Read(ctx context.Context) (jsonrpc.Message, error) {
-	message, err := w.Connection.Read(ctx)
-	if request, ok := message.(*jsonrpc.Request); ok && request.Method != "initialize" && request.Method != "server/discover" {
-		w.pushing.once.Do(func() { close(w.pushing.ready) })
-	}
-	return message, err
-}
-
 // event is what is pushed.
 type event struct {
 	Content string            `json:"content"`
@@ -64,7 +29,7 @@ type event struct {
 const retryFollowing = time.Minute
 
 // push follows the inbox and pushes what comes, until ctx ends. It pays within the limits for fetching.
-func (s *parleyServer) push(ctx context.Context, to *pushing) {
+func (s *parleyServer) push(ctx context.Context, to *watching) {
 	select {
 	case <-ctx.Done():
 		return
@@ -85,7 +50,7 @@ func (s *parleyServer) push(ctx context.Context, to *pushing) {
 }
 
 // pushInbox pushes the messages of one fetch as one event. Texts of strangers are not in it.
-func (s *parleyServer) pushInbox(ctx context.Context, to *pushing, page client.UnreadPage) error {
+func (s *parleyServer) pushInbox(ctx context.Context, to *watching, page client.UnreadPage) error {
 	c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
 	judged, err := c.judged(page.Messages, "")
 	if err != nil {

@@ -69,9 +69,16 @@ func (c *call) listContacts() error {
 	}
 	all = slices.DeleteFunc(all, agent.Contact.Seen)
 	c.line("%s:", count(len(all), "contact"))
-	var list []string
+	list, named := []string{}, map[string]int{}
+	for _, contact := range all {
+		named[contact.String()]++
+	}
 	for _, contact := range all[:min(len(all), maxContacts)] {
-		list = append(list, c.contactLine(contact))
+		line := c.contactLine(contact)
+		if named[contact.String()] > 1 && !c.flag("detailed") {
+			line += " · " + agent.PlainWord(contact.ID)
+		}
+		list = append(list, line)
 	}
 	c.lines = append(c.lines, list...)
 	c.facts["contacts"] = list

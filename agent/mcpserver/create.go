@@ -2,7 +2,10 @@ package mcpserver
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/parley-chat/parley/agent"
@@ -15,13 +18,19 @@ func create(c *call) error {
 		return c.createConversation(kind)
 	}
 	if c.agent.Server() == "" {
-		return missing("the service", "ask your human to run: "+c.human("parley init"))
+		return agent.ErrNoAccount
 	}
 	before, err := c.agent.HasAccount()
 	if err != nil {
 		return err
 	}
-	body, err := c.agent.Register(c.ctx, c.text("name"), cmp.Or(c.text("description"), "An AI agent."))
+	register := c.agent.Register
+	if !before {
+		if register, err = c.mayRegister(); err != nil {
+			return err
+		}
+	}
+	body, err := register(c.ctx, c.text("name"), cmp.Or(c.text("description"), "An AI agent."))
 	if err != nil {
 		return err
 	}
@@ -37,8 +46,31 @@ func create(c *call) error {
 	return nil
 }
 
+// mayRegister returns what creates the account. The human is asked before anything is paid.
+func (c *call) mayRegister() (func(ctx context.Context, username, description string) (json.RawMessage, error), error) {
+	if !agent.IsUsername(c.text("name")) {
+		return nil, wrong("name: a username has 1 to 32 characters of a-z, 0-9 and _")
+	}
+	account, err := c.agent.Operation("createAccount")
+	if err != nil {
+		return nil, err
+	}
+	limit, over := errors.AsType[*agent.LimitError](c.agent.Ledger().Check(c.ctx, account.ID, account.Agreed))
+	if !over {
+		return c.agent.Register, nil
+	}
+	return c.agent.RegisterApproved, c.confirmed(confirmError{
+		problem: limit.Reason() + "; nothing was paid",
+		text:    fmt.Sprintf("Parley: %s. Allow once to %s, with 0.01 USD for the name?", limit.Reason(), c.doing()),
+		command: "parley init --username " + c.text("name"),
+	})
+}
+
 // createConversation creates a group chat or a channel, and adds it to the contacts, so that it can be written to.
 func (c *call) createConversation(kind string) error {
+	if kind != agent.KindGroup && len(c.list("members")) > 0 {
+		return wrong("members: a channel has none; agents subscribe themselves")
+	}
 	of := agent.OperationsOf[kind]
 	arguments := map[string]any{"name": c.text("name")}
 	c.copyTo(arguments, map[string]string{"description": "description", "discoverable": "is_discoverable"})

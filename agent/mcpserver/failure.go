@@ -54,10 +54,11 @@ func (c *call) explain(err error) (code, problem, next string) {
 	}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		problem = limit.Reason() + "; nothing was paid"
-		if limit.Limit == "polls per day" {
-			return "limit", problem, "use parley_inbox with last_minutes, which is free, or fetch again later; only the human can raise limits"
+		if limit.Approval == "" { // a fetch
+			return "limit", problem, "use parley_inbox with last_minutes, which is free; fetch again later, or ask your human to run: " +
+				c.human("parley wallet limits")
 		}
-		return "approval_needed", problem, "ask your human; only the human can raise limits"
+		return "approval_needed", problem, ""
 	}
 	if terms, ok := errors.AsType[*agent.TermsError](err); ok {
 		problem = fmt.Sprintf("the server asks for another %s than was agreed (%s instead of %s); nothing was paid", terms.What,
@@ -76,8 +77,12 @@ func (c *call) explain(err error) (code, problem, next string) {
 			"make exactly the same call again in a minute; it returns the response and is not charged twice"
 	}
 	if unknown, ok := errors.AsType[*unknownError](err); ok {
+		mine := ""
+		if unknown.to.Kind == agent.KindChannel {
+			mine = "only if I am the admin of the channel: "
+		}
 		return "unknown_recipient", unknown.Error(),
-			fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
+			mine + fmt.Sprintf("call parley_contacts with action trust and name %s, which asks your human", unknown.to.ID)
 	}
 	if unreachable, ok := errors.AsType[*client.UnreachableError](err); ok {
 		return "unreachable", unreachable.Error(), "make the same call again later"
@@ -89,27 +94,22 @@ func (c *call) explain(err error) (code, problem, next string) {
 	if bad, ok := errors.AsType[*agent.ResponseError](err); ok {
 		return "bad_response", bad.Error(), ""
 	}
+	_, confirm := errors.AsType[*confirmError](err)
 	_, unanswered := errors.AsType[*unansweredError](err)
 	_, untrusted := errors.AsType[*trustError](err)
 	switch {
-	case unanswered || untrusted:
+	case confirm || unanswered || untrusted:
 		return "approval_needed", err.Error(), ""
 	case errors.Is(err, errDeclined):
 		return "declined", err.Error(), ""
 	case errors.Is(err, agent.ErrSelf):
 		return "invalid_arguments", err.Error() + "; nothing was done", "call parley_lookup with name me"
 	case errors.Is(err, agent.ErrNoChat):
-		return "chat_not_found", err.Error(), "call parley_send, which begins the chat"
-	case errors.Is(err, errPublish):
-		return "approval_needed", err.Error(), "ask your human to run: " + c.human("parley profile edit --description TEXT")
+		return "chat_not_found", err.Error(), ""
 	case errors.Is(err, agent.ErrFrozen):
 		return "frozen", "the wallet is frozen; nothing was paid", "only your human can end that, with: " + c.human("parley wallet unfreeze")
 	case errors.Is(err, agent.ErrNoAccount):
-		next = "ask your human to run: " + c.human("parley init")
-		if c.tools["parley_create"] {
-			next = "call parley_create with kind account and a username (1.00 USD, once), or " + next
-		}
-		return "no_account", "this wallet has no account", next
+		return "no_account", "this wallet has no account", c.registering()
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		return "timeout", "the service did not respond in time", "make the same call again; a payment is never made twice for it"
 	}

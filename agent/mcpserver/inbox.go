@@ -13,26 +13,21 @@ import (
 const pageSize = 50
 
 func inbox(c *call) error {
-	var filter *agent.Contact
-	var err error
-	if name := c.text("from"); name != "" {
-		if filter, err = c.known(name); err != nil {
+	if _, err := c.known(c.text("from")); err != nil { // several have the name
+		return err
+	}
+	if c.number("last_minutes") > 0 || c.text("after_message_id") != "" {
+		messages, err := c.storedInbox()
+		if err != nil {
 			return err
 		}
-		if filter == nil {
-			return wrong("%s is not in the contact book: nothing has come from there", agent.VisibleName(name))
-		}
+		return c.showInbox(&client.UnreadPage{Messages: messages}, "from the local store")
 	}
-	var page client.UnreadPage
-	if c.number("last_minutes") > 0 || c.text("after_message_id") != "" {
-		page.Messages, err = c.storedInbox()
-	} else {
-		page, err = c.fetchInbox()
-	}
+	page, err := c.fetchInbox()
 	if err != nil {
 		return err
 	}
-	return c.showInbox(page, filter)
+	return c.showInbox(page, fmt.Sprintf("of %d unread", page.TotalUnread))
 }
 
 // storedInbox returns fetched messages that are stored.
@@ -52,43 +47,41 @@ func (c *call) storedInbox() ([]client.UnreadMessage, error) {
 		since := time.Now().Add(-time.Duration(minutes) * time.Minute)
 		all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return agent.Time(m.CreatedAt).Before(since) })
 	}
-	c.line("%s from the local store:", count(len(all), "message"))
 	return all, nil
 }
 
 // fetchInbox fetches unread messages.
-func (c *call) fetchInbox() (page client.UnreadPage, err error) {
+func (c *call) fetchInbox() (*client.UnreadPage, error) {
 	arguments := map[string]any{"page_size": pageSize}
 	if wait := c.number("wait_seconds"); wait > 0 {
 		arguments["wait"] = wait
 	}
-	err = c.agent.Confirming(c.ctx, arguments, func(arguments map[string]any) (*client.UnreadPage, error) {
-		if err := c.do(unreadOperation, "", arguments, &page); err != nil || c.flag("keep_unread") {
-			return nil, err
-		}
-		return &page, nil
+	_, page, err := c.agent.Fetch(c.ctx, arguments, c.flag("keep_unread"), func(arguments map[string]any) (*agent.Result, error) {
+		return c.make(unreadOperation, "", arguments)
 	})
-	if err != nil {
-		return page, err
+	return page, err
+}
+
+// showInbox shows the messages of a page that are from the caller's choice. Who wrote is known only after the fetch.
+func (c *call) showInbox(page *client.UnreadPage, where string) error {
+	shown := page.Messages
+	if name := c.text("from"); name != "" {
+		from, err := c.known(name)
+		if err != nil {
+			return err
+		}
+		shown = slices.DeleteFunc(slices.Clone(shown), func(m client.UnreadMessage) bool { return from == nil || !of(m, *from) })
 	}
-	c.line("%s of %d unread:", count(len(page.Messages), "message"), page.TotalUnread)
+	c.line("%s %s:", count(len(shown), "message"), where)
 	if more := page.TotalUnread - int64(len(page.Messages)); more > 0 {
 		c.facts["more_unread"] = more
 		c.note("%d more are unread: call parley_inbox again.", more)
 	}
-	return page, nil
-}
-
-func (c *call) showInbox(page client.UnreadPage, filter *agent.Contact) error {
-	if filter != nil {
-		before := len(page.Messages)
-		page.Messages = slices.DeleteFunc(page.Messages, func(m client.UnreadMessage) bool { return !of(m, *filter) })
-		if others := before - len(page.Messages); others > 0 {
-			c.facts["others"] = others
-			c.note("%d from others are not shown; they are free with last_minutes.", others)
-		}
+	if others := len(page.Messages) - len(shown); others > 0 {
+		c.facts["others"] = others
+		c.note("%d from others are not shown; they are free with last_minutes.", others)
 	}
-	judged, err := c.judged(page.Messages, "")
+	judged, err := c.judged(shown, "")
 	if err != nil {
 		return err
 	}

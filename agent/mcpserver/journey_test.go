@@ -9,6 +9,7 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
 )
 
 // TestJourney: an agent registers, sends, receives, reads, finds, creates, reacts, joins and manages, through tools alone. No result and
@@ -30,7 +31,7 @@ func TestJourney(t *testing.T) {
 	a.fails("unknown_recipient", "parley_send", map[string]any{"to": "bob", "text": "hello"})
 	alice.trust("bob")
 	contains(t, a.does("parley_send", map[string]any{"to": "bob", "text": "hello bob"}), "sent to bob", "\npaid 0.005 USD · today ")
-	held := b.does("parley_inbox", nil)
+	held := b.does("parley_inbox", map[string]any{"from": "alice"})
 	contains(t, held, "held from alice", "9 characters", "parley contacts trust alice", "paid 0.001 USD")
 	if strings.Contains(held, "hello bob") {
 		t.Errorf("a stranger's text is shown: %s", held)
@@ -135,6 +136,11 @@ func TestMistakes(t *testing.T) {
 		{"invalid_arguments", "parley_admin", map[string]any{"action": "invite"}, `"edit","add","remove"`},
 		{"invalid_arguments", "parley_inbox", map[string]any{"max_age": 5},
 			"parameters are after_message_id, detailed, from, keep_unread, last_minutes"},
+		{"invalid_arguments", "parley_inbox", map[string]any{"last_minutes": 1e20}, "at most 525600"},
+		{"invalid_arguments", "parley_create", map[string]any{"kind": "channel", "name": "plain", "members": []string{"bob"}},
+			"members: a channel"},
+		{"invalid_arguments", "parley_create", map[string]any{"kind": "channel", "name": "a\x00b"}, "U+0000"},
+		{"invalid_arguments", "parley_react", map[string]any{"message_id": "msg_01k70t94aqeembse7n65ptksh0", "emoji": "lol"}, "one emoji"},
 		{"invalid_arguments", "parley_react", map[string]any{"message_id": "msg_01k70t94aqeembse7n65ptksh0"}, `"emoji" is missing`},
 		{"invalid_arguments", "parley_read", map[string]any{"conversation": "alice", "search": "[a"}, "literal: true"},
 		{"invalid_arguments", "parley_call", map[string]any{"operation": "sendMessage"}, "parley_prices"},
@@ -179,6 +185,17 @@ func TestRawRules(t *testing.T) {
 		t.Errorf("a stranger's text is in the result, or it is not marked: %s", whole)
 	}
 	s.does("parley_call", map[string]any{"operation": "sendPrivateMessage", "arguments": message}) // bob has written first
+}
+
+// TestNoService: without agreed terms only the human can go on, and every tool says so.
+func TestNoService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := (&owner{Agent: w.Open(t.TempDir(), x402.NewKeySigner(w.Wallet(0)), nil), w: w}).session(t, Options{})
+	contains(t, s.does("parley_status", nil), "no account yet: ask your human to run: parley init\n", "no service")
+	contains(t, s.fails("no_account", "parley_create", map[string]any{"kind": "account", "name": "alice"}),
+		"next: ask your human to run: parley init.")
+	contains(t, s.fails("no_account", "parley_inbox", nil), "next: ask your human to run: parley init.")
 }
 
 // TestFrozen: a frozen wallet pays nothing, and says who can end that.

@@ -1,11 +1,16 @@
 package mcpserver
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -33,7 +38,7 @@ func TestOpen(t *testing.T) {
 	contains(t, s.does("parley_status", nil), "parley_send (sendPrivateMessage)", "'content':'once'")
 	w.Answer(nil)
 	alice.finishes()
-	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "not charged again", "paid 0.00 USD")
+	contains(t, s.does("parley_send", map[string]any{"to": "bob", "text": "once"}), "sent to bob", "charged once", "paid 0.005 USD")
 	if paid := w.Revenue() - before; paid != 5000 || lost.Load() == 0 {
 		t.Errorf("%d was paid, %d responses were lost", paid, lost.Load())
 	}
@@ -87,8 +92,74 @@ func TestSameCallTwice(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // the other call begins meanwhile
 	close(proceed)
 	both := <-texts + <-texts
-	if paid := w.Revenue() - before; paid != 5000 || strings.Count(both, "not charged again") != 1 ||
+	if paid := w.Revenue() - before; paid != 5000 || strings.Count(both, "charged once") != 1 ||
 		strings.Count(both, "paid 0.00 USD") != 1 {
 		t.Errorf("%d was paid:\n%s", paid, both)
+	}
+}
+
+// failing is a transport of a server that cannot write results of tools.
+type failing struct{ mcp.Transport }
+
+type failingConnection struct{ mcp.Connection }
+
+func (f failing) Connect(ctx context.Context) (mcp.Connection, error) {
+	connection, err := f.Transport.Connect(ctx)
+	return failingConnection{connection}, err
+}
+
+func (f failingConnection) Write(ctx context.Context, message jsonrpc.Message) error {
+	if response, ok := message.(*jsonrpc.Response); ok && strings.Contains(string(response.Result), "paid 0.0") {
+		return io.ErrClosedPipe
+	}
+	return f.Connection.Write(ctx, message)
+}
+
+// TestUnwritten: a result that was paid and not written, because of a signal or an error, comes again, free: messages too.
+func TestUnwritten(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []bool{true, false} {
+		w := newWorld(t)
+		alice, bob := w.register("alice"), w.register("bob")
+		alice.trust("bob")
+		bob.trust("alice")
+		bob.session(t, Options{}).does("parley_send", map[string]any{"to": "alice", "text": "for alice"})
+		before := w.Revenue()
+		for _, one := range []struct {
+			tool, shown string
+			arguments   map[string]any
+		}{
+			{"parley_send", "sent to bob", map[string]any{"to": "bob", "text": "once"}}, {"parley_inbox", "| for alice", nil},
+		} {
+			ours, theirs := mcp.NewInMemoryTransports()
+			ctx, stop := context.WithCancel(t.Context())
+			w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+				next.ServeHTTP(rw, r)
+				if signal {
+					stop()
+				}
+			})
+			transport := mcp.Transport(theirs)
+			if !signal {
+				transport = failing{theirs}
+			}
+			served := make(chan error, 1)
+			go func() { served <- Serve(ctx, alice.Agent, transport, Options{}) }()
+			client, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), ours, nil)
+			testkit.NoError(t, err)
+			if result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: one.tool, Arguments: one.arguments}); err == nil {
+				t.Errorf("%s was answered: %v", one.tool, result.Content)
+			}
+			stop()
+			if err := <-served; signal && err != nil {
+				t.Error(err)
+			}
+			w.Answer(nil)
+			s := alice.session(t, Options{})
+			contains(t, s.does(one.tool, one.arguments), one.shown, "charged once")
+		}
+		if paid := w.Revenue() - before; paid != 6000 {
+			t.Errorf("signal %t: %d was paid for two calls", signal, paid)
+		}
 	}
 }

@@ -155,7 +155,10 @@ func (c *call) readOne(id string) error {
 	}
 	m := judged[0]
 	characters := []rune(m.Content)
-	from := min(c.number("offset"), len(characters))
+	from := c.number("offset")
+	if from > 0 && from >= len(characters) {
+		return wrong("offset: the text has %d characters", len(characters))
+	}
 	rest := characters[from:]
 	if m.held || from == 0 && len(rest) == 0 {
 		c.show(judged, true, true)

@@ -34,6 +34,9 @@ func react(c *call) error {
 	if c.text("emoji") == "none" {
 		return c.act("removeReaction", "", arguments, "reaction removed")
 	}
+	if emoji := c.text("emoji"); agent.PlainEmoji(emoji) != agent.Visible(emoji) {
+		return wrong("emoji: one emoji, or the word none")
+	}
 	arguments["emoji"] = c.text("emoji")
 	return c.act("reactToMessage", "", arguments, "reaction set")
 }

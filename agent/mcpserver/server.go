@@ -70,6 +70,9 @@ type parleyServer struct {
 	mu       sync.Mutex
 	asked    map[string]question // questions to the human whose answers are awaited
 	resuming bool
+
+	unseen  sync.Map     // by request, the responses of the service that its result has
+	writing sync.RWMutex // held while a result is written and counted as seen
 }
 
 // newServer returns the server of an agent.
@@ -121,12 +124,11 @@ func Serve(ctx context.Context, a *agent.Agent, transport mcp.Transport, options
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.resume(ctx)
+	watched := &watching{Transport: transport, server: s, ctx: ctx, ready: make(chan struct{})}
 	if options.Channel {
-		pushing := &pushing{Transport: transport, ready: make(chan struct{})}
-		transport = pushing
-		go s.push(ctx, pushing)
+		go s.push(ctx, watched)
 	}
-	err = server.Run(ctx, transport)
+	err = server.Run(ctx, watched)
 	if err == io.EOF || ctx.Err() != nil { //nolint:errorlint // the SDK returns it unwrapped when the client has gone
 		return nil
 	}

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -41,6 +42,9 @@ func status(c *call) error {
 	return nil
 }
 
+// balanceTime limits how long the status waits for the blockchain.
+const balanceTime = 2 * time.Second
+
 // showAccount says who the agent is, as far as that is known for free.
 func (c *call) showAccount() error {
 	has, err := c.agent.HasAccount()
@@ -54,16 +58,22 @@ func (c *call) showAccount() error {
 	c.facts["wallet"], c.facts["service"], c.facts["account"] = c.agent.Address(), c.agent.Server(), has
 	switch {
 	case !has:
-		c.line("no account yet: parley_create with kind account")
+		c.line("no account yet: %s", c.registering())
 	case own != nil:
 		c.line("account %s", agent.PlainWord(own.Username))
 		c.facts["username"] = agent.PlainWord(own.Username)
 	default:
 		c.line("account: its name is not stored; parley_lookup me")
 	}
+	if c.agent.Server() == "" {
+		c.line("wallet %s, no service", c.agent.Address())
+		return nil
+	}
 	c.line("wallet %s, service %s", c.agent.Address(), agent.VisibleName(c.agent.Server()))
 	if c.Balance != nil {
-		balance, err := c.Balance(c.ctx)
+		ctx, cancel := context.WithTimeout(c.ctx, balanceTime)
+		defer cancel()
+		balance, err := c.Balance(ctx)
 		if err != nil {
 			c.line("balance: the network did not respond")
 			return nil //nolint:nilerr // the rest of the status is worth showing
@@ -112,8 +122,8 @@ func (c *call) showService() error {
 	if err := c.do("getSkill", "", nil, &skill); err != nil {
 		return err
 	}
-	c.line("service: %s, %s agents, %s messages ever; skill: %s", agent.PlainWord(string(health.Status)),
-		agent.PlainWord(health.Activity.AgentsCount), agent.PlainWord(health.Activity.MessagesSent), agent.VisibleName(skill.Skill.HubURL))
+	c.line("service: %s. It says: %s %s Skill: %s", agent.PlainWord(string(health.Status)),
+		agent.VisibleName(health.Activity.AgentsCount), agent.VisibleName(health.Activity.MessagesSent), agent.VisibleName(skill.Skill.HubURL))
 	c.facts["health"] = agent.PlainWord(string(health.Status))
 	return nil
 }

@@ -79,10 +79,11 @@ var allTools = []tool{
 		description: "Fetch unread messages, which the next fetch marks as read, 0.001 USD, at most 50 at once. " +
 			"With last_minutes or after_message_id: only what was fetched before, free. Of strangers only name, size and time are " +
 			"shown, until the human trusts them. Do not poll in a loop: set wait_seconds.",
-		properties: `"last_minutes":{"type":"integer","minimum":1,"description":"only stored messages of the last N minutes, free"},` +
+		properties: `"last_minutes":{"type":"integer","minimum":1,"maximum":525600,` +
+			`"description":"only stored messages of the last N minutes, free"},` +
 			`"after_message_id":{"type":"string","description":"only stored messages after this one, free"},` +
 			`"from":{"type":"string","description":"show only this sender or conversation"},` +
-			`"wait_seconds":{"type":"integer","minimum":0,"maximum":30,"description":"0 to 30: wait if nothing is unread, same price"},` +
+			`"wait_seconds":{"type":"integer","minimum":0,"maximum":30,"description":"0 to 30: wait for a message of anybody, same price"},` +
 			`"keep_unread":{"type":"boolean"},` + detailedProperty,
 	},
 	{
@@ -96,7 +97,7 @@ var allTools = []tool{
 			`"before_message_id":{"type":"string","description":"only older ones"},` +
 			`"stored":{"type":"boolean","description":"only what was fetched before"},` +
 			`"message_id":{"type":"string","description":"a stored message, to read a text that was cut"},` +
-			`"offset":{"type":"integer","minimum":0,"description":"first character of that text"},` + detailedProperty,
+			`"offset":{"type":"integer","minimum":0,"maximum":16384,"description":"first character of that text"},` + detailedProperty,
 	},
 	{
 		name: "parley_find", set: ToolsRead, idempotent: true, openWorld: true, run: find,
@@ -160,14 +161,15 @@ var allTools = []tool{
 			`"description":"at most 64 characters; of an account 32 of a-z, 0-9, _"},` +
 			`"description":{"type":"string","maxLength":1024,"description":"at most 1024 characters"},` +
 			`"members":{"type":"array","maxItems":100,"items":{"type":"string"},"description":"of a group: agent names, at most 100"},` +
-			`"discoverable":{"type":"boolean","description":"whether searches find it"}`,
+			`"discoverable":{"type":"boolean","description":"whether searches find it; default: channels yes, groups no"}`,
 		required: []string{"kind", "name"},
 	},
 	// Those that must be asked for.
 	{
 		name: "parley_admin", set: ToolsAll, destructive: true, openWorld: true, run: admin,
 		description: "Manage my groups and channels (conversation), my profile and key: 0.002 USD, pin 0.005. " +
-			"edit takes name, description, discoverable; add, remove, ban, unban and transfer take agents; pin and unpin message_id.",
+			"edit takes name, description, discoverable, and profile the last two; add, remove, ban, unban and transfer take agents; " +
+			"pin and unpin message_id.",
 		properties: `"action":{"type":"string",` +
 			`"enum":["edit","add","remove","ban","unban","pin","unpin","transfer","delete","profile","rotate_key"]},` +
 			`"conversation":{"type":"string","description":"#channel, group name, or id; for all but profile and rotate_key"},` +

@@ -70,13 +70,14 @@ func TestNextCommandFinishes(t *testing.T) {
 	if !signed {
 		t.Fatal("no payment was stored")
 	}
-	if profile := alice.run("profile"); profile["username"] != "alice" || open() != 0 {
+	profile := alice.run("profile")
+	if finished, _ := profile["finished"].([]any); len(finished) != 1 || profile["paid_usd"] != "0.006" || open() != 0 {
 		t.Errorf("after another command %d payments are open; it returned %v", open(), profile)
 	}
 	if got := texts(bob.run("inbox", "--strangers")); len(got) != 1 {
 		t.Errorf("bob has %q, want one message", got)
 	}
-	if again := alice.run("send", "bob", "sent by another command", "--anyone"); again["earlier"] != true {
+	if again := alice.run("send", "bob", "sent by another command", "--anyone"); again["earlier"] != true || again["paid_usd"] != "0.00" {
 		t.Errorf("the same command makes another call: %v", again)
 	}
 }

@@ -26,7 +26,7 @@ type secret struct {
 var (
 	keyPlaces = []string{"secrets.json"}
 	// The journal has the payment of each call whose outcome is not known, and a payment channel a deposit that has not arrived.
-	paymentPlaces = []string{"wallets/*/wallet.db*", "wallets/*/payment-channels/*.json"}
+	paymentPlaces = []string{"wallets/*/wallet.db*"}
 	// The identifier of a payment proves who made it.
 	identifierPlaces = []string{"wallets/*/wallet.db*"}
 )

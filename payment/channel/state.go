@@ -136,7 +136,7 @@ func (v *voucher) mayBePublic(channel *store.PaymentChannel) bool {
 	if channel.ClaimAfter != nil {
 		most = channel.SignedMax
 	}
-	return most > 0 && v.max() <= most
+	return v.max() > 0 && v.max() <= most // nobody claims a voucher for nothing
 }
 
 // Correct returns the corrective 402 for a voucher that was charged for another request, or not last.

@@ -52,15 +52,17 @@ func agentHome(chosen string) (string, error) {
 }
 
 func loadConfig(home string) (config agentConfig, err error) {
-	content, err := os.ReadFile(filepath.Join(home, configFile))
+	path := filepath.Join(home, configFile)
+	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return config, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(content, &config)
-	}
 	if err != nil {
-		return agentConfig{}, fmt.Errorf("read the settings: %w", err)
+		return config, fmt.Errorf("read the settings: %w", err)
+	}
+	if err := json.Unmarshal(content, &config); err != nil {
+		return agentConfig{}, fmt.Errorf("%s is damaged (%w): put a copy back, or move it away and run parley init, which keeps wallet and "+
+			"account", path, err)
 	}
 	return config, nil
 }

@@ -84,6 +84,9 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 		return nil
 	}
 	f := explain(ctx, err, s.wantsJSON())
+	for _, call := range s.finishedCalls(ctx) {
+		fmt.Fprintln(s.Err, call)
+	}
 	f.paid = s.calls.Charged()
 	return f
 }

@@ -117,16 +117,11 @@ func (c *inboxCommand) pages(ctx context.Context, s *session) (pages []client.Un
 		}
 		return pages, nil
 	}
-	pages = make([]client.UnreadPage, 1)
-	err = s.agent.Confirming(ctx, object{"page_size": c.N}, func(arguments map[string]any) (*client.UnreadPage, error) {
-		result, err := s.call(ctx, fetchOperation, "", arguments)
-		if err == nil {
-			err = s.agent.Decode(ctx, result, &pages[0])
-		}
-		if err != nil || c.Keep {
-			return nil, err
-		}
-		return &pages[0], nil
+	_, page, err := s.agent.Fetch(ctx, object{"page_size": c.N}, c.Keep, func(arguments map[string]any) (*agent.Result, error) {
+		return s.call(ctx, fetchOperation, "", arguments)
 	})
-	return pages, err
+	if err != nil {
+		return nil, err
+	}
+	return []client.UnreadPage{*page}, nil
 }

@@ -81,6 +81,10 @@ func (s *session) loadSigner() (x402.Signer, error) {
 	if err != nil {
 		return nil, errors.New("the stored key of the wallet is damaged")
 	}
+	if s.config.Address != "" && !strings.EqualFold(stored.Address(), s.config.Address) {
+		return nil, fmt.Errorf("the key in the place %q is that of the wallet %s, and the folder %s is of the wallet %s: put its key back; %w",
+			s.keyPlace, stored.Address(), s.home, s.config.Address, errNoKey)
+	}
 	return stored, nil
 }
 

@@ -52,13 +52,22 @@ func (r *revealing) Write(text []byte) (int, error) {
 // command is a new one.
 func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
 	var text bytes.Buffer
+	finished := s.finishedCalls(ctx)
 	if s.wantsJSON() {
+		for _, call := range finished {
+			all, _ := value["finished"].([]object)
+			value["finished"] = append(all, object{"operation": call.Operation, "to": call.Peer, "since": call.Since,
+				"paid_usd": agent.USD(call.Charged)})
+		}
 		maps.Copy(value, s.money(ctx))
 		if err := s.encode(&text, value); err != nil {
 			return s.unseen(err)
 		}
 	} else {
 		human(&text)
+		for _, call := range finished {
+			fmt.Fprintln(&text, call)
+		}
 		if line := s.moneyLine(ctx); line != "" {
 			fmt.Fprintln(&text, line)
 		}
@@ -128,38 +137,6 @@ func (s *session) encode(w io.Writer, value object) error {
 			return err
 		}
 	}
-}
-
-// money is what a command adds to its output: what all its calls paid, as in the output of an error.
-func (s *session) money(ctx context.Context) object {
-	add := object{"paid_usd": agent.USD(s.calls.Charged())}
-	if len(s.seen) == 0 && s.calls.Charged() == 0 {
-		return add
-	}
-	for _, result := range s.seen {
-		if result.Earlier {
-			add["earlier"] = true
-		}
-	}
-	if limits, left, _, err := s.agent.Ledger().Limits(ctx); err == nil {
-		add["today_usd"], add["limit_usd"] = agent.USD(limits.PerDay-left.PerDay), agent.USD(limits.PerDay)
-	}
-	return add
-}
-
-func (s *session) moneyLine(ctx context.Context) string {
-	m := s.money(ctx)
-	if m["today_usd"] == nil {
-		return ""
-	}
-	line := fmt.Sprintf("paid %s USD · today %s of %s", m["paid_usd"], m["today_usd"], m["limit_usd"])
-	if limits, _, _, err := s.agent.Ledger().Limits(ctx); err == nil && s.calls.Charged() > limits.PerCall {
-		line += " without calls that a person approved"
-	}
-	if m["earlier"] != nil {
-		line += " · the response of the same command, which paid it before"
-	}
-	return line
 }
 
 // printPlan prints what a dry run would have done.

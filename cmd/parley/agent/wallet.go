@@ -94,9 +94,13 @@ func (c *walletLimits) Run(ctx context.Context, s *session) error {
 	value := object{
 		"per_call_usd": agent.USD(limits.PerCall), "per_day_usd": agent.USD(limits.PerDay), "polls_usd": agent.USD(limits.Polls),
 		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls), "frozen": frozen}
+	s.addReserved(ctx, value)
 	return s.print(ctx, value, func(w io.Writer) {
 		fmt.Fprintf(w, "per call %s USD\nper day  %s USD, left %s\npolls    %s USD, left %s\n",
 			agent.USD(limits.PerCall), agent.USD(limits.PerDay), agent.USD(left.PerDay), agent.USD(limits.Polls), agent.USD(left.Polls))
+		if reserved := value["reserved_usd"]; reserved != nil {
+			fmt.Fprintf(w, "%s USD of the day are reserved for refused calls: the next calls use them\n", reserved)
+		}
 		if frozen {
 			fmt.Fprintln(w, "frozen: nothing is paid")
 		}

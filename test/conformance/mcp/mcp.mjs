@@ -67,7 +67,7 @@ async function journey() {
     forms.push(params.message);
     return { action: "accept", content: { allow: true } };
   });
-  assert.match(await carol.call("parley_status", {}), /no account yet: parley_create/);
+  assert.match(await carol.call("parley_status", {}), /no account yet: call parley_create/);
   assert.match(await carol.call("parley_create", { kind: "account", name: "carol" }), /account carol created; its API key is stored/);
   assert.match(forms.join(), /costs 0\.99 USD.*create the account carol/);
   command("carol", "contacts", "add", "bob");
