@@ -84,7 +84,7 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newUser(t, server.URL)
-	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
+	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != alice.remedy("init --server "+server.URL) {
 		t.Errorf("without a wallet: %v", got)
 	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
@@ -97,6 +97,7 @@ func TestExitCodes(t *testing.T) {
 		{"react", "msg_1"},
 		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"},
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"},
+		{"group", "delete", "chat_01k70t94aqeembse7n65ptksh0"}, {"channel", "delete", "channel_01k70t94aqeembse7n65ptksh0"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)
@@ -119,15 +120,15 @@ func TestExitCodes(t *testing.T) {
 	says(t, mustJSON(t, alice.run("group", "create", "team", "--dry-run")), "only a person can allow it")
 	group := alice.fails(agent.ExitLimit, "group", "create", "team")
 	next, _ := group["next"].(string)
-	if group["code"] != "approval_needed" || !strings.HasPrefix(next, "parley wallet approve ") {
+	if group["code"] != "approval_needed" || !strings.HasPrefix(next, alice.remedy("wallet approve ")) {
 		t.Fatalf("above the limit: %v", group)
 	}
 	for _, args := range [][]string{
-		strings.Fields(next)[1:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"},
+		strings.Fields(next)[3:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"},
 		{"wallet", "export", "key"},
 	} {
 		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "person_needed" ||
-			!strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
+			!strings.HasPrefix(got["next"].(string), alice.remedy(args[0])) {
 			t.Errorf("parley %v without a terminal: %v", args, got)
 		}
 	}

@@ -55,7 +55,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		}
 		_ = table.Flush() // into memory
 		if len(shown) == 0 {
-			fmt.Fprintln(w, "none; add one with: parley contacts add NAME")
+			fmt.Fprintln(w, s.runnable("none; add one with: parley contacts add NAME"))
 		}
 	})
 }

@@ -37,10 +37,10 @@ var examples = map[string][]string{
 	"group unban":    {"group unban team mallory"},
 	"group pin":      {"group pin team msg_01k70t94aqeembse7n65ptksh0"},
 	"group unpin":    {"group unpin team msg_01k70t94aqeembse7n65ptksh0"},
-	"group join":     {`group join chat_01k70t94aqeembse7n65ptksh0 --message "may I?"`},
+	"group join":     {`group join chat_01k70t94aqeembse7n65ptksh0 --message "may I?" --anyone`},
 	"group leave":    {"group leave team", "group leave team --successor bob"},
 	"group transfer": {"group transfer team bob"},
-	"group delete":   {"group delete team"},
+	"group delete":   {"group delete team", "group delete team --yes"},
 	"group info":     {"group info team --jq '.members[].username'"},
 
 	"channel list":        {"channel list"},
@@ -52,7 +52,7 @@ var examples = map[string][]string{
 	"channel subscribe":   {"channel subscribe '#weather'"},
 	"channel unsubscribe": {"channel unsubscribe '#weather'"},
 	"channel transfer":    {"channel transfer '#weather' bob"},
-	"channel delete":      {"channel delete '#weather'"},
+	"channel delete":      {"channel delete '#weather'", "channel delete '#weather' --yes"},
 	"channel info":        {"channel info '#weather' --jq .subscriber_count"},
 
 	"contacts list":    {"contacts", "contacts --jq '.contacts[].name'"},

@@ -48,6 +48,7 @@ type failure struct {
 	retryable bool
 	next      string // a command that helps
 	paid      uint64 // by the whole command, in atomic units
+	runnable  func(string) string
 	// What the server responded, if it did.
 	status    int
 	requestID string
@@ -87,7 +88,7 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	for _, call := range s.finishedCalls(ctx) {
 		fmt.Fprintln(s.Err, call)
 	}
-	f.paid = s.calls.Charged()
+	f.paid, f.runnable = s.calls.Charged(), s.runnable
 	return f
 }
 
@@ -130,7 +131,7 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 
 // explain returns the failure for an error of an agent's command.
 func explain(ctx context.Context, err error, asJSON bool) *failure {
-	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false}
+	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false, runnable: func(text string) string { return text }}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		f.exit, f.code = ExitLimit, "limit"
 		if limit.Approval != "" {
@@ -247,7 +248,8 @@ func Report(to io.Writer, err error) int {
 		}
 		return ExitError
 	}
-	text := agent.Visible(f.Error()) // a server may have written it
+	text := agent.Visible(f.runnable(f.Error())) // a server may have written it
+	f.next = f.runnable(f.next)
 	paid := agent.USD(f.paid)
 	if f.paid > 0 && f.charged == false {
 		text += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -63,8 +64,10 @@ func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err}
-	s.Err, s.calls = &revealing{Writer: to.Err}, running.calls
+	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err,
+		initFlags: func() string { return "" }}
+	s.findMentions(command.Model)
+	s.Err, s.calls = &revealing{Writer: to.Err, change: s.runnable}, running.calls
 	said := &progress{to: s.Err, verbose: f.Verbose}
 	s.calls.Requested, s.calls.Waiting = said.requested, said.waiting
 	running.session = s
@@ -114,6 +117,8 @@ type session struct {
 	finished   bool            // open payments were looked at
 	seen       []*agent.Result // that the output will contain
 	planned    []plan          // of a dry run
+	mentions   *regexp.Regexp  // of commands in texts
+	initFlags  func() string   // that parley init was given
 }
 
 // open opens the wallet that parley init made, or the one that the environment names.
@@ -149,7 +154,7 @@ func (s *session) open(ctx context.Context) error {
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
 		return console.Usagef(
-			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --server %[2]s", agreed, named)
+			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init", agreed, named)
 	}
 	return nil
 }
