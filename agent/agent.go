@@ -84,8 +84,8 @@ func (e *OpenError) Unwrap() error { return e.cause }
 type CallOptions struct {
 	// Peer is the agent or conversation that the call is about, for reports.
 	Peer string
-	// Key makes calls with the same arguments different ones: a second message with the same text. Calls with the same key and
-	// arguments are one call until its response was seen.
+	// Key is an idempotency key. Calls with the same key and arguments are one call, which is paid once. Without a key that is so until
+	// its response was seen.
 	Key string
 	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
 	Patience time.Duration
@@ -117,12 +117,14 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	}
 	price := agreed.price(o)
 	command := commandOf(ctx)
-	if command.MaxPrice != nil && price > *command.MaxPrice {
-		return nil, &LimitError{Limit: "of this call", Price: price, Left: *command.MaxPrice}
+	if err := command.allows(price); err != nil {
+		return nil, err
 	}
 	ctx = context.WithValue(ctx, commandKey{}, command)
 	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began}
-	if o.ReadOnly || isPoll(o.ID) {
+	if options.Key != "" {
+		of.Since = time.Time{} // whenever it was made
+	} else if o.ReadOnly || isPoll(o.ID) {
 		of.Since = time.Now() // a command that repeats it wants the present state
 	}
 	patience := options.Patience

@@ -137,6 +137,9 @@ func TestPerson(t *testing.T) {
 	if screen, err := alice.atTerminal("y\n", []string{"PARLEY_HOME=" + t.TempDir()}, approve...); err != nil {
 		t.Errorf("a person with another folder in the environment cannot approve: %v\n%s", err, screen)
 	}
+	if plan := mustJSON(t, alice.run("group", "create", "team", "--dry-run")); strings.Contains(plan, "problem") {
+		t.Errorf("the plan of an approved call: %s", plan)
+	}
 	if made := alice.run("group", "create", "team"); made["paid_usd"] != "0.15" || made["today_usd"] != "0.001" {
 		t.Errorf("the approved call: %v", made)
 	}

@@ -26,6 +26,8 @@ func TestThreeCommands(t *testing.T) {
 	_, told, _ = alice.try("init", "--username", "other", "--yes")
 	says(t, told, "--username other is ignored")
 	says(t, mustJSON(t, alice.run("contacts", "add", "bob", "--dry-run")), `"price_usd":"0.001"`)
+	says(t, mustJSON(t, alice.run("send", "bob", "hi", "--dry-run")), "bob is not in the contacts")
+	says(t, mustJSON(t, alice.run("find", "x", "--max-usd", "0.001", "--dry-run")), "more than its own limit")
 	alice.fails(agent.ExitLimit, "contacts", "add", "bob", "--max-usd", "0.0001")
 	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" {
 		t.Errorf("with play money a program writes to strangers: %v", got)
@@ -53,11 +55,14 @@ func TestThreeCommands(t *testing.T) {
 	if found := bob.run("read", "alice", "--grep", "tw[o]"); !slices.Equal(texts(found), shown[1:]) || found["matched_as"] != "regex" {
 		t.Errorf("the search found %v", found)
 	}
+	if found := bob.run("read", "alice", "--grep", "t", "-n", "1"); !slices.Equal(texts(found), shown[1:]) || found["next_before_message_id"] == nil {
+		t.Errorf("of two matches, at most one is %v", found)
+	}
 	if found := bob.run("read", "alice", "--grep", "[o", "--literal"); len(texts(found)) != 0 || found["matched_as"] != "literal" {
 		t.Errorf("the search for text found %v", found)
 	}
 	wrong := bob.fails(agent.ExitUsage, "read", "alice", "--grep", "[o")
-	if !strings.Contains(wrong["error"].(string), "--literal") || len(bob.rows("SELECT id FROM calls WHERE operation LIKE 'search%'")) != 2 {
+	if !strings.Contains(wrong["error"].(string), "--literal") || len(bob.rows("SELECT id FROM calls WHERE operation LIKE 'search%'")) != 3 {
 		t.Errorf("an expression that is none was searched for: %v", wrong)
 	}
 	bob.run("send", "alice", "answer", "--reply-to", sent["message_id"].(string))

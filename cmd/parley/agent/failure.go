@@ -140,7 +140,7 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	} else if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
 		f.refused(refused)
 	} else if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
-		f.exit, f.code, f.next = ExitRefused, string(missing.Code()), "parley find WORDS --"+missing.Kind+"s"
+		f.exit, f.code, f.next = ExitRefused, string(missing.Code()), finding[missing.Kind]
 	} else if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
 		f.exit, f.code, f.next = ExitRefused, "group_not_trusted", group.Group.TrustCommand()
 	} else if personal, ok := errors.AsType[*personError](err); ok {
@@ -228,8 +228,13 @@ func (f *failure) refused(refused *agent.RefusedError) {
 		f.exit, f.retryable = ExitError, true
 	}
 	if refused.Code == client.ErrorCodeAgentNotFound {
-		f.next = "parley find WORDS"
+		f.next = finding[agent.KindAgent]
 	}
+}
+
+// finding are the commands that find what a name does not name, by its kind.
+var finding = map[string]string{
+	agent.KindAgent: "parley find WORDS", agent.KindGroup: "parley find WORDS --groups", agent.KindChannel: "parley find WORDS --channels",
 }
 
 // isPoor reports whether a payment was refused because the wallet has too little money.

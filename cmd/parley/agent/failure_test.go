@@ -40,6 +40,8 @@ func TestExplain(t *testing.T) {
 		"no account":   {agent.ErrNoAccount, ExitNoKey, `"next":"parley init"`},
 		"an escape":    {errors.New("\x1b[2J"), ExitError, `\\u{001B}[2J`},
 		"no channel":   {&agent.NotFoundError{Kind: agent.KindChannel}, ExitRefused, `"code":"channel_not_found"`},
+		"no agent":     {&agent.NotFoundError{Kind: agent.KindAgent}, ExitRefused, `"next":"parley find WORDS"`},
+		"no group":     {&agent.NotFoundError{Kind: agent.KindGroup}, ExitRefused, `"next":"parley find WORDS --groups"`},
 		"no trust":     {&agent.GroupNotTrustedError{Group: agent.Contact{}}, ExitRefused, `"code":"group_not_trusted"`},
 		"server error": {&agent.ServerError{Status: 503, RequestID: "r"}, ExitError, `"request_id":"r","retryable":false,"status":503`},
 		"no key":       {fmt.Errorf("x: %w", errNoKey), ExitNoKey, `"code":"no_key"`},
@@ -49,7 +51,11 @@ func TestExplain(t *testing.T) {
 		"old approval": {agent.ErrNoApproval, ExitLimit, `"code":"limit"`},
 	} {
 		var out bytes.Buffer
-		code := Report(&out, explain(t.Context(), test.err, true))
+		failed := explain(t.Context(), test.err, true)
+		code := Report(&out, failed)
+		if failed.next != "" && parse(t, failed.next) != nil {
+			t.Errorf("%s: next is %s: %v", name, failed.next, parse(t, failed.next))
+		}
 		if code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
 			t.Errorf("%s: exit code %d, want %d; %s, want %s", name, code, test.exit, out.String(), test.want)
 		}

@@ -21,7 +21,8 @@ var Help = map[string]string{
 		"named).",
 	"html": "Write one page for a person, with a chart of spending, limits, conversations and approvals. It replaces the file, loads " +
 		"nothing and has no script.",
-	"key": "To make the same call twice on purpose, give each a different text here.",
+	"key": "Idempotency key: the same command with the same key is paid once, and later returns its first response. " +
+		"Another key makes another call.",
 }
 
 // Topics are the parts of the help that are about all commands.

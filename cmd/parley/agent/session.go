@@ -117,6 +117,7 @@ type session struct {
 	finished   bool            // open payments were looked at
 	seen       []*agent.Result // that the output will contain
 	planned    []plan          // of a dry run
+	unknown    agent.Contacts  // that a dry run did not look up
 	mentions   *regexp.Regexp  // of commands in texts
 	initFlags  func() string   // that parley init was given
 }
@@ -202,12 +203,13 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	if err := o.Check(arguments); err != nil {
 		return nil, console.Usage(err)
 	}
-	if err := s.mayReach(operation, arguments); err != nil {
-		return nil, err
-	}
+	err = s.mayReach(operation, arguments)
 	if s.pay.DryRun {
-		s.plan(ctx, o)
+		s.plan(ctx, o, arguments, err)
 		return nil, errDryRun
+	}
+	if err != nil {
+		return nil, err
 	}
 	if o.Agreed > 0 {
 		s.finishOpen(ctx)
@@ -256,16 +258,20 @@ type plan struct {
 	Problem   string `json:"problem,omitempty"` // why it would not be paid now
 }
 
-// plan notes a call of a dry run.
-func (s *session) plan(ctx context.Context, o agent.Priced) {
+// plan notes a call of a dry run. problem is why it would not be made, or nil.
+func (s *session) plan(ctx context.Context, o agent.Priced, arguments object, problem error) {
 	planned := plan{Operation: o.ID, Summary: o.Summary, Price: agent.USD(o.Agreed)}
-	if o.Agreed > 0 {
-		if err := s.agent.Ledger().Check(ctx, o.ID, o.Agreed); err != nil {
-			planned.Problem = err.Error()
-			if _, limited := errors.AsType[*agent.LimitError](err); limited {
-				planned.Problem += "; above the limits only a person can allow it"
-			}
-		}
+	if problem == nil {
+		problem = s.agent.Foresee(ctx, o.ID, arguments, agent.CallOptions{Key: s.pay.Key})
+	}
+	if problem != nil {
+		planned.Problem = s.runnable(problem.Error())
+	}
+	for _, to := range s.unknown {
+		planned.Problem = strings.ReplaceAll(planned.Problem, to.ID, quoted(to.Name))
+	}
+	if limit, limited := errors.AsType[*agent.LimitError](problem); limited && limit.ForPerson() {
+		planned.Problem += "; above the limits only a person can allow it"
 	}
 	s.planned = append(s.planned, planned)
 }
