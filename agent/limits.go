@@ -78,6 +78,7 @@ func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, isFroz
 		left = Limits{
 			PerCall: limits.PerCall, PerDay: limits.PerDay - min(counted.all, limits.PerDay), Polls: limits.Polls - min(counted.polls, limits.Polls),
 		}
+		left.Polls = min(left.Polls, left.PerDay)
 		isFrozen = frozen(ctx, tx)
 		return err
 	})

@@ -135,6 +135,9 @@ func TestCosts(t *testing.T) {
 	pays(bob, "group join "+group)
 	pays(alice, "group add team bob")
 	pays(alice, "group transfer team bob")
+	if got := bob.fails(agent.ExitRefused, "group", "leave", group); !strings.Contains(got["error"].(string), "with --successor NAME") {
+		t.Errorf("without a successor: %v", got)
+	}
 	pays(bob, "group leave "+group+" --successor alice", "0.001")
 	pays(alice, "group delete team --yes")
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -50,8 +51,9 @@ type failure struct {
 	paid      uint64 // by the whole command, in atomic units
 	runnable  func(string) string
 	// What the server responded, if it did.
-	status    int
-	requestID string
+	status     int
+	requestID  string
+	retryAfter time.Duration
 }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -88,7 +90,7 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	for _, call := range s.finishedCalls(ctx) {
 		fmt.Fprintln(s.Err, call)
 	}
-	f.paid, f.runnable = s.calls.Charged(), s.runnable
+	f.paid, f.runnable = s.calls.Charged(), func(text string) string { return s.runnable(s.inCommands(text)) }
 	return f
 }
 
@@ -134,6 +136,9 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false, runnable: func(text string) string { return text }}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		f.exit, f.code = ExitLimit, "limit"
+		if limit.ForPerson() {
+			f.next = "parley wallet limits"
+		}
 		if limit.Approval != "" {
 			f.code, f.next = "approval_needed", "parley wallet approve "+limit.Approval
 		}
@@ -201,7 +206,7 @@ func (f *failure) simple(err error) {
 		{agent.ErrNoAccount, ExitNoKey, "no_account", "parley init"}, {errNoWallet, ExitNoKey, "no_account", "parley init"},
 		{agent.ErrSelf, ExitUsage, "usage", "parley profile show"},
 		{agent.ErrNoChat, ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"},
-		{errNoKey, ExitNoKey, "no_key", ""},
+		{errNoKey, ExitNoKey, "no_key", ""}, {errNoPassphrase, ExitNoKey, "no_key", ""},
 		{agent.ErrNoKeyring, ExitNoKey, "no_keyring", "parley init --secrets encrypted"},
 		{errNoPlace, ExitNoKey, "no_keyring", "parley init --secrets encrypted"},
 	} {
@@ -215,7 +220,7 @@ func (f *failure) simple(err error) {
 // refused explains a refusal of the server.
 func (f *failure) refused(refused *agent.RefusedError) {
 	f.exit, f.code, f.charged = ExitRefused, agent.PlainWord(string(refused.Code)), false
-	f.status, f.requestID = refused.Status, refused.RequestID
+	f.status, f.requestID, f.retryAfter = refused.Status, refused.RequestID, refused.RetryAfter
 	if refused.Charged != nil {
 		f.charged = *refused.Charged
 	}
@@ -275,6 +280,9 @@ func Report(to io.Writer, err error) int {
 	}
 	if f.requestID != "" {
 		shown["request_id"] = agent.PlainWord(f.requestID)
+	}
+	if f.retryAfter > 0 {
+		shown["retry_after_seconds"] = f.retryAfter.Seconds()
 	}
 	if f.next != "" {
 		shown["next"] = f.next

@@ -63,6 +63,11 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	if err != nil {
 		return fmt.Errorf("%w; name another server with --server URL, or start one with: parley dev", err)
 	}
+	if s.config.Address == "" {
+		if err := c.chooseName(s, false); err != nil { // before a wallet is made
+			return err
+		}
+	}
 	if err := c.openWallet(s, published.PlayMoney(server)); err != nil {
 		return err
 	}
@@ -133,7 +138,7 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		}
 	}
 	if err := s.openSecrets(place); err != nil {
-		return console.Usage(err)
+		return err
 	}
 	signer, made, err := s.makeSigner()
 	if err != nil {

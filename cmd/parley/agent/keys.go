@@ -25,6 +25,9 @@ var errNoWallet = errors.New("there is no wallet yet; make one with: parley init
 // errNoKey means that the key of a wallet that exists cannot be found.
 var errNoKey = errors.New("set PARLEY_WALLET_KEY_FILE, PARLEY_WALLET_KEY or PARLEY_SIGNER again if its key came from there")
 
+// errNoPassphrase means that the encrypted keys cannot be read.
+var errNoPassphrase = errors.New("the keys are in an encrypted file; name its passphrase with PARLEY_PASSPHRASE_FILE or PARLEY_PASSPHRASE")
+
 // errNoPlace means that no safe place for secrets was found.
 var errNoPlace = errors.New(
 	"this system has no keyring for the keys. Choose one: --secrets encrypted with a passphrase in PARLEY_PASSPHRASE_FILE, " +
@@ -136,7 +139,7 @@ func (s *session) passphrase() (string, error) {
 		return text, nil
 	}
 	if !s.Person() {
-		return "", errors.New("the keys are in an encrypted file; name its passphrase with PARLEY_PASSPHRASE_FILE or PARLEY_PASSPHRASE")
+		return "", errNoPassphrase
 	}
 	const question = "Passphrase for the keys: "
 	if s.newSecrets {

@@ -99,6 +99,7 @@ func newReportPage(ctx context.Context, s *session, since, now time.Time) (page 
 	if err != nil {
 		return nil, err
 	}
+	peers = slices.DeleteFunc(peers, func(one agent.Costs) bool { return one.Peer == s.config.Username }) // the account itself
 	page.Conversations = conversations(contacts, peers)
 	page.Approvals, err = ledger.Approvals(ctx, since)
 	for i := range page.Approvals {

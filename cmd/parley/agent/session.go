@@ -25,9 +25,9 @@ type agentFlags struct {
 	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal." group:"common"`
 	Verbose   bool   `help:"Print each request on standard error: method, path, status, duration and payment." group:"common"`
 	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
-	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" group:"common"`
+	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
 	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
-	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" group:"common"`
+	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
 
 	Timeout time.Duration `placeholder:"DURATION" group:"common"`
 }
@@ -177,8 +177,10 @@ func (s *session) openSecrets(place string) (err error) {
 		_, err := os.Stat(filepath.Join(s.home, "secrets.age"))
 		s.newSecrets = errors.Is(err, fs.ErrNotExist)
 	}
-	s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase)
-	return err
+	if s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase); err != nil {
+		return console.Usage(err) // of --secrets
+	}
+	return nil
 }
 
 func (s *session) openAgent(signer x402.Signer) (err error) {
@@ -201,7 +203,7 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 		return nil, console.Usagef("%w; parley prices lists all", err)
 	}
 	if err := o.Check(arguments); err != nil {
-		return nil, console.Usage(err)
+		return nil, s.wrongArguments(operation, err)
 	}
 	err = s.mayReach(operation, arguments)
 	if s.pay.DryRun {

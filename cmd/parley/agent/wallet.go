@@ -231,6 +231,9 @@ type walletExport struct {
 }
 
 func (c *walletExport) Run(ctx context.Context, s *session) error {
+	if _, err := os.Lstat(c.File); err == nil {
+		return console.Usagef("the file %s exists", agent.VisibleName(c.File))
+	}
 	question := "Write the private key of the wallet to the file " + agent.VisibleName(c.File) + "?"
 	if err := s.decide(question, "export the wallet's key", "parley wallet export "+quoted(c.File)); err != nil {
 		return err
