@@ -14,6 +14,9 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
+// Places are the places for keys that --secrets names.
+var Places = []string{agent.PlaceKeyring, agent.PlaceEncrypted, agent.PlaceFile}
+
 // walletKeyName names the wallet's private key in a place for secrets.
 const walletKeyName = "wallet key"
 

@@ -68,6 +68,15 @@ func (c *pricesCommand) Run(ctx context.Context, s *session, command *kong.Conte
 	})
 }
 
+// OperationNames returns the operations of the contract, for completion.
+func OperationNames() (names []string) {
+	prices, _ := agent.ContractPrices() // without the contract nothing is completed
+	for _, o := range prices {
+		names = append(names, o.ID)
+	}
+	return names
+}
+
 // writeArguments writes the arguments of an operation, for parley call.
 func writeArguments(table io.Writer, arguments *openapi3.Schema) {
 	for _, name := range slices.Sorted(maps.Keys(arguments.Properties)) {
