@@ -55,7 +55,8 @@ func TestThreeCommands(t *testing.T) {
 	if found := bob.run("read", "alice", "--grep", "tw[o]"); !slices.Equal(texts(found), shown[1:]) || found["matched_as"] != "regex" {
 		t.Errorf("the search found %v", found)
 	}
-	if found := bob.run("read", "alice", "--grep", "t", "-n", "1"); !slices.Equal(texts(found), shown[1:]) || found["next_before_message_id"] == nil {
+	if found := bob.run("read", "alice", "--grep", "t", "-n", "1"); !slices.Equal(texts(found), shown[1:]) ||
+		found["next_before_message_id"] == nil {
 		t.Errorf("of two matches, at most one is %v", found)
 	}
 	if found := bob.run("read", "alice", "--grep", "[o", "--literal"); len(texts(found)) != 0 || found["matched_as"] != "literal" {

@@ -47,9 +47,9 @@ type failure struct {
 	code      string
 	charged   any
 	retryable bool
-	next      string // a command that helps
-	paid      uint64 // by the whole command, in atomic units
-	runnable  func(string) string
+	next      string              // a command that helps
+	paid      uint64              // by the whole command, in atomic units
+	runnable  func(string) string // of the session, if there is one
 	// What the server responded, if it did.
 	status     int
 	requestID  string
@@ -133,7 +133,7 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 
 // explain returns the failure for an error of an agent's command.
 func explain(ctx context.Context, err error, asJSON bool) *failure {
-	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false, runnable: func(text string) string { return text }}
+	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		f.exit, f.code = ExitLimit, "limit"
 		if limit.ForPerson() {
@@ -258,8 +258,11 @@ func Report(to io.Writer, err error) int {
 		}
 		return ExitError
 	}
-	text := agent.Visible(f.runnable(f.Error())) // a server may have written it
-	f.next = f.runnable(f.next)
+	text := f.Error()
+	if f.runnable != nil {
+		text, f.next = f.runnable(text), f.runnable(f.next)
+	}
+	text = agent.Visible(text) // a server may have written it
 	paid := agent.USD(f.paid)
 	if f.paid > 0 && f.charged == false {
 		text += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"

@@ -106,7 +106,7 @@ func (f *following) slower(policy agent.Polling) string {
 	if pause <= policy.Longest {
 		return ""
 	}
-	return fmt.Sprintf("; so that the budget lasts, pauses are about %s, longer than --max-wait: after this fetch the next one is in about %[1]s",
+	return fmt.Sprintf("; so that this lasts a day, pauses are longer than --max-wait: the fetch after the first is in about %s",
 		pause.Round(time.Minute))
 }
 

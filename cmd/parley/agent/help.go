@@ -15,8 +15,9 @@ var Help = map[string]string{
 	"from":         "Show only messages and notices from this sender or conversation. The others stay in the local copy: --cached.",
 	"init rpc-url": "A JSON-RPC endpoint of the blockchain, to read the wallet's balance.",
 	"home":         "Folder of the wallet's ledger, contacts and settings; by default parley in the user's folder for settings.",
-	"timeout":      "End the command after this time, such as 30s; 0s is never. The same command finishes a payment that was sent, and pays nothing more.",
-	"server":       "URL of the server; by default the one that parley init agreed with.",
+	"timeout": "End the command after this time, such as 30s; 0s is never. The same command finishes a payment that was sent, and pays " +
+		"nothing more.",
+	"server": "URL of the server; by default the one that parley init agreed with.",
 	"secrets": "Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being " +
 		"named).",
 	"html": "Write one page for a person, with a chart of spending, limits, conversations and approvals. It replaces the file, loads " +

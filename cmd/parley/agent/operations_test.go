@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -153,10 +152,15 @@ func TestRemediesExist(t *testing.T) {
 	model, checked := newParser(t).Model, 0
 	mention := regexp.MustCompile("parley ([a-z]+)((?: [A-Za-z-]+)*)")
 	for _, folder := range []string{".", "../../../agent"} {
-		packages, err := parser.ParseDir(token.NewFileSet(), folder, func(file fs.FileInfo) bool { return !strings.HasSuffix(file.Name(), "_test.go") }, 0)
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		testkit.NoError(t, err)
-		for _, found := range packages {
-			ast.Inspect(found, func(node ast.Node) bool {
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			testkit.NoError(t, err)
+			ast.Inspect(source, func(node ast.Node) bool {
 				literal, ok := node.(*ast.BasicLit)
 				if !ok || literal.Kind != token.STRING {
 					return true
