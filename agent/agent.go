@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
 )
 
 // Agent makes calls of one account. It is safe for concurrent use, also by several processes.
@@ -46,8 +48,9 @@ type Result struct {
 
 // RefusedError is a response of the server that is not 200.
 type RefusedError struct {
-	Operation string
-	Status    int
+	Operation  string
+	Status     int
+	RetryAfter time.Duration // 0 if the server does not say it
 	client.ParleyError
 }
 
@@ -59,7 +62,12 @@ func (e *RefusedError) Error() string {
 	if e.Message == "" {
 		return fmt.Sprintf("%s: the server responded with %s", e.Operation, code)
 	}
-	return fmt.Sprintf("%s: %s (%s)", e.Operation, e.Message, code)
+	message := e.Message
+	if e.RetryAfter > 0 {
+		seconds := fmt.Sprintf("%.0f seconds", e.RetryAfter.Seconds())
+		message = strings.NewReplacer("Retry-After seconds", seconds, "after Retry-After", "in "+seconds).Replace(message)
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.Operation, message, code)
 }
 
 // OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
@@ -84,8 +92,8 @@ func (e *OpenError) Unwrap() error { return e.cause }
 type CallOptions struct {
 	// Peer is the agent or conversation that the call is about, for reports.
 	Peer string
-	// Key makes calls with the same arguments different ones: a second message with the same text. Calls with the same key and
-	// arguments are one call until its response was seen.
+	// Key is an idempotency key. Calls with the same key and arguments are one call, which is paid once. Without a key that is so until
+	// its response was seen.
 	Key string
 	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
 	Patience time.Duration
@@ -117,12 +125,14 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	}
 	price := agreed.price(o)
 	command := commandOf(ctx)
-	if command.MaxPrice != nil && price > *command.MaxPrice {
-		return nil, &LimitError{Limit: "of this call", Price: price, Left: *command.MaxPrice}
+	if err := command.allows(price); err != nil {
+		return nil, err
 	}
 	ctx = context.WithValue(ctx, commandKey{}, command)
 	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began}
-	if o.ReadOnly || isPoll(o.ID) {
+	if options.Key != "" {
+		of.Since = time.Time{} // whenever it was made
+	} else if o.ReadOnly || isPoll(o.ID) {
 		of.Since = time.Now() // a command that repeats it wants the present state
 	}
 	patience := options.Patience
@@ -235,7 +245,8 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	command, charged := commandOf(ctx), a.ledger.charged(ctx, of.ID)
 	command.charged.Add(charged)
 	if response.StatusCode != http.StatusOK {
-		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode}
+		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode,
+			RetryAfter: x402.RetryAfter(response.Header.Get("Retry-After"), 0)}
 		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
 		if last := lastError(ctx); last != nil && refused.Code == client.ErrorCodePaymentRefused {
 			refused.Status, refused.Code, refused.RequestID = last.Status, client.ErrorCode(last.Code), last.RequestID

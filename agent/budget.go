@@ -99,8 +99,26 @@ func reuse(ctx context.Context, tx *sql.Tx, channel string, amount uint64) (reus
 	return before - after, err
 }
 
-// Check returns the error with which a call of this price would not be paid now: a [*LimitError] or [ErrFrozen]. Approvals are left out.
-func (l *Ledger) Check(ctx context.Context, operation string, price uint64) error {
+// Foresee returns the error with which a call would not be paid now, or nil. The error is a [*LimitError] or [ErrFrozen].
+func (a *Agent) Foresee(ctx context.Context, operation string, arguments map[string]any, options CallOptions) error {
+	o, err := a.contract.Operation(operation)
+	if err != nil {
+		return err
+	}
+	price := a.terms.agreed().price(o)
+	if err := commandOf(ctx).allows(price); err != nil || price == 0 {
+		return err
+	}
+	of := intent{Operation: o.ID, Request: o.hash(o.plain(arguments), options.Key)}
+	if given, err := a.ledger.given(ctx, of); err != nil {
+		return err
+	} else if given != nil {
+		of.Approval = given.ID
+	}
+	return a.ledger.check(ctx, of, price)
+}
+
+func (l *Ledger) check(ctx context.Context, of intent, price uint64) error {
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		if frozen(ctx, tx) {
 			return ErrFrozen
@@ -109,7 +127,10 @@ func (l *Ledger) Check(ctx context.Context, operation string, price uint64) erro
 		if err != nil {
 			return err
 		}
-		return within(limits, counted, operation, client.Reservation{Price: price, Amount: price})
+		if approved, err := l.approved(ctx, tx, of, price, price); approved || err != nil {
+			return err
+		}
+		return within(limits, counted, of.Operation, client.Reservation{Price: price, Amount: price})
 	})
 }
 

@@ -1,6 +1,10 @@
 package agent
 
-import "slices"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // Caller is a command, the MCP tool that does the same, and the operations of the contract that both make. Names are looked up before, see
 // [Agent.Resolve].
@@ -62,6 +66,19 @@ func CallerOf(operation string) (found Caller) {
 		found = Callers[i]
 	}
 	return found
+}
+
+var callsByPath = regexp.MustCompile(`(GET|POST) (/[a-z_]+)+`)
+
+// InCallers returns a message of the server with what name returns for an operation in place of its method and path.
+func (a *Agent) InCallers(message string, name func(operation string) string) string {
+	return callsByPath.ReplaceAllStringFunc(message, func(call string) string {
+		method, path, _ := strings.Cut(call, " ")
+		if o := a.contract.At(method, path); o != nil {
+			return name(o.ID)
+		}
+		return call
+	})
 }
 
 // OperationOf returns the operation of a command that makes one.

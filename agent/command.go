@@ -45,6 +45,14 @@ func commandOf(ctx context.Context) *Command {
 	return command
 }
 
+// allows returns a [*LimitError] for a call above MaxPrice.
+func (c *Command) allows(price uint64) error {
+	if c.MaxPrice != nil && price > *c.MaxPrice {
+		return &LimitError{Limit: limitOfCall, Price: price, Left: *c.MaxPrice}
+	}
+	return nil
+}
+
 // Charged returns what the calls of the command were charged, and what it told of others ([Agent.Finished]), in atomic units, as far as
 // that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }

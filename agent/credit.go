@@ -68,5 +68,8 @@ func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[strin
 // public. A server that does not answer cannot keep that part: the wallet can withdraw it on the blockchain.
 func (a *Agent) Refund(ctx context.Context) (uint64, error) {
 	refunded, err := a.payer.Refund(ctx, a.Server()+a.contract[operationGetOwnAgent].Path, "")
+	if refused, ok := errors.AsType[*client.RefundError](err); ok {
+		err = &RefusedError{"refund", refused.Status, refused.RetryAfter, refused.ParleyError}
+	}
 	return refunded, withoutURL(err)
 }

@@ -30,7 +30,7 @@ var ErrFrozen = errors.New("the wallet is frozen; a person can end that with: pa
 
 // LimitError means that a payment exceeds a limit. Nothing was signed.
 type LimitError struct {
-	// Limit is "per call", "per day", "polls per day", "of deposits per day", or "of this call".
+	// Limit is "per call", "per day", "polls per day", "of deposits per day", or [limitOfCall].
 	Limit string
 	// Price is what the call costs, Left what the limit leaves, in atomic units.
 	Price, Left uint64
@@ -38,12 +38,18 @@ type LimitError struct {
 	Approval string
 }
 
+// limitOfCall is the limit that the command has for each of its calls.
+const limitOfCall = "of this call"
+
+// ForPerson reports whether a person can allow a call above the limit. A command can only drop its own limit.
+func (e *LimitError) ForPerson() bool { return e.Limit != limitOfCall }
+
 // Reason says what the call costs and what the limit allows.
 func (e *LimitError) Reason() string {
 	switch price, left := USD(e.Price), USD(e.Left); e.Limit {
 	case "per call":
 		return fmt.Sprintf("the call costs %s USD, the limit per call is %s USD", price, left)
-	case "of this call":
+	case limitOfCall:
 		return fmt.Sprintf("the call costs %s USD, more than its own limit of %s USD", price, left)
 	default:
 		return fmt.Sprintf("the call costs %s USD, and %s USD are left of the limit %s", price, left, e.Limit)
@@ -72,6 +78,7 @@ func (l *Ledger) Limits(ctx context.Context) (limits Limits, left Limits, isFroz
 		left = Limits{
 			PerCall: limits.PerCall, PerDay: limits.PerDay - min(counted.all, limits.PerDay), Polls: limits.Polls - min(counted.polls, limits.Polls),
 		}
+		left.Polls = min(left.Polls, left.PerDay)
 		isFrozen = frozen(ctx, tx)
 		return err
 	})

@@ -62,7 +62,9 @@ func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx, _ = BeginCommand(ctx) // [Agent.Finished] tells what they cost
+	requested := commandOf(ctx).Requested
+	ctx, others := BeginCommand(ctx) // [Agent.Finished] tells what they cost
+	others.Requested = requested
 	for _, call := range calls {
 		if err := a.resumeOne(ctx, call); err != nil {
 			return open, err

@@ -8,7 +8,7 @@ import (
 )
 
 // TestSameCallAtTheSameTime: of two commands that run at the same time and make the same call, also in two processes, one pays. The other
-// one gets its response, even if that was seen already. A key, or a command that begins later, makes another call.
+// one gets its response, even if that was seen already. Another key, or a command that begins later without a key, makes another call.
 func TestSameCallAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -40,6 +40,9 @@ func TestSameCallAtTheSameTime(t *testing.T) {
 		if got.Earlier {
 			t.Errorf("%s is not a call of its own", name)
 		}
+	}
+	if got := create(alice, t.Context(), "again"); !got.Earlier {
+		t.Errorf("the same key makes another call: %+v", got)
 	}
 	if paid := w.Revenue() - before; paid != 4*150_000 {
 		t.Errorf("%d was paid, want four calls", paid)

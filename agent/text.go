@@ -116,7 +116,7 @@ func VisibleName(name string) string {
 	if name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool { return !plainName(r) }) {
 		return name
 	}
-	return inert(strconv.Quote(Visible(cut(strings.NewReplacer("\n", " ", "\t", " ").Replace(name), maxName))))
+	return inert(strconv.Quote(Visible(Cut(strings.NewReplacer("\n", " ", "\t", " ").Replace(name), maxName))))
 }
 
 // PlainWord returns a word that the contract limits to letters, digits and the like, such as a username or an id. A server that lies may
@@ -145,8 +145,8 @@ func Tame(name string) bool {
 	return !strings.ContainsAny(name, "<>[]()!`|$&;'\"\\\n\t") && Visible(name) == name
 }
 
-// cut returns at most n characters of a text.
-func cut(text string, n int) string {
+// Cut returns at most n characters of a text.
+func Cut(text string, n int) string {
 	for i := range text {
 		if n == 0 {
 			return text[:i] + "…"
@@ -216,7 +216,7 @@ func (f Fence) Message(m Received, limit int) string {
 // Text returns other text that somebody else wrote inside the fence, such as a description. about says what it is, in words of the
 // caller; limit is the number of characters that are shown.
 func (f Fence) Text(about, text string, limit int) string {
-	marked := strings.ReplaceAll(Visible(inert(cut(text, limit))), "\n", "\n| ")
+	marked := strings.ReplaceAll(Visible(inert(Cut(text, limit))), "\n", "\n| ")
 	return fmt.Sprintf("[%s %s]\n| %s\n[/%s]", f.id, about, marked, f.id)
 }
 

@@ -22,24 +22,24 @@ func TestHostileText(t *testing.T) {
 		lines := strings.Split(shown, "\n")
 		if !strings.HasPrefix(lines[0], "["+fence.id+" from ") || lines[len(lines)-1] != "[/"+fence.id+"]" ||
 			strings.Count(shown, fence.id) != 2 {
-			t.Errorf("%q: the fence is broken:\n%s", cut(text, 40), cut(shown, 300))
+			t.Errorf("%q: the fence is broken:\n%s", Cut(text, 40), Cut(shown, 300))
 		}
 		for _, line := range lines[1 : len(lines)-1] {
 			if !strings.HasPrefix(line, "| ") {
-				t.Errorf("%q: a line is not marked: %q", cut(text, 40), line)
+				t.Errorf("%q: a line is not marked: %q", Cut(text, 40), line)
 			}
 		}
 		if utf8.RuneCountInString(shown) > 12_000 || !utf8.ValidString(shown) {
-			t.Errorf("%q: %d characters", cut(text, 40), utf8.RuneCountInString(shown))
+			t.Errorf("%q: %d characters", Cut(text, 40), utf8.RuneCountInString(shown))
 		}
 		for _, r := range shown {
 			if r != '\n' && unicode.IsControl(r) {
-				t.Errorf("%q: %U is in the output", cut(text, 40), r)
+				t.Errorf("%q: %U is in the output", Cut(text, 40), r)
 			}
 		}
 		for _, loads := range []string{"![", "](", "<img", "<script", "```"} {
 			if strings.Contains(shown, loads) {
-				t.Errorf("%q: %s is in the output", cut(text, 40), loads)
+				t.Errorf("%q: %s is in the output", Cut(text, 40), loads)
 			}
 		}
 	}

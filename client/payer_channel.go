@@ -192,5 +192,14 @@ func (p *Payer) refundOne(
 	case decodeErr == nil && (again.Error == x402.ReasonBatchChannelNotFound || again.Error == x402.ReasonBatchRefundNoBalance):
 		return 0, nil
 	}
-	return 0, fmt.Errorf("refund: %s %s", response.Status, peek(response).Message)
+	return 0, &RefundError{response.StatusCode, x402.RetryAfter(response.Header.Get("Retry-After"), 0), peek(response)}
 }
+
+// RefundError means that the server refused a refund.
+type RefundError struct {
+	Status     int
+	RetryAfter time.Duration // 0 if the server does not say it
+	ParleyError
+}
+
+func (e *RefundError) Error() string { return fmt.Sprintf("refund: status %d %s", e.Status, e.Message) }

@@ -29,10 +29,7 @@ func (s *parleyServer) registering() string {
 	return "call parley_create with kind account and a username (1.00 USD, once), or " + human
 }
 
-var (
-	toolNames   = regexp.MustCompile(`(call )?parley_[a-z]+`)
-	callsByPath = regexp.MustCompile(`(GET|POST) (/[a-z_]+)+`)
-)
+var toolNames = regexp.MustCompile(`(call )?parley_[a-z]+`)
 
 // orAskHuman returns a mention of a tool, or the human's command if this server does not have the tool.
 func (s *parleyServer) orAskHuman(mention string) string {
@@ -55,12 +52,5 @@ func (s *parleyServer) callerOf(operation string) string {
 
 // inTools returns a message of the service with tools in place of calls of the contract.
 func (s *parleyServer) inTools(message string) string {
-	return callsByPath.ReplaceAllStringFunc(strings.ReplaceAll(message, "successor_agent_id", "successor"), func(named string) string {
-		for _, o := range s.agent.Prices() {
-			if named == o.Method+" "+o.Path {
-				return s.callerOf(o.ID)
-			}
-		}
-		return named
-	})
+	return s.agent.InCallers(strings.ReplaceAll(message, "successor_agent_id", "successor"), s.callerOf)
 }

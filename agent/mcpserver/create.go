@@ -51,11 +51,7 @@ func (c *call) mayRegister() (func(ctx context.Context, username, description st
 	if !agent.IsUsername(c.text("name")) {
 		return nil, wrong("name: a username has 1 to 32 characters of a-z, 0-9 and _")
 	}
-	account, err := c.agent.Operation("createAccount")
-	if err != nil {
-		return nil, err
-	}
-	limit, over := errors.AsType[*agent.LimitError](c.agent.Ledger().Check(c.ctx, account.ID, account.Agreed))
+	limit, over := errors.AsType[*agent.LimitError](c.agent.Foresee(c.ctx, "createAccount", nil, agent.CallOptions{}))
 	if !over {
 		return c.agent.Register, nil
 	}

@@ -135,8 +135,11 @@ func TestCosts(t *testing.T) {
 	pays(bob, "group join "+group)
 	pays(alice, "group add team bob")
 	pays(alice, "group transfer team bob")
+	if got := bob.fails(agent.ExitRefused, "group", "leave", group); !strings.Contains(got["error"].(string), "with --successor NAME") {
+		t.Errorf("without a successor: %v", got)
+	}
 	pays(bob, "group leave "+group+" --successor alice", "0.001")
-	pays(alice, "group delete team")
+	pays(alice, "group delete team --yes")
 
 	approved(alice, "channel create weather")
 	pays(bob, "channel subscribe #weather", "0.005")
@@ -149,7 +152,7 @@ func TestCosts(t *testing.T) {
 	} {
 		pays(alice, line)
 	}
-	pays(bob, "channel delete #weather")
+	pays(bob, "channel delete #weather --yes")
 	if known := fmt.Sprint(alice.run("contacts")["contacts"]); strings.Contains(known, "name:alice") {
 		t.Errorf("alice is in her own contacts: %s", known)
 	}

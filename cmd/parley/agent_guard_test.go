@@ -54,7 +54,7 @@ func TestLostWalletFile(t *testing.T) {
 	alice := newAgent(t, server.URL, "alice")
 	testkit.NoError(t, os.Remove(alice.walletFile()))
 	for _, command := range [][]string{{"profile"}, {"wallet", "limits"}, {"init", "--username", "alice", "--yes"}, {"wallet", "check"}} {
-		if got := alice.fails(agent.ExitLimit, command...); got["code"] != "state_changed" || got["next"] != "parley wallet check" ||
+		if got := alice.fails(agent.ExitLimit, command...); got["code"] != "state_changed" || got["next"] != alice.remedy("wallet check") ||
 			!strings.Contains(got["error"].(string), "wallet.db") {
 			t.Errorf("parley %v: %v", command, got)
 		}
@@ -84,11 +84,12 @@ func TestInitWaitsForMoney(t *testing.T) {
 		}
 		return ""
 	})
-	alice = newUser(t, realServer(t, play), "PARLEY_SECRETS=file", "PARLEY_RPC_URL="+endpoint)
+	server := realServer(t, play)
+	alice = newUser(t, server, "PARLEY_SECRETS=file", "PARLEY_RPC_URL="+endpoint)
 	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes")
 	address, _ := alice.settings()["address"].(string)
 	if !strings.Contains(poor["error"].(string), address+" has 0.00 USDC and needs 1.01") ||
-		poor["next"] != "parley init --username alice --yes" {
+		poor["next"] != alice.remedy("init --server "+server+" --username alice --yes") {
 		t.Errorf("without money: %v", poor)
 	}
 	looks.Store(0)

@@ -146,7 +146,7 @@ func TestStrangers(t *testing.T) {
 		return newAgent(t, server, name, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
 	}
 	alice, bob := rich("alice"), rich("bob")
-	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != "parley contacts add bob" {
+	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != alice.remedy("contacts add bob") {
 		t.Errorf("to a stranger: %v", got)
 	}
 	me := bob.run("profile")

@@ -129,12 +129,17 @@ func TestPerson(t *testing.T) {
 			t.Errorf("with %s an approval was given:\n%s", variable, screen)
 		}
 	}
-	says(t, alice.personFails("n\n", approve...), "Allow createGroupChat for 0.15 USD, once?", `"name": "team"`)
+	says(t, alice.personFails("n\n", approve...), "alice in "+alice.home+": Allow createGroupChat for 0.15 USD, once?", `"name": "team"`)
 	screen, err := alice.atTerminal("\x03", nil, approve...)
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != agent.ExitInterrupted {
 		t.Errorf("Ctrl-C at a question: %v\n%s", err, screen)
 	}
-	alice.person("y\n", approve...)
+	if screen, err := alice.atTerminal("y\n", []string{"PARLEY_HOME=" + t.TempDir()}, approve...); err != nil {
+		t.Errorf("a person with another folder in the environment cannot approve: %v\n%s", err, screen)
+	}
+	if plan := mustJSON(t, alice.run("group", "create", "team", "--dry-run")); strings.Contains(plan, "problem") {
+		t.Errorf("the plan of an approved call: %s", plan)
+	}
 	if made := alice.run("group", "create", "team"); made["paid_usd"] != "0.15" || made["today_usd"] != "0.001" {
 		t.Errorf("the approved call: %v", made)
 	}

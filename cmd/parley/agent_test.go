@@ -26,6 +26,8 @@ func TestThreeCommands(t *testing.T) {
 	_, told, _ = alice.try("init", "--username", "other", "--yes")
 	says(t, told, "--username other is ignored")
 	says(t, mustJSON(t, alice.run("contacts", "add", "bob", "--dry-run")), `"price_usd":"0.001"`)
+	says(t, mustJSON(t, alice.run("send", "bob", "hi", "--dry-run")), "bob is not in the contacts")
+	says(t, mustJSON(t, alice.run("find", "x", "--max-usd", "0.001", "--dry-run")), "more than its own limit")
 	alice.fails(agent.ExitLimit, "contacts", "add", "bob", "--max-usd", "0.0001")
 	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" {
 		t.Errorf("with play money a program writes to strangers: %v", got)
@@ -53,11 +55,15 @@ func TestThreeCommands(t *testing.T) {
 	if found := bob.run("read", "alice", "--grep", "tw[o]"); !slices.Equal(texts(found), shown[1:]) || found["matched_as"] != "regex" {
 		t.Errorf("the search found %v", found)
 	}
+	if found := bob.run("read", "alice", "--grep", "t", "-n", "1"); !slices.Equal(texts(found), shown[1:]) ||
+		found["next_before_message_id"] == nil {
+		t.Errorf("of two matches, at most one is %v", found)
+	}
 	if found := bob.run("read", "alice", "--grep", "[o", "--literal"); len(texts(found)) != 0 || found["matched_as"] != "literal" {
 		t.Errorf("the search for text found %v", found)
 	}
 	wrong := bob.fails(agent.ExitUsage, "read", "alice", "--grep", "[o")
-	if !strings.Contains(wrong["error"].(string), "--literal") || len(bob.rows("SELECT id FROM calls WHERE operation LIKE 'search%'")) != 2 {
+	if !strings.Contains(wrong["error"].(string), "--literal") || len(bob.rows("SELECT id FROM calls WHERE operation LIKE 'search%'")) != 3 {
 		t.Errorf("an expression that is none was searched for: %v", wrong)
 	}
 	bob.run("send", "alice", "answer", "--reply-to", sent["message_id"].(string))
@@ -84,7 +90,7 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newUser(t, server.URL)
-	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != "parley init" {
+	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["next"] != alice.remedy("init --server "+server.URL) {
 		t.Errorf("without a wallet: %v", got)
 	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
@@ -97,6 +103,7 @@ func TestExitCodes(t *testing.T) {
 		{"react", "msg_1"},
 		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"},
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"},
+		{"group", "delete", "chat_01k70t94aqeembse7n65ptksh0"}, {"channel", "delete", "channel_01k70t94aqeembse7n65ptksh0"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)
@@ -119,15 +126,15 @@ func TestExitCodes(t *testing.T) {
 	says(t, mustJSON(t, alice.run("group", "create", "team", "--dry-run")), "only a person can allow it")
 	group := alice.fails(agent.ExitLimit, "group", "create", "team")
 	next, _ := group["next"].(string)
-	if group["code"] != "approval_needed" || !strings.HasPrefix(next, "parley wallet approve ") {
+	if group["code"] != "approval_needed" || !strings.HasPrefix(next, alice.remedy("wallet approve ")) {
 		t.Fatalf("above the limit: %v", group)
 	}
 	for _, args := range [][]string{
-		strings.Fields(next)[1:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"},
+		strings.Fields(next)[3:], {"wallet", "limits", "--per-call", "1"}, {"wallet", "unfreeze"}, {"prices", "--accept"},
 		{"wallet", "export", "key"},
 	} {
 		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "person_needed" ||
-			!strings.HasPrefix(got["next"].(string), "parley "+args[0]) {
+			!strings.HasPrefix(got["next"].(string), alice.remedy(args[0])) {
 			t.Errorf("parley %v without a terminal: %v", args, got)
 		}
 	}

@@ -86,6 +86,9 @@ func (u *user) fails(code int, args ...string) map[string]any {
 	return value
 }
 
+// remedy is how an error writes a command of an agent for any shell: with the folder.
+func (u *user) remedy(command string) string { return "parley --home " + u.home + " " + command }
+
 // settings returns config.json.
 func (u *user) settings() (settings map[string]any) {
 	u.t.Helper()

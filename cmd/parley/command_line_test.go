@@ -117,8 +117,9 @@ func TestWrongLines(t *testing.T) {
 		"status --jq": "--jq needs a value",
 		`call sendGroupMessage {"chat_id":"chat_01k70t995eeeqsqssjfq4h8qx8","content":"\u0020"}`: "sendGroupMessage: content: it must " +
 			"have a visible character",
-		"react msg_1 x":              "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
+		"react msg_1 x":              "the id of the message: it must have the form of msg_01k70tc513egtarndz528zps60",
 		"sned bob hi":                `unexpected argument sned, did you mean "send"?`,
+		"inbox -n 0":                 "-n: number must be at least 1",
 		"inbox -n -1":                "--limit must not be negative",
 		"inbox --follow --budget -1": "--budget must not be negative",
 		"inbox --max-usd=-1":         "--max-usd: must not be negative",

@@ -65,8 +65,9 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		return err
 	}
 	agent.AddExamples(parser.Model)
-	kongcompletion.Register(parser,
-		kongcompletion.WithPredictor("file", complete.PredictFiles("*"))) // ends the process if a shell asks for completions
+	if completed, err := completeLine(parser); completed || err != nil {
+		return err
+	}
 	command, err := parser.Parse(console.FlagsLast(args, agent.CommonFlags(parser.Model)))
 	if exited { // --help was printed
 		return nil
@@ -78,6 +79,35 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		return err
 	}
 	return running.Run(ctx, command)
+}
+
+// completeLine writes completions, if a shell asks for them.
+func completeLine(parser *kong.Kong) (completed bool, err error) {
+	commands, err := kongcompletion.Command(parser, kongcompletion.WithPredictors(map[string]complete.Predictor{
+		"file": complete.PredictFiles("*"), "folder": complete.PredictDirs("*"), "place": complete.PredictSet(agent.Places...),
+		"operation": complete.PredictFunc(func(complete.Args) []string { return agent.OperationNames() }),
+		"command":   complete.PredictFunc(func(complete.Args) []string { return topics(parser) }),
+	}))
+	if err != nil {
+		return false, err
+	}
+	for _, flag := range agent.CommonFlags(parser.Model) { // they may stand before the command
+		commands.GlobalFlags["--"+flag.Name] = commands.Sub["init"].GlobalFlags["--"+flag.Name]
+	}
+	asked := complete.New(parser.Model.Name, commands)
+	asked.Out = parser.Stdout
+	return asked.Complete(), nil
+}
+
+// topics returns what parley help tells about.
+func topics(parser *kong.Kong) (names []string) {
+	for _, command := range parser.Model.Children {
+		names = append(names, command.Name)
+	}
+	for _, topic := range agent.Topics {
+		names = append(names, topic.Name)
+	}
+	return names
 }
 
 // newParser returns the parser of the command line.

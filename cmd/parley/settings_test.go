@@ -175,7 +175,8 @@ func TestCompletion(t *testing.T) {
 	folder := filepath.Dir(writeFile(t, ""))
 	for line, want := range map[string]string{
 		"parley serve --print": "--print-config", "parley serve --database-": "--database-url", "parley migrate --conf": "--config",
-		"parley serve --config " + folder + "/": "settings.yaml"} {
+		"parley serve --config " + folder + "/": "settings.yaml", "parley --home " + filepath.Dir(folder) + "/": filepath.Base(folder),
+		"parley help wal": "wallet", "parley init --secrets ": "keyring", "parley call getG": "getGroupChat"} {
 		cmd := itself(t.Context(), t)
 		cmd.Env = append(cmd.Env, "COMP_LINE="+line)
 		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {

@@ -106,15 +106,18 @@ func (a *audienceAction) Run(ctx context.Context, s *session) error {
 	return s.actOn(ctx, of.ID, arguments, more)
 }
 
-// audienceDelete asks a person first.
+// audienceDelete asks a person first. A program must say that it means it.
 type audienceDelete struct {
 	audienceAction
-	Yes bool `help:"Delete without a question at a terminal."`
+	Yes bool `help:"Delete without a question. Needed without a terminal."`
 }
 
 func (a *audienceDelete) Run(ctx context.Context, s *session) error {
-	if s.Person() && !a.Yes && !s.pay.DryRun {
-		yes, err := s.Confirm("Delete " + agent.VisibleName(a.Conversation) + " for everybody? This is final.")
+	if !a.Yes && !s.pay.DryRun {
+		if !console.CanAsk() {
+			return console.Usagef("this is final for everybody, and there is no terminal to ask you in; add --yes to agree")
+		}
+		yes, err := s.confirm("Delete " + agent.VisibleName(a.Conversation) + " for everybody? This is final.")
 		if err != nil {
 			return err
 		}

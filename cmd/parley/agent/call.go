@@ -14,7 +14,7 @@ type callCommand struct {
 	Flags     agentFlags     `embed:""`
 	Pay       payFlags       `embed:""`
 	Whom      recipientFlags `embed:""`
-	Operation string         `arg:"" help:"An operation of the contract, such as sendPrivateMessage; parley prices lists all."`
+	Operation string         `arg:"" predictor:"operation" help:"Such as sendPrivateMessage; parley prices OPERATION lists its arguments."`
 	JSON      string         `arg:"" optional:"" name:"json"`
 }
 

@@ -127,7 +127,7 @@ func (c *configCommand) Run(ctx context.Context, s *session, command *kong.Conte
 		value[one.name] = one
 	}
 	if problem != nil {
-		value["problem"] = problem.Error()
+		value["problem"] = s.runnable(problem.Error())
 	}
 	return s.print(ctx, value, func(w io.Writer) {
 		table := console.Table(w)
@@ -136,7 +136,7 @@ func (c *configCommand) Run(ctx context.Context, s *session, command *kong.Conte
 		}
 		_ = table.Flush() // into memory
 		if problem != nil {
-			fmt.Fprintf(w, "the wallet cannot be opened: %s\n", problem)
+			fmt.Fprintf(w, "the wallet cannot be opened: %s\n", value["problem"])
 		}
 	})
 }

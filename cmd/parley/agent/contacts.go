@@ -15,7 +15,7 @@ type contactsCommand struct {
 	Pay     payFlags      `embed:""`
 	List    contactsList  `cmd:"" aliases:"ls" default:"1" help:"List the contacts. Free."`
 	Add     contactTrust  `cmd:"" help:"Add an agent, a group chat or a channel, and trust it (up to 0.005 USD to look it up)."`
-	Trust   contactTrust  `cmd:"" help:"Show the text of a contact also to programs, and let this agent write to it."`
+	Trust   contactTrust  `cmd:"" help:"Show the text of a contact to programs too, and let them write to it (up to 0.005 USD to look it up)."`
 	Hold    contactTrust  `cmd:"" help:"Hold back the text of a contact from programs, and let them not write to it."`
 	Forget  contactForget `cmd:"" aliases:"rm" help:"Remove a contact."`
 	Block   contactBlock  `cmd:"" help:"Stop an agent from sending you messages (0.002 USD)."`
@@ -55,7 +55,7 @@ func (c *contactsList) Run(ctx context.Context, s *session) error {
 		}
 		_ = table.Flush() // into memory
 		if len(shown) == 0 {
-			fmt.Fprintln(w, "none; add one with: parley contacts add NAME")
+			fmt.Fprintln(w, s.runnable("none; add one with: parley contacts add NAME"))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -46,11 +47,13 @@ type failure struct {
 	code      string
 	charged   any
 	retryable bool
-	next      string // a command that helps
-	paid      uint64 // by the whole command, in atomic units
+	next      string              // a command that helps
+	paid      uint64              // by the whole command, in atomic units
+	runnable  func(string) string // of the session, if there is one
 	// What the server responded, if it did.
-	status    int
-	requestID string
+	status     int
+	requestID  string
+	retryAfter time.Duration
 }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -87,7 +90,7 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	for _, call := range s.finishedCalls(ctx) {
 		fmt.Fprintln(s.Err, call)
 	}
-	f.paid = s.calls.Charged()
+	f.paid, f.runnable = s.calls.Charged(), func(text string) string { return s.runnable(s.inCommands(text)) }
 	return f
 }
 
@@ -133,13 +136,16 @@ func explain(ctx context.Context, err error, asJSON bool) *failure {
 	f := &failure{error: err, exit: ExitError, asJSON: asJSON, code: "error", charged: false}
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok {
 		f.exit, f.code = ExitLimit, "limit"
+		if limit.ForPerson() {
+			f.next = "parley wallet limits"
+		}
 		if limit.Approval != "" {
 			f.code, f.next = "approval_needed", "parley wallet approve "+limit.Approval
 		}
 	} else if refused, ok := errors.AsType[*agent.RefusedError](err); ok {
 		f.refused(refused)
 	} else if missing, ok := errors.AsType[*agent.NotFoundError](err); ok {
-		f.exit, f.code, f.next = ExitRefused, string(missing.Code()), "parley find WORDS --"+missing.Kind+"s"
+		f.exit, f.code, f.next = ExitRefused, string(missing.Code()), finding[missing.Kind]
 	} else if group, ok := errors.AsType[*agent.GroupNotTrustedError](err); ok {
 		f.exit, f.code, f.next = ExitRefused, "group_not_trusted", group.Group.TrustCommand()
 	} else if personal, ok := errors.AsType[*personError](err); ok {
@@ -200,7 +206,7 @@ func (f *failure) simple(err error) {
 		{agent.ErrNoAccount, ExitNoKey, "no_account", "parley init"}, {errNoWallet, ExitNoKey, "no_account", "parley init"},
 		{agent.ErrSelf, ExitUsage, "usage", "parley profile show"},
 		{agent.ErrNoChat, ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"},
-		{errNoKey, ExitNoKey, "no_key", ""},
+		{errNoKey, ExitNoKey, "no_key", ""}, {errNoPassphrase, ExitNoKey, "no_key", ""},
 		{agent.ErrNoKeyring, ExitNoKey, "no_keyring", "parley init --secrets encrypted"},
 		{errNoPlace, ExitNoKey, "no_keyring", "parley init --secrets encrypted"},
 	} {
@@ -214,7 +220,7 @@ func (f *failure) simple(err error) {
 // refused explains a refusal of the server.
 func (f *failure) refused(refused *agent.RefusedError) {
 	f.exit, f.code, f.charged = ExitRefused, agent.PlainWord(string(refused.Code)), false
-	f.status, f.requestID = refused.Status, refused.RequestID
+	f.status, f.requestID, f.retryAfter = refused.Status, refused.RequestID, refused.RetryAfter
 	if refused.Charged != nil {
 		f.charged = *refused.Charged
 	}
@@ -227,8 +233,13 @@ func (f *failure) refused(refused *agent.RefusedError) {
 		f.exit, f.retryable = ExitError, true
 	}
 	if refused.Code == client.ErrorCodeAgentNotFound {
-		f.next = "parley find WORDS"
+		f.next = finding[agent.KindAgent]
 	}
+}
+
+// finding are the commands that find what a name does not name, by its kind.
+var finding = map[string]string{
+	agent.KindAgent: "parley find WORDS", agent.KindGroup: "parley find WORDS --groups", agent.KindChannel: "parley find WORDS --channels",
 }
 
 // isPoor reports whether a payment was refused because the wallet has too little money.
@@ -247,7 +258,11 @@ func Report(to io.Writer, err error) int {
 		}
 		return ExitError
 	}
-	text := agent.Visible(f.Error()) // a server may have written it
+	text := f.Error()
+	if f.runnable != nil {
+		text, f.next = f.runnable(text), f.runnable(f.next)
+	}
+	text = agent.Visible(text) // a server may have written it
 	paid := agent.USD(f.paid)
 	if f.paid > 0 && f.charged == false {
 		text += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"
@@ -268,6 +283,9 @@ func Report(to io.Writer, err error) int {
 	}
 	if f.requestID != "" {
 		shown["request_id"] = agent.PlainWord(f.requestID)
+	}
+	if f.retryAfter > 0 {
+		shown["retry_after_seconds"] = f.retryAfter.Seconds()
 	}
 	if f.next != "" {
 		shown["next"] = f.next

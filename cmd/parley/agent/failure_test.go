@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -35,21 +36,28 @@ func TestExplain(t *testing.T) {
 		"wrong key":    {refused(http.StatusUnauthorized, client.ErrorCodeInvalidAPIKey, ""), ExitNoKey, `"code":"invalid_api_key"`},
 		"no money":     {poor, ExitNoMoney, `"retryable":true`},
 		"bad payment":  {refused(http.StatusPaymentRequired, client.ErrorCodePaymentRefused, "expired"), ExitRefused, `"retryable":false`},
-		"too many":     {refused(http.StatusTooManyRequests, client.ErrorCodeRateLimited, ""), ExitError, `"retryable":true`},
+		"too many":     {&agent.RefusedError{Status: 429, RetryAfter: time.Minute}, ExitError, `"retry_after_seconds":60,"retryable":true`},
 		"not allowed":  {refused(http.StatusForbidden, client.ErrorCodeNotAdmin, ""), ExitRefused, `"charged":false,"code":"not_admin"`},
 		"no account":   {agent.ErrNoAccount, ExitNoKey, `"next":"parley init"`},
 		"an escape":    {errors.New("\x1b[2J"), ExitError, `\\u{001B}[2J`},
 		"no channel":   {&agent.NotFoundError{Kind: agent.KindChannel}, ExitRefused, `"code":"channel_not_found"`},
+		"no agent":     {&agent.NotFoundError{Kind: agent.KindAgent}, ExitRefused, `"next":"parley find WORDS"`},
+		"no group":     {&agent.NotFoundError{Kind: agent.KindGroup}, ExitRefused, `"next":"parley find WORDS --groups"`},
 		"no trust":     {&agent.GroupNotTrustedError{Group: agent.Contact{}}, ExitRefused, `"code":"group_not_trusted"`},
 		"server error": {&agent.ServerError{Status: 503, RequestID: "r"}, ExitError, `"request_id":"r","retryable":false,"status":503`},
 		"no key":       {fmt.Errorf("x: %w", errNoKey), ExitNoKey, `"code":"no_key"`},
+		"passphrase":   {errNoPassphrase, ExitNoKey, `"code":"no_key"`},
 		"a full disk":  {&fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, ExitError, `"code":"error"`},
 		"interrupted":  {errors.Join(&agent.LimitError{}, console.ErrInterrupted), ExitInterrupted, `"code":"interrupted"`},
 		"no output":    {&outputError{console.Usagef("--jq: x"), true}, ExitUsage, `"charged":true,"code":"usage"`},
 		"old approval": {agent.ErrNoApproval, ExitLimit, `"code":"limit"`},
 	} {
 		var out bytes.Buffer
-		code := Report(&out, explain(t.Context(), test.err, true))
+		failed := explain(t.Context(), test.err, true)
+		code := Report(&out, failed)
+		if failed.next != "" && parse(t, failed.next) != nil {
+			t.Errorf("%s: next is %s: %v", name, failed.next, parse(t, failed.next))
+		}
 		if code != test.exit || !strings.Contains(out.String(), test.want) || !json.Valid(out.Bytes()) {
 			t.Errorf("%s: exit code %d, want %d; %s, want %s", name, code, test.exit, out.String(), test.want)
 		}

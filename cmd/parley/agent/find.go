@@ -19,6 +19,9 @@ type findCommand struct {
 	Words    string     `arg:"" help:"Words of names and descriptions."`
 }
 
+// shownDescription is the number of characters of a description in a line of text.
+const shownDescription = 100
+
 func (c *findCommand) Run(ctx context.Context, s *session) error {
 	operation, list, id, name := "searchAgents", "agents", "agent_id", "username"
 	switch {
@@ -41,8 +44,8 @@ func (c *findCommand) Run(ctx context.Context, s *session) error {
 		table := console.Table(w)
 		for _, one := range found {
 			fields, _ := one.(object)
-			fmt.Fprintf(table, "%s\t%s\t%.100q\n", agent.VisibleName(textOf(fields[name])), agent.PlainWord(textOf(fields[id])),
-				textOf(fields["description"]))
+			fmt.Fprintf(table, "%s\t%s\t%q\n", agent.VisibleName(textOf(fields[name])), agent.PlainWord(textOf(fields[id])),
+				agent.Cut(textOf(fields["description"]), shownDescription))
 		}
 		_ = table.Flush() // into memory
 		switch {

@@ -93,10 +93,21 @@ func (f *following) policy(ctx context.Context, s *session) (agent.Polling, erro
 	if err == nil && fetch.Agreed > 0 {
 		cost := func(fetches int) string { return agent.USD(uint64(fetches) * fetch.Agreed) } //nolint:gosec // not negative
 		fmt.Fprintf(s.Err, "fetching costs at most %s USD an hour and %s USD a day, %s USD for each fetch, which waits up to %s; "+
-			"it is limited by %s; %s USD are left today\n",
-			cost(policy.Most(time.Hour)), cost(policy.PerDay), agent.USD(fetch.Agreed), policy.Wait, ends, agent.USD(min(left.Polls, left.PerDay)))
+			"it is limited by %s; %s USD are left today%s\n",
+			cost(policy.Most(time.Hour)), cost(policy.PerDay), agent.USD(fetch.Agreed), policy.Wait, ends, agent.USD(left.Polls),
+			f.slower(policy))
 	}
 	return policy, err
+}
+
+// slower says that the budget allows only longer pauses than --max-wait, or "".
+func (f *following) slower(policy agent.Polling) string {
+	pause := 24 * time.Hour / time.Duration(policy.PerDay)
+	if pause <= policy.Longest {
+		return ""
+	}
+	return fmt.Sprintf("; so that this lasts a day, pauses are longer than --max-wait: the fetch after the first is in about %s",
+		pause.Round(time.Minute))
 }
 
 // within returns how often to fetch for a price.

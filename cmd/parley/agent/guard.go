@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (c *walletPassphrase) Run(ctx context.Context, s *session) error {
 		if text, err = s.newPassphrase("New passphrase of the wallet: "); err != nil {
 			return err
 		}
-		done = "raising limits, approving, unfreezing and accepting need the passphrase now"
+		done = "raising limits, approving, unfreezing, accepting and export need the passphrase now"
 	}
 	if err := s.agent.Passphrase().Set(text); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (s *session) decide(question, what, command string) error {
 	if err := s.personOnly(what, command); err != nil {
 		return err
 	}
-	yes, err := s.Confirm(question)
+	yes, err := s.confirm(question)
 	if err == nil && !yes {
 		err = errors.New("not agreed; nothing was changed")
 	}
@@ -107,6 +108,11 @@ func (s *session) decide(question, what, command string) error {
 		return err
 	}
 	return s.askPassphrase()
+}
+
+// confirm asks a person for a yes, and names the wallet: a person may have several.
+func (s *session) confirm(question string) (bool, error) {
+	return s.Confirm(fmt.Sprintf("%s in %s: %s", agent.PlainWord(cmp.Or(s.config.Username, s.config.Address)), s.home, question))
 }
 
 // askPassphrase returns an error unless a person enters the wallet's passphrase, or there is none.

@@ -15,20 +15,22 @@ var Help = map[string]string{
 	"from":         "Show only messages and notices from this sender or conversation. The others stay in the local copy: --cached.",
 	"init rpc-url": "A JSON-RPC endpoint of the blockchain, to read the wallet's balance.",
 	"home":         "Folder of the wallet's ledger, contacts and settings; by default parley in the user's folder for settings.",
-	"timeout":      "End the command after this time, such as 30s. The same command finishes a payment that was sent, and pays nothing more.",
-	"server":       "URL of the server; by default the one that parley init agreed with.",
+	"timeout": "End the command after this time, such as 30s; 0s is never. The same command finishes a payment that was sent, and pays " +
+		"nothing more.",
+	"server": "URL of the server; by default the one that parley init agreed with.",
 	"secrets": "Place of the keys: keyring, encrypted (a file with a passphrase) or file (plaintext, never chosen without being " +
 		"named).",
 	"html": "Write one page for a person, with a chart of spending, limits, conversations and approvals. It replaces the file, loads " +
 		"nothing and has no script.",
-	"key": "To make the same call twice on purpose, give each a different text here.",
+	"key": "Idempotency key: the same command with the same key is paid once, and later returns its first response. " +
+		"Another key makes another call.",
 }
 
 // Topics are the parts of the help that are about all commands.
 var Topics = console.Topics{
 	{Name: "exit-codes", Section: "EXIT STATUS", Entries: [][2]string{
 		{"0", "Success."},
-		{"1", "Another error: unreachable, timeout, bad_response, error. If retryable is true, run the same command again later."},
+		{"1", "Another error: unreachable, timeout, rate_limited, bad_response, error. If retryable is true, run the same command again later."},
 		{"2", "usage: the command line is wrong."},
 		{"3", "A rule of the server refuses the call: agent_not_found, channel_not_found, group_not_trusted and others."},
 		{"4", "No account or no key: no_account, no_key, no_keyring, invalid_api_key."},
@@ -41,6 +43,7 @@ var Topics = console.Topics{
 		{"charged", "Whether the call that failed was charged; null if that is not known."},
 		{"paid_usd", "What all calls of the command were charged."},
 		{"retryable", "Whether the same command may succeed later."},
+		{"retry_after_seconds", "When it may, if the server says that."},
 		{"next", "A command that helps, if there is one."},
 		{"status, request_id", "The status and the id of the server's response, if it responded."},
 	}},

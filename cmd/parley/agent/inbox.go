@@ -56,7 +56,7 @@ func (c *inboxCommand) Run(ctx context.Context, s *session) error {
 			fmt.Fprintln(w, "no messages")
 		}
 		if others > 0 {
-			fmt.Fprintf(w, "%d messages of others: parley inbox --cached\n", others)
+			fmt.Fprintf(w, "%d messages of others: %s\n", others, s.runnable("parley inbox --cached"))
 		}
 	})
 }

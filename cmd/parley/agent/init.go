@@ -48,6 +48,9 @@ func (c *initCommand) Run(ctx context.Context, s *session) error {
 		return fmt.Errorf("wait for another parley init: %w", err)
 	}
 	defer lock.Release()
+	s.initFlags = func() string {
+		return flag("username", c.Username) + flag("description", c.Description) + flag("network", c.Network)
+	}
 	if err := s.load(); err != nil {
 		return err
 	}
@@ -59,6 +62,11 @@ func (c *initCommand) run(ctx context.Context, s *session) error {
 	published, err := agent.ReadPublished(ctx, server)
 	if err != nil {
 		return fmt.Errorf("%w; name another server with --server URL, or start one with: parley dev", err)
+	}
+	if s.config.Address == "" {
+		if err := c.chooseName(s, false); err != nil { // before a wallet is made
+			return err
+		}
 	}
 	if err := c.openWallet(s, published.PlayMoney(server)); err != nil {
 		return err
@@ -124,13 +132,13 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		if err := s.openSecrets(before); err != nil { // the wallet's passphrase is there
 			return err
 		}
-		err := s.agreeToChange("keep the API key of this wallet in another place than "+before, "parley init --secrets "+agent.VisibleName(place))
+		err := s.agreeToChange("keep the API key of this wallet in another place than "+before, "parley init --secrets "+quoted(place))
 		if err != nil {
 			return err
 		}
 	}
 	if err := s.openSecrets(place); err != nil {
-		return console.Usage(err)
+		return err
 	}
 	signer, made, err := s.makeSigner()
 	if err != nil {
@@ -287,7 +295,7 @@ func (c *initCommand) register(ctx context.Context, s *session) (json.RawMessage
 			what = fmt.Sprintf("agree to another payment for an account: %s USD were sent for one before. If they were not taken, "+
 				"and the blockchain shows that after some minutes (--rpc-url), the same command goes on. Otherwise", agent.USD(sent))
 		}
-		return nil, &personError{what, c.again()}
+		return nil, &personError{what, "parley init"}
 	}
 	return body, err
 }
@@ -298,16 +306,12 @@ func tellLost(s *session, reserved *agent.Reserved) {
 		"reserving it again for 0.01 USD\n", agent.VisibleName(reserved.Username))
 }
 
-// again is the command that goes on.
-func (c *initCommand) again() string {
-	return strings.TrimSpace("parley init --username " + agent.VisibleName(c.Username))
-}
-
 // finish prints what there is now.
 func (c *initCommand) finish(ctx context.Context, s *session, terms *agent.Agreement) error {
 	value := object{"username": s.config.Username, "server": terms.Server, "network": terms.Network, "address": s.agent.Address(),
 		"wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home}
 	return s.print(ctx, value, func(w io.Writer) {
-		fmt.Fprintf(w, "%s is ready. Try: parley send NAME TEXT, parley inbox, parley status\n", cmp.Or(s.config.Username, "the account"))
+		fmt.Fprintf(w, "%s is ready. Try: %s\n", cmp.Or(s.config.Username, "the account"),
+			s.runnable("parley send NAME TEXT, parley inbox, parley status"))
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 // poor returns the error that says what to send where.
 func (c *initCommand) poor(s *session, terms *agent.Agreement, balance string) error {
-	next := c.again()
+	next := "parley init"
 	if c.Yes {
 		next += " --yes"
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
+// Places are the places for keys that --secrets names.
+var Places = []string{agent.PlaceKeyring, agent.PlaceEncrypted, agent.PlaceFile}
+
 // walletKeyName names the wallet's private key in a place for secrets.
 const walletKeyName = "wallet key"
 
@@ -24,6 +27,9 @@ var errNoWallet = errors.New("there is no wallet yet; make one with: parley init
 
 // errNoKey means that the key of a wallet that exists cannot be found.
 var errNoKey = errors.New("set PARLEY_WALLET_KEY_FILE, PARLEY_WALLET_KEY or PARLEY_SIGNER again if its key came from there")
+
+// errNoPassphrase means that the encrypted keys cannot be read.
+var errNoPassphrase = errors.New("the keys are in an encrypted file; name its passphrase with PARLEY_PASSPHRASE_FILE or PARLEY_PASSPHRASE")
 
 // errNoPlace means that no safe place for secrets was found.
 var errNoPlace = errors.New(
@@ -136,7 +142,7 @@ func (s *session) passphrase() (string, error) {
 		return text, nil
 	}
 	if !s.Person() {
-		return "", errors.New("the keys are in an encrypted file; name its passphrase with PARLEY_PASSPHRASE_FILE or PARLEY_PASSPHRASE")
+		return "", errNoPassphrase
 	}
 	const question = "Passphrase for the keys: "
 	if s.newSecrets {

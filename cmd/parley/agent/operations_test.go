@@ -2,10 +2,14 @@ package agent
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,14 +128,80 @@ func TestExamplesOfHeldMessages(t *testing.T) {
 	}
 }
 
+func newParser(t *testing.T) *kong.Kong {
+	t.Helper()
+	_, running := NewInvocation(t.Context())
+	return kong.Must(&Commands{}, kong.Name("parley"), kong.Bind(console.Console{Out: io.Discard, Err: io.Discard}, running))
+}
+
+// parse parses a command that helps, such as the next one of an error.
+func parse(t *testing.T, line string) error {
+	t.Helper()
+	parser := newParser(t)
+	var args []string
+	for _, arg := range word.FindAllString(line, -1) {
+		args = append(args, unquoted(arg))
+	}
+	_, err := parser.Parse(console.FlagsLast(args[1:], CommonFlags(parser.Model)))
+	return err
+}
+
+// TestRemediesExist: the commands that errors, questions and outputs name exist, with their flags.
+func TestRemediesExist(t *testing.T) {
+	t.Parallel()
+	model, checked := newParser(t).Model, 0
+	mention := regexp.MustCompile("parley ([a-z]+)((?: [A-Za-z-]+)*)")
+	for _, folder := range []string{".", "../../../agent"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		testkit.NoError(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			testkit.NoError(t, err)
+			ast.Inspect(source, func(node ast.Node) bool {
+				literal, ok := node.(*ast.BasicLit)
+				if !ok || literal.Kind != token.STRING {
+					return true
+				}
+				for _, found := range mention.FindAllString(literal.Value, -1) {
+					words := strings.Fields(found)[1:]
+					if i := slices.IndexFunc(model.Children, func(child *kong.Node) bool { return child.Name == words[0] }); i >= 0 {
+						checked++
+						checkMention(t, found, model.Children[i], words[1:])
+					}
+				}
+				return true
+			})
+		}
+	}
+	if checked < 60 {
+		t.Errorf("only %d commands were found", checked)
+	}
+}
+
+// checkMention checks the words that follow a command in a text. They may end with prose.
+func checkMention(t *testing.T, text string, command *kong.Node, words []string) {
+	t.Helper()
+	for _, word := range words {
+		if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+			known := slices.ContainsFunc(command.AllFlags(true), func(group []*kong.Flag) bool {
+				return slices.ContainsFunc(group, func(flag *kong.Flag) bool { return flag.Name == name })
+			})
+			if !known {
+				t.Errorf("%q: parley %s has no flag %s", text, console.CommandName(command), word)
+			}
+		} else if i := slices.IndexFunc(command.Children, func(child *kong.Node) bool { return child.Name == word }); i >= 0 {
+			command = command.Children[i]
+		}
+	}
+}
+
 // TestExamplesParse: the examples in the help are command lines that the program understands.
 func TestExamplesParse(t *testing.T) {
 	t.Parallel()
-	fresh := func() *kong.Kong {
-		_, running := NewInvocation(t.Context())
-		return kong.Must(&Commands{}, kong.Name("parley"), kong.Bind(console.Console{Out: io.Discard, Err: io.Discard}, running))
-	}
-	model, parsed := fresh().Model, 0
+	model, parsed := newParser(t).Model, 0
 	AddExamples(model)
 	for _, leaf := range model.Leaves(false) {
 		for line := range strings.Lines(leaf.Detail) {
@@ -143,7 +213,7 @@ func TestExamplesParse(t *testing.T) {
 			for _, arg := range word.FindAllString(command, -1) {
 				args = append(args, unquoted(arg))
 			}
-			found, err := fresh().Parse(args)
+			found, err := newParser(t).Parse(args)
 			if err != nil {
 				t.Errorf("%q: %v", line, err)
 			} else if got := found.Selected().FullPath(); got != leaf.FullPath() {

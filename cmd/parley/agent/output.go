@@ -32,17 +32,18 @@ func (s *session) write(text string) error {
 	return nil
 }
 
-// revealing is an output in which every character is seen. It is safe for concurrent use.
+// revealing is an output in which every character is seen, and every command can be run. It is safe for concurrent use.
 type revealing struct {
 	io.Writer
 
-	mu sync.Mutex
+	change func(string) string
+	mu     sync.Mutex
 }
 
 func (r *revealing) Write(text []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := io.WriteString(r.Writer, agent.Reveal(string(text))); err != nil {
+	if _, err := io.WriteString(r.Writer, agent.Reveal(r.change(string(text)))); err != nil {
 		return 0, err
 	}
 	return len(text), nil

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -18,7 +20,7 @@ import (
 type pricesCommand struct {
 	Flags  agentFlags `embed:""`
 	Accept bool       `help:"Accept the present prices and terms of the server. For a person."`
-	Of     []string   `arg:"" optional:"" help:"Only this command, such as group create, or this operation of the contract."`
+	Of     []string   `arg:"" optional:"" predictor:"operation" help:"A command, such as group create, or an operation: then with its arguments."`
 }
 
 func (c *pricesCommand) Run(ctx context.Context, s *session, command *kong.Context) error {
@@ -42,18 +44,53 @@ func (c *pricesCommand) Run(ctx context.Context, s *session, command *kong.Conte
 		}
 		shown = append(shown, object{
 			"operation": o.ID, "price_usd": agent.USD(o.Agreed), "command": agent.CallerOf(o.ID).Command, "summary": o.Summary})
+		if o.ID == strings.Join(c.Of, " ") {
+			shown[0]["arguments"] = o.Arguments
+		}
 	}
-	if len(shown) == 0 {
+	if len(shown) == 0 && !c.free(command.Model) {
 		return console.Usagef("no price is listed for %q; parley prices lists all", agent.Visible(strings.Join(c.Of, " ")))
 	}
 	return s.print(ctx, object{"prices": shown}, func(w io.Writer) {
+		if len(shown) == 0 {
+			fmt.Fprintln(w, "free")
+			return
+		}
 		table := console.Table(w)
 		fmt.Fprintln(table, "USD\tCOMMAND\tOPERATION\t")
 		for _, o := range shown {
 			fmt.Fprintf(table, "%s\tparley %s\t%s\t%s\n", o["price_usd"], o["command"], o["operation"], o["summary"])
 		}
+		if arguments, one := shown[0]["arguments"].(*openapi3.Schema); one {
+			writeArguments(table, arguments)
+		}
 		_ = table.Flush() // into memory
 	})
+}
+
+// OperationNames returns the operations of the contract, for completion.
+func OperationNames() (names []string) {
+	prices, _ := agent.ContractPrices() // without the contract nothing is completed
+	for _, o := range prices {
+		names = append(names, o.ID)
+	}
+	return names
+}
+
+// writeArguments writes the arguments of an operation, for parley call.
+func writeArguments(table io.Writer, arguments *openapi3.Schema) {
+	for _, name := range slices.Sorted(maps.Keys(arguments.Properties)) {
+		schema, need := arguments.Properties[name].Value, ""
+		if slices.Contains(arguments.Required, name) {
+			need = "required"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", name, strings.Join(schema.Type.Slice(), ", "), need, schema.Description)
+	}
+}
+
+// free reports whether the prices of a command are asked for that makes no call.
+func (c *pricesCommand) free(model *kong.Application) bool {
+	return slices.ContainsFunc(model.Leaves(true), func(leaf *kong.Node) bool { return console.CommandName(leaf) == strings.Join(c.Of, " ") })
 }
 
 // lookups find out whom a name or an id means that the contacts lack. Some commands make no other calls.

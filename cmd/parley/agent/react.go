@@ -27,5 +27,5 @@ func (c *reactCommand) Run(ctx context.Context, s *session) error {
 // act makes a call whose response says only that it succeeded.
 func (s *session) act(ctx context.Context, operation, peer string, arguments object, line string) error {
 	result, err := s.call(ctx, operation, peer, arguments)
-	return s.done(ctx, result, err, line)
+	return s.done(ctx, result, err, s.runnable(line))
 }

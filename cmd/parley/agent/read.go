@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 type readCommand struct {
 	Flags     agentFlags `embed:""`
 	Pay       payFlags   `embed:""`
-	N         int        `name:"limit" short:"n" default:"20" help:"The latest messages, at most this many (${default}; 1 to 250)."`
+	N         *int       `name:"limit" short:"n" help:"The latest messages, at most this many (1 to 250): by default 20, with --grep 50."`
 	Grep      string     `placeholder:"RE" help:"Only messages that match this regular expression (RE2)."`
 	Literal   bool       `help:"Take the expression of --grep as plain text."`
 	Before    string     `placeholder:"ID" help:"Only messages before this one."`
@@ -23,12 +24,18 @@ type readCommand struct {
 	To        string     `arg:"" help:"A username, #channel, the name of a group chat in the contacts, or an id."`
 }
 
+// defaultRead is how many messages are read without -n.
+const defaultRead = 20
+
 func (c *readCommand) Run(ctx context.Context, s *session) error {
 	if c.Literal && c.Grep == "" {
 		return console.Usagef("--literal needs --grep")
 	}
 	if err := agent.CheckQuery(c.Grep, c.Literal); err != nil {
 		return console.Usagef("%w; nothing was paid. Take it as plain text with --literal", err)
+	}
+	if c.N != nil && *c.N < 1 {
+		return console.Usagef("-n must be at least 1")
 	}
 	to, err := s.contact(ctx, c.To)
 	if err != nil {
@@ -45,7 +52,7 @@ func (c *readCommand) Run(ctx context.Context, s *session) error {
 	if c.Grep != "" {
 		operation, arguments["query"], arguments["literal"] = of.Search, c.Grep, c.Literal
 	} else {
-		arguments["n"], arguments["mark_read"] = c.N, !c.Keep
+		arguments["n"], arguments["mark_read"] = *cmp.Or(c.N, new(defaultRead)), !c.Keep
 	}
 	if c.Before != "" {
 		arguments["before_message_id"] = c.Before
@@ -74,6 +81,10 @@ func (c *readCommand) show(ctx context.Context, s *session, to agent.Contact, co
 	}
 	if err := s.agent.Decode(ctx, result, &page); err != nil {
 		return err
+	}
+	if c.N != nil && len(page.Messages) > *c.N { // a search has no such argument
+		page.Messages = page.Messages[:*c.N]
+		page.Next = page.Messages[*c.N-1].MessageID
 	}
 	contacts, err := s.agent.Contacts()
 	if err != nil {

@@ -16,8 +16,11 @@ type strangerError struct{ to agent.Contact }
 
 func (e *strangerError) Error() string {
 	problem := "is not in the contacts and has not written"
-	if e.to.Held {
+	switch {
+	case e.to.Held:
 		problem = "is held"
+	case e.to.Wrote:
+		problem = "wrote first, but is not trusted, which members of a group chat of yours must be"
 	}
 	return fmt.Sprintf("%[1]s %[2]s; add it with: parley contacts add %[1]s, or write to anyone with --anyone", e.to, problem)
 }
@@ -61,23 +64,24 @@ const noID = "00000000000000000000000000"
 
 // planLookup notes that a name would be looked up.
 func (s *session) planLookup(ctx context.Context, to string) (agent.Contact, error) {
-	kind, operation := agent.KindAgent, "getAgentProfile"
+	operation, unknown := "getAgentProfile", agent.Contact{ID: placeholders[agent.KindAgent], Kind: agent.KindAgent, Name: to}
 	switch {
 	case strings.HasPrefix(to, "#"):
-		kind, operation = agent.KindChannel, "searchChannels"
+		operation, unknown = "searchChannels", agent.Contact{ID: placeholders[agent.KindChannel], Kind: agent.KindChannel, Name: to}
 	case strings.HasPrefix(to, "channel_"):
 		return agent.Contact{ID: to, Kind: agent.KindChannel}, nil
 	case strings.HasPrefix(to, "agent_"):
 		return agent.Contact{ID: to, Kind: agent.KindAgent}, nil
 	case strings.HasPrefix(to, "chat_"):
-		kind, operation = agent.KindGroup, "getGroupChat"
+		operation, unknown = "getGroupChat", agent.Contact{ID: to, Kind: agent.KindGroup}
 	}
 	o, err := s.agent.Operation(operation)
 	if err != nil {
 		return agent.Contact{}, err
 	}
-	s.plan(ctx, o)
-	return agent.Contact{ID: placeholders[kind], Kind: kind}, nil
+	s.plan(ctx, o, nil, nil)
+	s.unknown = append(s.unknown, unknown)
+	return unknown, nil
 }
 
 // agentIDs returns the ids of agents that are named.
@@ -96,7 +100,7 @@ func (s *session) agentIDs(ctx context.Context, names []string) ([]any, error) {
 // mayReach returns a [*strangerError] if a call sends something to somebody whom this agent does not write to. A person may write to
 // anyone.
 func (s *session) mayReach(operation string, arguments object) error {
-	if s.anyone || s.pay.DryRun || s.Person() {
+	if s.anyone || s.Person() {
 		return nil
 	}
 	contacts, err := s.agent.Contacts()
@@ -105,7 +109,7 @@ func (s *session) mayReach(operation string, arguments object) error {
 	}
 	// What members write in a group chat that this agent began is shown.
 	members := operation == "createGroupChat" || operation == "editGroupChat"
-	for _, to := range contacts.Recipients(operation, arguments) {
+	for _, to := range append(contacts, s.unknown...).Recipients(operation, arguments) {
 		if !to.Known() || members && (!to.Trusted || to.Held) {
 			return &strangerError{to}
 		}

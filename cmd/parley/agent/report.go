@@ -31,8 +31,14 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 			return console.Usagef("--since: %q is no date such as 2026-12-01", c.Since)
 		}
 	}
+	if c.CSV && (s.flags.JSON || s.query != nil) {
+		return console.Usagef("--csv takes neither --json nor --jq")
+	}
 	if c.HTML != "" {
 		page, err := newReportPage(ctx, s, since, now)
+		if err == nil && c.HTML == "-" {
+			return reportTemplate.Execute(s.Out, page)
+		}
 		if err == nil {
 			err = writePage(page, c.HTML)
 		}
@@ -71,16 +77,19 @@ func (c *walletReport) Run(ctx context.Context, s *session) error {
 
 func (c *walletReport) write(w io.Writer, report []agent.Costs, total uint64) {
 	table := console.Table(w)
+	slices.Sort(c.By) // the order of the rows
+	c.By = slices.Compact(c.By)
 	if len(report) > 0 {
-		slices.SortFunc(c.By, strings.Compare) // the order of the columns
-		fmt.Fprintf(table, "%s\tCALLS\tUSD\t\n", strings.ToUpper(strings.Join(slices.Compact(c.By), "\t")))
+		fmt.Fprintf(table, "%s\tCALLS\tUSD\t\n", strings.ToUpper(strings.Join(c.By, "\t")))
 	}
 	for _, row := range report {
 		var fields []string
-		for _, field := range []string{row.Day, row.Operation, row.Peer} {
+		for _, column := range c.By {
+			field := map[string]string{"day": row.Day, "operation": row.Operation, "peer": row.Peer}[column]
 			if field != "" {
-				fields = append(fields, agent.VisibleName(field))
+				field = agent.VisibleName(field)
 			}
+			fields = append(fields, field)
 		}
 		open := ""
 		if row.Open > 0 {

@@ -73,7 +73,7 @@ func newReportPage(ctx context.Context, s *session, since, now time.Time) (page 
 		return nil, err
 	}
 	page = &reportPage{
-		Name: cmp.Or(agent.PlainWord(s.config.Username), "this wallet"), Server: s.agent.Server(), Network: s.config.Network,
+		Name: agent.PlainWord(cmp.Or(s.config.Username, s.agent.Address())), Server: s.agent.Server(), Network: s.config.Network,
 		Address: s.agent.Address(), PlayMoney: s.config.PlayMoney, Since: since.Format(time.DateOnly), Until: now.Format(time.DateOnly),
 		Made: now.Format("2006-01-02 15:04"), Frozen: frozen, Limits: limits, LeftToday: left.PerDay,
 		Meters: []meter{
@@ -99,6 +99,7 @@ func newReportPage(ctx context.Context, s *session, since, now time.Time) (page 
 	if err != nil {
 		return nil, err
 	}
+	peers = slices.DeleteFunc(peers, func(one agent.Costs) bool { return one.Peer == s.config.Username }) // the account itself
 	page.Conversations = conversations(contacts, peers)
 	page.Approvals, err = ledger.Approvals(ctx, since)
 	for i := range page.Approvals {

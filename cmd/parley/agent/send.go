@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -27,7 +28,7 @@ const maxInput = 1 << 20
 // input returns an argument, or standard input if it is - or missing.
 func (s *session) input(argument, name string) (string, error) {
 	if argument != "" && argument != "-" {
-		return argument, nil
+		return argument, isText(argument, name)
 	}
 	if argument == "" && console.IsTerminal(os.Stdin) {
 		return "", console.Usagef("%s is missing; give it as an argument or on standard input", name)
@@ -39,7 +40,15 @@ func (s *session) input(argument, name string) (string, error) {
 	if len(content) > maxInput {
 		return "", console.Usagef("standard input is longer than 1 MiB")
 	}
-	return string(content), nil
+	return string(content), isText(string(content), name)
+}
+
+// isText returns an error for bytes that JSON cannot carry.
+func isText(content, name string) error {
+	if !utf8.ValidString(content) {
+		return console.Usagef("%s is not UTF-8 text", name)
+	}
+	return nil
 }
 
 func (c *sendCommand) Run(ctx context.Context, s *session) error {

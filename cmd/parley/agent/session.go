@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -24,9 +25,9 @@ type agentFlags struct {
 	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal." group:"common"`
 	Verbose   bool   `help:"Print each request on standard error: method, path, status, duration and payment." group:"common"`
 	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
-	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" group:"common"`
+	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
 	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
-	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" group:"common"`
+	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
 
 	Timeout time.Duration `placeholder:"DURATION" group:"common"`
 }
@@ -63,8 +64,10 @@ func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err}
-	s.Err, s.calls = &revealing{Writer: to.Err}, running.calls
+	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err,
+		initFlags: func() string { return "" }}
+	s.findMentions(command.Model)
+	s.Err, s.calls = &revealing{Writer: to.Err, change: s.runnable}, running.calls
 	said := &progress{to: s.Err, verbose: f.Verbose}
 	s.calls.Requested, s.calls.Waiting = said.requested, said.waiting
 	running.session = s
@@ -114,6 +117,9 @@ type session struct {
 	finished   bool            // open payments were looked at
 	seen       []*agent.Result // that the output will contain
 	planned    []plan          // of a dry run
+	unknown    agent.Contacts  // that a dry run did not look up
+	mentions   *regexp.Regexp  // of commands in texts
+	initFlags  func() string   // that parley init was given
 }
 
 // open opens the wallet that parley init made, or the one that the environment names.
@@ -149,7 +155,7 @@ func (s *session) open(ctx context.Context) error {
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
 		return console.Usagef(
-			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --server %[2]s", agreed, named)
+			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init", agreed, named)
 	}
 	return nil
 }
@@ -171,8 +177,10 @@ func (s *session) openSecrets(place string) (err error) {
 		_, err := os.Stat(filepath.Join(s.home, "secrets.age"))
 		s.newSecrets = errors.Is(err, fs.ErrNotExist)
 	}
-	s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase)
-	return err
+	if s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase); err != nil {
+		return console.Usage(err) // of --secrets
+	}
+	return nil
 }
 
 func (s *session) openAgent(signer x402.Signer) (err error) {
@@ -195,14 +203,15 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 		return nil, console.Usagef("%w; parley prices lists all", err)
 	}
 	if err := o.Check(arguments); err != nil {
-		return nil, console.Usage(err)
+		return nil, s.wrongArguments(operation, err)
 	}
-	if err := s.mayReach(operation, arguments); err != nil {
-		return nil, err
-	}
+	err = s.mayReach(operation, arguments)
 	if s.pay.DryRun {
-		s.plan(ctx, o)
+		s.plan(ctx, o, arguments, err)
 		return nil, errDryRun
+	}
+	if err != nil {
+		return nil, err
 	}
 	if o.Agreed > 0 {
 		s.finishOpen(ctx)
@@ -251,16 +260,20 @@ type plan struct {
 	Problem   string `json:"problem,omitempty"` // why it would not be paid now
 }
 
-// plan notes a call of a dry run.
-func (s *session) plan(ctx context.Context, o agent.Priced) {
+// plan notes a call of a dry run. problem is why it would not be made, or nil.
+func (s *session) plan(ctx context.Context, o agent.Priced, arguments object, problem error) {
 	planned := plan{Operation: o.ID, Summary: o.Summary, Price: agent.USD(o.Agreed)}
-	if o.Agreed > 0 {
-		if err := s.agent.Ledger().Check(ctx, o.ID, o.Agreed); err != nil {
-			planned.Problem = err.Error()
-			if _, limited := errors.AsType[*agent.LimitError](err); limited {
-				planned.Problem += "; above the limits only a person can allow it"
-			}
-		}
+	if problem == nil {
+		problem = s.agent.Foresee(ctx, o.ID, arguments, agent.CallOptions{Key: s.pay.Key})
+	}
+	if problem != nil {
+		planned.Problem = s.runnable(problem.Error())
+	}
+	for _, to := range s.unknown {
+		planned.Problem = strings.ReplaceAll(planned.Problem, to.ID, quoted(to.Name))
+	}
+	if limit, limited := errors.AsType[*agent.LimitError](problem); limited && limit.ForPerson() {
+		planned.Problem += "; above the limits only a person can allow it"
 	}
 	s.planned = append(s.planned, planned)
 }

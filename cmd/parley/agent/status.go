@@ -38,6 +38,9 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 		"today_left_usd": agent.USD(left.PerDay), "polls_left_usd": agent.USD(left.Polls),
 		"server_status": s.health(ctx),
 	}
+	if !account {
+		value["next"] = s.runnable("parley init")
+	}
 	if s.config.Username != "" {
 		value["username"] = agent.PlainWord(s.config.Username)
 	}
@@ -51,7 +54,7 @@ func (c *statusCommand) Run(ctx context.Context, s *session) error {
 		table := console.Table(w)
 		for _, name := range []string{
 			"username", "account", "server", "server_status", "network", "play_money", "address", "balance_usd", "deposited_usd", "wallet_key",
-			"secrets", "per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen",
+			"secrets", "per_call_usd", "per_day_usd", "today_left_usd", "polls_left_usd", "pending", "frozen", "next",
 		} {
 			if shown, known := value[name]; known {
 				fmt.Fprintf(table, "%s\t%v\n", name, shown)
@@ -66,6 +69,9 @@ const healthPatience = 5 * time.Second
 
 // health returns what the server says about itself.
 func (s *session) health(ctx context.Context) string {
+	if s.agent.Server() == "" {
+		return "none agreed"
+	}
 	result, err := s.agent.Call(ctx, "getHealth", nil, agent.CallOptions{Patience: healthPatience})
 	if err == nil {
 		err = s.agent.Seen(ctx, result) // the next status asks again

@@ -206,12 +206,12 @@ func (walletPending) Run(ctx context.Context, s *session) error {
 	}
 	if reserved != nil {
 		value["reserved"] = object{"username": agent.PlainWord(reserved.Username), "until": reserved.Until.Format(time.RFC3339),
-			"price_usd": agent.USD(reserved.Paid), "next": "parley init --username " + agent.PlainWord(reserved.Username)}
+			"price_usd": agent.USD(reserved.Paid), "next": s.runnable("parley init") + flag("username", reserved.Username)}
 	}
 	return s.print(ctx, value, func(w io.Writer) {
 		if reserved != nil {
-			fmt.Fprintf(w, "the username %s is reserved until %s, without an account; go on with: parley init\n",
-				agent.PlainWord(reserved.Username), reserved.Until.Format(time.RFC3339))
+			fmt.Fprintf(w, "the username %s is reserved until %s, without an account; go on with: %s\n",
+				agent.PlainWord(reserved.Username), reserved.Until.Format(time.RFC3339), s.runnable("parley init"))
 		}
 		for _, call := range calls {
 			fmt.Fprintf(w, "%s  %s  %s USD  %s\n", call["since"], call["operation"], call["price_usd"], call["to"])
@@ -231,8 +231,11 @@ type walletExport struct {
 }
 
 func (c *walletExport) Run(ctx context.Context, s *session) error {
+	if _, err := os.Lstat(c.File); err == nil {
+		return console.Usagef("the file %s exists", agent.VisibleName(c.File))
+	}
 	question := "Write the private key of the wallet to the file " + agent.VisibleName(c.File) + "?"
-	if err := s.decide(question, "export the wallet's key", "parley wallet export FILE"); err != nil {
+	if err := s.decide(question, "export the wallet's key", "parley wallet export "+quoted(c.File)); err != nil {
 		return err
 	}
 	digits, err := s.secrets.Load(walletKeyName)

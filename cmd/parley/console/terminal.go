@@ -32,11 +32,12 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Person reports whether a person runs the command: standard input and standard output are terminals, and no agent's runtime is
-// around it. This keeps an agent from raising its limits by mistake, not a program that wants to.
-func (to Console) Person() bool {
-	return IsTerminal(os.Stdin) && IsTerminal(to.Out) && !inAgentRuntime()
-}
+// CanAsk reports whether a person can be asked: standard input is a terminal, and no agent's runtime is around the command.
+func CanAsk() bool { return IsTerminal(os.Stdin) && !inAgentRuntime() }
+
+// Person reports whether a person runs the command: one can be asked, and standard output is a terminal too. This keeps an agent from
+// raising its limits by mistake, not a program that wants to.
+func (to Console) Person() bool { return CanAsk() && IsTerminal(to.Out) }
 
 // Plain reports whether the output is JSON by default, because a program reads it.
 func (to Console) Plain() bool { return !IsTerminal(to.Out) || inAgentRuntime() }

@@ -50,7 +50,7 @@ export async function followCommands(part, { temporary, guide, guideReplies, str
   await furnish(guide);
   let greeted = false;
   const between = async (output) => {
-    for (const [approve] of output.matchAll(/parley wallet approve \w+(?=",)/g)) asPerson(environment, ...approve.split(" "));
+    for (const [approve] of output.matchAll(/parley --home \S+ wallet approve \w+(?=",)/g)) asPerson(environment, ...approve.split(" "));
     const asked = (await guideReplies()).some((content) => content.includes("museum"));
     if (!asked || greeted) return;
     greeted = true;
