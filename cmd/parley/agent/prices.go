@@ -20,7 +20,7 @@ import (
 type pricesCommand struct {
 	Flags  agentFlags `embed:""`
 	Accept bool       `help:"Accept the present prices and terms of the server. For a person."`
-	Of     []string   `arg:"" optional:"" predictor:"operation" help:"A command, such as group create, or an operation: then with its arguments."`
+	Of     []string   `arg:"" optional:"" predictor:"operation" help:"A command, such as group create, or an operation, with its arguments."`
 }
 
 func (c *pricesCommand) Run(ctx context.Context, s *session, command *kong.Context) error {
