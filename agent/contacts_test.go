@@ -125,6 +125,11 @@ func TestConversationsThatEnd(t *testing.T) {
 			t.Errorf("%s: what was deleted is there", operation)
 		}
 	}
+	w.register("team")
+	if missing, ok := errors.AsType[*agent.NotFoundError](func() error { _, err := alice.Resolve(t.Context(), "team"); return err }()); !ok ||
+		!missing.Ended {
+		t.Error("an agent with the name of the group that has ended is taken for it")
+	}
 	for _, of := range []*agent.Agent{alice, bob} {
 		contacts, err := of.Contacts()
 		testkit.NoError(t, err)

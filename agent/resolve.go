@@ -27,12 +27,17 @@ type NotFoundError struct {
 	Kind, Name string
 	// Channel is true if a channel in the contacts has the name, so that a # is missing.
 	Channel bool
+	// Ended is true if it is the name of a group chat of the owner that has ended. An agent of that name is not meant.
+	Ended bool
 }
 
 func (e *NotFoundError) Error() string {
 	text := fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
 	if e.Kind == KindGroup {
 		text = fmt.Sprintf("no group chat in the contacts has the name %s; use its id", VisibleName(e.Name))
+	}
+	if e.Ended {
+		text = fmt.Sprintf("the group chat %s has ended; for an agent of this name use its id", VisibleName(e.Name))
 	}
 	if e.Channel {
 		text += "; did you mean #" + VisibleName(e.Name) + "?"
@@ -86,6 +91,8 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 		return a.resolveChat(ctx, to)
 	case channel && name != "":
 		return a.resolveChannel(ctx, name)
+	case contacts.ended(to):
+		return Contact{}, &NotFoundError{Kind: KindGroup, Name: to, Ended: true}
 	case agents && usernameForm.MatchString(to):
 		found, err := a.resolveUsername(ctx, to)
 		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeAgentNotFound {
@@ -108,7 +115,13 @@ func asUsername(to string) string { return strings.ToLower(strings.TrimPrefix(to
 
 // missing returns the error for a name of a kind that is not known.
 func (c Contacts) missing(kind, name string) *NotFoundError {
-	return &NotFoundError{kind, name, slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == KindChannel && one.Name == name })}
+	channel := slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == KindChannel && one.Name == name })
+	return &NotFoundError{Kind: kind, Name: name, Channel: channel}
+}
+
+// ended reports whether a name is that of a group chat of the owner that has ended.
+func (c Contacts) ended(name string) bool {
+	return slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == KindGroup && one.Name == name && one.Own && one.Ended })
 }
 
 // lookup makes a call and reads its response.

@@ -174,4 +174,6 @@ func TestTrust(t *testing.T) {
 		t.Errorf("the text of somebody who is held is shown: %s", text)
 	}
 	contains(t, s.fails("unknown_recipient", "parley_send", map[string]any{"to": "alice", "text": "hello"}), "alice is held")
+	s = bob.connect(t, Options{Anyone: true}, yes.options(), "")
+	contains(t, s.fails("unknown_recipient", "parley_send", map[string]any{"to": "alice", "text": "hello"}), "alice is held")
 }

@@ -204,7 +204,7 @@ func (c *call) mayReach(operation string, arguments map[string]any) error {
 	in, _ := arguments["chat_id"].(string)
 	group := contacts.ByID(in)
 	for _, to := range contacts.Recipients(operation, arguments) {
-		if !c.Anyone && !to.Known() {
+		if !to.Known() && (!c.Anyone || to.Held) {
 			return &unknownError{to}
 		}
 		// What members write in a trusted group is shown.

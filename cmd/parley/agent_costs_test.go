@@ -134,7 +134,7 @@ func TestCosts(t *testing.T) {
 	}
 	pays(bob, "group join "+group)
 	pays(alice, "group add team bob")
-	pays(alice, "group transfer team bob")
+	pays(alice, "group transfer team bob --yes")
 	if got := bob.fails(agent.ExitRefused, "group", "leave", group); !strings.Contains(got["error"].(string), "with --successor NAME") {
 		t.Errorf("without a successor: %v", got)
 	}
@@ -148,7 +148,7 @@ func TestCosts(t *testing.T) {
 	}
 	for _, line := range []string{
 		"send #weather sunny", "channel edit #weather --description x", "channel remove #weather bob", "channel ban #weather bob",
-		"channel unban #weather bob", "channel transfer #weather bob",
+		"channel unban #weather bob", "channel transfer #weather bob --yes",
 	} {
 		pays(alice, line)
 	}

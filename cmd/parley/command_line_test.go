@@ -123,6 +123,7 @@ func TestWrongLines(t *testing.T) {
 		"inbox -n -1":                "--limit must not be negative",
 		"inbox --follow --budget -1": "--budget must not be negative",
 		"inbox --max-usd=-1":         "--max-usd: must not be negative",
+		"inbox --key=":               "--key: the value is empty",
 	} {
 		if got := u.fails(2, strings.Fields(line)...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %s: %v, want %q", line, got, want)

@@ -106,24 +106,33 @@ func (a *audienceAction) Run(ctx context.Context, s *session) error {
 	return s.actOn(ctx, of.ID, arguments, more)
 }
 
-// audienceDelete asks a person first. A program must say that it means it.
+// final asks a person before what cannot be taken back. A program must say that it means it.
+type final struct {
+	Yes bool `help:"Do it without a question. Needed without a terminal."`
+}
+
+func (f final) agreed(s *session, question string) error {
+	if f.Yes || s.pay.DryRun {
+		return nil
+	}
+	if !console.CanAsk() {
+		return console.Usagef("this is final, and there is no terminal to ask you in; add --yes to agree")
+	}
+	yes, err := s.confirm(question + " This is final.")
+	if err == nil && !yes {
+		err = errors.New("not agreed; nothing was done")
+	}
+	return err
+}
+
 type audienceDelete struct {
 	audienceAction
-	Yes bool `help:"Delete without a question. Needed without a terminal."`
+	final
 }
 
 func (a *audienceDelete) Run(ctx context.Context, s *session) error {
-	if !a.Yes && !s.pay.DryRun {
-		if !console.CanAsk() {
-			return console.Usagef("this is final for everybody, and there is no terminal to ask you in; add --yes to agree")
-		}
-		yes, err := s.confirm("Delete " + agent.VisibleName(a.Conversation) + " for everybody? This is final.")
-		if err != nil {
-			return err
-		}
-		if !yes {
-			return errors.New("not agreed; nothing was deleted")
-		}
+	if err := a.agreed(s, "Delete "+agent.VisibleName(a.Conversation)+" for everybody?"); err != nil {
+		return err
 	}
 	return a.audienceAction.Run(ctx, s)
 }
@@ -183,11 +192,15 @@ func (a *audienceEdit) Run(ctx context.Context, s *session) error {
 
 type audienceTransfer struct {
 	audienceOf
+	final
 	To      string `arg:"" help:"Username or id of the next admin."`
 	Message string `placeholder:"TEXT" help:"A note to the next admin."`
 }
 
 func (a *audienceTransfer) Run(ctx context.Context, s *session) error {
+	if err := a.agreed(s, "Make "+agent.VisibleName(a.To)+" the admin of "+agent.VisibleName(a.Conversation)+" in your place?"); err != nil {
+		return err
+	}
 	_, arguments, err := a.find(ctx, s)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 // following are the flags of parley inbox --follow.
 type following struct {
 	Follow        bool          `help:"Wait for messages until interrupted. One JSON object per line, or text on a terminal."`
-	Exec          string        `placeholder:"COMMAND"`
+	Exec          filled        `placeholder:"COMMAND"`
 	ForwardTo     string        `placeholder:"URL"`
 	Budget        string        `default:"0.10" placeholder:"USD" help:"With --follow: what fetching may cost in 24 hours (${default})."`
 	MaxWait       time.Duration `default:"15m" help:"With --follow: the longest pause between two fetches (${default})."`
@@ -162,7 +162,7 @@ func (c *inboxCommand) wake(ctx context.Context, s *session, page *client.Unread
 		return err
 	}
 	if c.Following.Exec != "" {
-		err = s.insist(ctx, "--exec", func() error { return runFor(ctx, s, c.Following.Exec, shown, text) })
+		err = s.insist(ctx, "--exec", func() error { return runFor(ctx, s, string(c.Following.Exec), shown, text) })
 	}
 	if err == nil && target != nil {
 		direct := &http.Client{Timeout: forwardTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -77,7 +78,7 @@ func (s *session) loadSigner() (x402.Signer, error) {
 			s.config.Address, s.home, s.secrets.Place(), s.config.Secrets, errNoKey)
 	}
 	if errors.Is(err, agent.ErrNoSecret) {
-		return nil, errNoWallet
+		return nil, s.noKey()
 	}
 	if err != nil {
 		return nil, err
@@ -92,6 +93,16 @@ func (s *session) loadSigner() (x402.Signer, error) {
 			s.keyPlace, stored.Address(), s.home, s.config.Address, errNoKey)
 	}
 	return stored, nil
+}
+
+// noKey returns errNoWallet, or an error that names the wallet of a folder whose settings are lost: no second one may be made there.
+func (s *session) noKey() error {
+	wallets, _ := filepath.Glob(filepath.Join(s.home, "wallets", "0x*"))
+	if len(wallets) == 0 {
+		return errNoWallet
+	}
+	return fmt.Errorf("config.json is missing in the folder %s, and the key of its wallet %s is not in the place %q: name the place with "+
+		"--secrets, put the file back, or %w", s.home, filepath.Base(wallets[0]), s.secrets.Place(), errNoKey)
 }
 
 // makeSigner returns the signer, and makes a new key if there is none.
@@ -115,6 +126,11 @@ func (s *session) makeSigner() (signer x402.Signer, made bool, err error) {
 func (s *session) choosePlace(playMoney bool) (string, error) {
 	if named := cmp.Or(s.flags.Secrets, s.config.Secrets); named != "" {
 		return named, nil
+	}
+	for place, name := range map[string]string{agent.PlaceEncrypted: "secrets.age", agent.PlaceFile: "secrets.json"} {
+		if _, err := os.Stat(filepath.Join(s.home, name)); err == nil { // the settings are lost
+			return place, nil
+		}
 	}
 	switch {
 	case agent.HasKeyring():

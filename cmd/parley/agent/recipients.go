@@ -18,7 +18,7 @@ func (e *strangerError) Error() string {
 	problem := "is not in the contacts and has not written"
 	switch {
 	case e.to.Held:
-		problem = "is held"
+		return fmt.Sprintf("%[1]s is held, so nothing is written to it; a person can end that with: parley contacts trust %[1]s", e.to)
 	case e.to.Wrote:
 		problem = "wrote first, but is not trusted, which members of a group chat of yours must be"
 	}
@@ -97,10 +97,10 @@ func (s *session) agentIDs(ctx context.Context, names []string) ([]any, error) {
 	return ids, nil
 }
 
-// mayReach returns a [*strangerError] if a call sends something to somebody whom this agent does not write to. A person may write to
-// anyone.
+// mayReach returns a [*strangerError] if a call sends something to somebody whom this agent does not write to: with --anyone only to who is
+// held. A person may write to anyone.
 func (s *session) mayReach(operation string, arguments object) error {
-	if s.anyone || s.Person() {
+	if s.Person() {
 		return nil
 	}
 	contacts, err := s.agent.Contacts()
@@ -110,7 +110,7 @@ func (s *session) mayReach(operation string, arguments object) error {
 	// What members write in a group chat that this agent began is shown.
 	members := operation == "createGroupChat" || operation == "editGroupChat"
 	for _, to := range append(contacts, s.unknown...).Recipients(operation, arguments) {
-		if !to.Known() || members && (!to.Trusted || to.Held) {
+		if to.Held || !s.anyone && (!to.Known() || members && !to.Trusted) {
 			return &strangerError{to}
 		}
 	}

@@ -36,7 +36,18 @@ type agentFlags struct {
 type payFlags struct {
 	MaxUSD string `name:"max-usd" placeholder:"USD" help:"Do not make a call that costs more."`
 	DryRun bool   `help:"Show what would be done and what it costs. Spend nothing."`
-	Key    string `placeholder:"TEXT"`
+	Key    filled `placeholder:"TEXT"`
+}
+
+// filled is the value of a flag that may not be empty, as that of a variable which is not set.
+type filled string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (f *filled) UnmarshalText(text []byte) error {
+	if *f = filled(text); *f == "" {
+		return errors.New("the value is empty")
+	}
+	return nil
 }
 
 // recipientFlags are the flags of commands that send something to others.
@@ -216,7 +227,7 @@ func (s *session) call(ctx context.Context, operation, peer string, arguments ma
 	if o.Agreed > 0 {
 		s.finishOpen(ctx)
 	}
-	options := agent.CallOptions{Peer: peer, Key: s.pay.Key}
+	options := agent.CallOptions{Peer: peer, Key: string(s.pay.Key)}
 	result, err := s.agent.Call(ctx, operation, arguments, options)
 	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" && s.Person() {
 		fmt.Fprintln(s.Err, limit)
@@ -264,7 +275,7 @@ type plan struct {
 func (s *session) plan(ctx context.Context, o agent.Priced, arguments object, problem error) {
 	planned := plan{Operation: o.ID, Summary: o.Summary, Price: agent.USD(o.Agreed)}
 	if problem == nil {
-		problem = s.agent.Foresee(ctx, o.ID, arguments, agent.CallOptions{Key: s.pay.Key})
+		problem = s.agent.Foresee(ctx, o.ID, arguments, agent.CallOptions{Key: string(s.pay.Key)})
 	}
 	if problem != nil {
 		planned.Problem = s.runnable(problem.Error())
