@@ -68,6 +68,22 @@ func TestRealMoneyNeedsASafePlace(t *testing.T) {
 	}
 }
 
+// TestLostSettings: init in a folder whose settings are lost keeps its wallet, and makes no second one if it cannot find the key.
+func TestLostSettings(t *testing.T) {
+	t.Parallel()
+	alice := newUser(t, playServer(t).URL, "PARLEY_PASSPHRASE=correct horse")
+	before := alice.run("init", "--username", "alice", "--yes")["wallet"]
+	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "config.json")))
+	alice.env = append(alice.env, "PARLEY_PASSPHRASE=")
+	alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes")
+	refused := alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes", "--secrets", "file")
+	says(t, refused["error"].(string), "config.json is missing", "name the place with --secrets")
+	alice.env = append(alice.env, "PARLEY_PASSPHRASE=correct horse")
+	if after := alice.run("init", "--username", "alice", "--yes"); after["wallet"] != before || after["paid_usd"] != "0.001" {
+		t.Errorf("init again: %v, want the wallet %v", after, before)
+	}
+}
+
 // TestSharedHome: a program neither makes a wallet in a folder that other users may write to, nor uses the settings in one.
 func TestSharedHome(t *testing.T) {
 	t.Parallel()
