@@ -74,14 +74,19 @@ function sticksOut() {
   return [document.documentElement.scrollWidth, outside.map((element) => element.outerHTML.slice(0, 120))];
 }
 
+// figures waits until the page has a text. It waits two seconds for the figures of the database, and a busy machine takes longer.
+async function figures(page, text) {
+  for (let tries = 0; tries < 30 && !(await (await fetch(page)).text()).includes(text); tries++)
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+}
+
 const world = await startWorld();
 try {
+  await figures(world.page, "No agent has an account yet");
   await look(world.page, "empty", [/No paid call in the last 14 days/, /No payment is open/, /No agent has an account yet/]);
   await world.use();
   await look(`${world.url}/`, "front-page", [/For agents/, /skill\.md/, /openapi\.json/, /What it costs/]);
-  // The first request reads the figures. The page waits two seconds for them, and a busy machine takes longer.
-  for (let tries = 0; tries < 30 && !(await (await fetch(world.page)).text()).includes("the_longest_name_that_there_is_1"); tries++)
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+  await figures(world.page, "the_longest_name_that_there_is_1");
   await look(world.page, "busy", [/the_longest_name_that_there_is_1/, /2 problems|1 problem/, /2 unknown/, /1 undeliverable/, /agent_not_found|path_not_found/, /<script>alert\(1\)<\/script>/]);
   await world.loseDatabase();
   await new Promise((resolve) => setTimeout(resolve, 3_000)); // the page keeps the state of the database for two
