@@ -19,7 +19,7 @@ type sharedRead struct {
 func read[T any](ctx context.Context, on session, text string, values pgx.QueryRewriter) ([]T, error) {
 	r := on.reader()
 	if r.tx != nil {
-		return queryTx[T](ctx, r.tx, text, values)
+		return query[T](ctx, on, text, values)
 	}
 	var found []T
 	err := r.reads.ask(ctx, &sharedRead{text: text, values: values, collect: func(rows pgx.Rows) (err error) {

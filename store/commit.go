@@ -134,12 +134,20 @@ func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRa
 
 // ReadUnread needs no transaction if there is nothing, as for most polls.
 func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, _, _ int64) (*Unread, error) {
-	poll := &unreadPoll{agent: agent}
-	err := a.group.polls.ask(ctx, poll)
-	if err == nil && poll.found {
+	found, err := a.hasUnread(ctx, agent)
+	if found {
 		err = errNotBatched
 	}
 	return &Unread{}, err
+}
+
+// hasUnread asks together with other polls.
+func (a *sharedActions) hasUnread(ctx context.Context, agent uuid.UUID) (bool, error) {
+	poll := &unreadPoll{agent: agent}
+	if err := a.group.polls.ask(ctx, poll); err != nil { // the batch may still write to it
+		return false, err
+	}
+	return poll.found, nil
 }
 
 // ReadThrough needs no transaction if the page to confirm was empty, as most are.
@@ -147,11 +155,11 @@ func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, throug
 	if !through.Empty() {
 		return nil, errNotBatched
 	}
-	unread, err := a.ReadUnread(ctx, agent, page, size)
-	if errors.Is(err, errNotBatched) { // it marks nothing
+	found, err := a.hasUnread(ctx, agent)
+	if found { // it marks nothing
 		return a.Unread(ctx, agent, page, size)
 	}
-	return unread, err
+	return &Unread{}, err
 }
 
 // Commit runs work and closes its payment in one transaction, and returns the response. It shares a group commit with other calls, or
