@@ -132,7 +132,7 @@ func (l *Ledger) findApproval(ctx context.Context, tx *sql.Tx, request string) (
 	if _, err := tx.ExecContext(ctx, "DELETE FROM approvals WHERE asked_at < ?", micros(l.now().Add(-2*approvalTime))); err != nil {
 		return nil, err
 	}
-	approvals, err := collect(ctx, tx, scanApproval, "SELECT content FROM approvals WHERE request = ?", request)
+	approvals, err := collect(ctx, tx, scanJSON[Approval], "SELECT content FROM approvals WHERE request = ?", request)
 	for _, one := range approvals {
 		if _, used, err := approvedAmount(ctx, tx, one.ID); err != nil || !used && l.alive(&one) {
 			return &one, err
@@ -147,7 +147,7 @@ func (l *Ledger) alive(approval *Approval) bool {
 }
 
 func loadApproval(ctx context.Context, tx *sql.Tx, id string) (*Approval, error) {
-	found, err := collect(ctx, tx, scanApproval, "SELECT content FROM approvals WHERE id = ?", id)
+	found, err := collect(ctx, tx, scanJSON[Approval], "SELECT content FROM approvals WHERE id = ?", id)
 	if err == nil && len(found) == 0 {
 		err = ErrNoApproval
 	}
@@ -155,14 +155,6 @@ func loadApproval(ctx context.Context, tx *sql.Tx, id string) (*Approval, error)
 		return nil, err
 	}
 	return &found[0], nil
-}
-
-func scanApproval(row *sql.Rows, approval *Approval) error {
-	var content []byte
-	if err := row.Scan(&content); err != nil {
-		return err
-	}
-	return json.Unmarshal(content, approval)
 }
 
 func saveApproval(ctx context.Context, tx *sql.Tx, approval *Approval) error {

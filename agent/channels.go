@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 
 	"github.com/parley-chat/parley/client"
@@ -55,11 +54,5 @@ func (c channels) Save(id string, channel client.PaymentChannel) error {
 func (c channels) All() ([]client.PaymentChannel, error) { return c.load("") }
 
 func (c channels) load(where string, arguments ...any) ([]client.PaymentChannel, error) {
-	return collect(context.Background(), c.db, func(row *sql.Rows, channel *client.PaymentChannel) error {
-		var content []byte
-		if err := row.Scan(&content); err != nil {
-			return err
-		}
-		return json.Unmarshal(content, channel)
-	}, "SELECT content FROM channels "+where, arguments...)
+	return collect(context.Background(), c.db, scanJSON[client.PaymentChannel], "SELECT content FROM channels "+where, arguments...)
 }

@@ -73,7 +73,7 @@ func (l *Ledger) Approvals(ctx context.Context, since time.Time) ([]ApprovedPaym
 	if err != nil {
 		return nil, err
 	}
-	asked, err := collect(ctx, l.db, scanApproval, "SELECT content FROM approvals WHERE asked_at >= ?", micros(since))
+	asked, err := collect(ctx, l.db, scanJSON[Approval], "SELECT content FROM approvals WHERE asked_at >= ?", micros(since))
 	for _, one := range asked {
 		used := slices.ContainsFunc(all, func(p ApprovedPayment) bool { return p.ID == one.ID })
 		if !used && one.GivenAt.IsZero() && l.alive(&one) {

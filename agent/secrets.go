@@ -45,12 +45,23 @@ func OpenSecrets(place, folder string, passphrase func() (string, error)) (Secre
 	case PlaceKeyring:
 		return systemKeyring{folder}, nil
 	case PlaceEncrypted:
-		return &secretFile{path: filepath.Join(folder, "secrets.age"), passphrase: sync.OnceValues(passphrase)}, nil
+		return &secretFile{path: SecretsFile(place, folder), passphrase: sync.OnceValues(passphrase)}, nil
 	case PlaceFile:
-		return &secretFile{path: filepath.Join(folder, "secrets.json")}, nil
+		return &secretFile{path: SecretsFile(place, folder)}, nil
 	}
 	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted,
 		PlaceFile)
+}
+
+// SecretsFile returns the path of the file in which a place keeps the secrets of a folder, or "" for the keyring.
+func SecretsFile(place, folder string) string {
+	switch place {
+	case PlaceEncrypted:
+		return filepath.Join(folder, "secrets.age")
+	case PlaceFile:
+		return filepath.Join(folder, "secrets.json")
+	}
+	return ""
 }
 
 // HasKeyring tries whether a secret can be kept in the operating system's keyring.

@@ -194,6 +194,15 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, arguments ...any) (*sql.Rows, error)
 }
 
+// scanJSON reads a column with JSON, for [collect].
+func scanJSON[T any](row *sql.Rows, into *T) error {
+	var content []byte
+	if err := row.Scan(&content); err != nil {
+		return err
+	}
+	return json.Unmarshal(content, into)
+}
+
 // collect returns the rows of a query.
 func collect[T any](
 	ctx context.Context, from queryer, scan func(row *sql.Rows, into *T) error, query string, arguments ...any,

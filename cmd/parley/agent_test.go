@@ -104,6 +104,7 @@ func TestExitCodes(t *testing.T) {
 		{"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"send", "bob", "hi", "--max-usd", "much"},
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"},
 		{"group", "delete", "chat_01k70t94aqeembse7n65ptksh0"}, {"channel", "delete", "channel_01k70t94aqeembse7n65ptksh0"},
+		{"group", "transfer", "chat_01k70t94aqeembse7n65ptksh0", "bob"}, {"channel", "transfer", "channel_01k70t94aqeembse7n65ptksh0", "bob"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)

@@ -159,7 +159,7 @@ func (c *initCommand) openWallet(s *session, playMoney bool) error {
 		if s.flags.Secrets == "" {
 			note = "because this is play money"
 		}
-		fmt.Fprintf(s.Err, "NOTE: secrets are in the plaintext file %s, %s\n", filepath.Join(s.home, "secrets.json"), note)
+		fmt.Fprintf(s.Err, "NOTE: secrets are in the plaintext file %s, %s\n", agent.SecretsFile(place, s.home), note)
 	}
 	s.config.Secrets, s.config.Address = place, signer.Address()
 	if made {

@@ -127,8 +127,8 @@ func (s *session) choosePlace(playMoney bool) (string, error) {
 	if named := cmp.Or(s.flags.Secrets, s.config.Secrets); named != "" {
 		return named, nil
 	}
-	for place, name := range map[string]string{agent.PlaceEncrypted: "secrets.age", agent.PlaceFile: "secrets.json"} {
-		if _, err := os.Stat(filepath.Join(s.home, name)); err == nil { // the settings are lost
+	for _, place := range Places {
+		if _, err := os.Stat(agent.SecretsFile(place, s.home)); err == nil { // the settings are lost
 			return place, nil
 		}
 	}

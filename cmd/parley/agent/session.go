@@ -185,7 +185,7 @@ func (s *session) load() (err error) {
 
 func (s *session) openSecrets(place string) (err error) {
 	if place == agent.PlaceEncrypted {
-		_, err := os.Stat(filepath.Join(s.home, "secrets.age"))
+		_, err := os.Stat(agent.SecretsFile(place, s.home))
 		s.newSecrets = errors.Is(err, fs.ErrNotExist)
 	}
 	if s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase); err != nil {
