@@ -57,7 +57,7 @@ func openChannelShop(t *testing.T) *channelShop {
 	checker, err := x402.NewBatchChecker(sepolia)
 	testkit.NoError(t, err)
 	s := &channelShop{
-		t: t, ledger: ledger, facilitator: &x402.Facilitator{BaseURL: network.URL}, checker: checker,
+		t: t, ledger: ledger, facilitator: &x402.Facilitator{BaseURL: network.URL, HTTPClient: network.Client()}, checker: checker,
 		offers: []x402.PaymentRequirements{
 			sepolia.Requirements(channelPrice, devnet.Payee, 60),
 			sepolia.BatchRequirements(channelPrice, devnet.Payee, 60, x402.ChannelTerms{
@@ -72,7 +72,7 @@ func openChannelShop(t *testing.T) *channelShop {
 	return s
 }
 
-func (s *channelShop) chain() *x402.Chain { return &x402.Chain{URL: s.facilitator.BaseURL + "/rpc"} }
+func (s *channelShop) chain() *x402.Chain { return &x402.Chain{URL: s.facilitator.BaseURL + "/rpc", HTTPClient: s.facilitator.HTTPClient} }
 
 // demand responds with a 402.
 func (s *channelShop) demand(w http.ResponseWriter, problem string, offers []x402.PaymentRequirements) {

@@ -47,7 +47,7 @@ func fileStore(t *testing.T, folder string) *client.FileChannels {
 // ask returns the 402 of a call.
 func (s *channelShop) ask() *x402.PaymentRequired {
 	s.t.Helper()
-	response, err := http.Get(s.URL)
+	response, err := s.Client().Get(s.URL)
 	testkit.NoError(s.t, err)
 	_ = response.Body.Close()
 	required, err := x402.DecodePaymentRequired(response.Header.Get(x402.HeaderPaymentRequired))
@@ -55,14 +55,14 @@ func (s *channelShop) ask() *x402.PaymentRequired {
 	return required
 }
 
-// post sends one paid request.
+// post sends one paid request. It does not use the default transport: a server of another test that closes would close its connections.
 func (s *channelShop) post(ctx context.Context, payment string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader("{}"))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set(x402.HeaderPaymentSignature, payment)
-	return http.DefaultClient.Do(request)
+	return s.Client().Do(request)
 }
 
 // buy makes one paid call and returns its status, or 0 with an error, and what it was charged.

@@ -336,8 +336,8 @@ func (w *world) otherServer() *world {
 	w.T.Cleanup(other.store.Close)
 	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
 		ResponseKeys: []payment.ResponseKey{responseKey}}
-	other.server, err = server.New(config, other.store, &x402.Facilitator{BaseURL: facilitator.URL},
-		&x402.Chain{URL: facilitator.URL + "/rpc"},
+	other.server, err = server.New(config, other.store, &x402.Facilitator{BaseURL: facilitator.URL, HTTPClient: facilitator.Client()},
+		&x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()},
 		slog.New(slog.NewJSONHandler(other.log, nil)))
 	if err != nil {
 		w.T.Fatal(err)

@@ -87,11 +87,13 @@ func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...sett
 	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
 		ResponseKeys: []payment.ResponseKey{responseKey}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var chain payment.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
+	var chain payment.Chain = &x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()}
 	for _, set := range settings {
 		set(&config, &chain, facilitator.URL)
 	}
-	if w.server, err = server.New(config, w.store, &x402.Facilitator{BaseURL: facilitator.URL}, chain, log); err != nil {
+	// The default transport loses its connections when a server of another test closes.
+	client := &x402.Facilitator{BaseURL: facilitator.URL, HTTPClient: facilitator.Client()}
+	if w.server, err = server.New(config, w.store, client, chain, log); err != nil {
 		t.Fatal(err)
 	}
 	front := httptest.NewServer(w.server.Handler())

@@ -72,7 +72,7 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 	stored, err := store.Open(t.Context(), w.DatabaseURL, storetest.Patient)
 	testkit.NoError(t, err)
 	facilitator := httptest.NewServer(w.Facilitator)
-	w.Chain = &x402.Chain{URL: facilitator.URL + "/rpc"}
+	w.Chain = &x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()}
 	front := httptest.NewUnstartedServer(nil)
 	config := server.Config{
 		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
@@ -81,7 +81,8 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 	for _, set := range settings {
 		set(&config)
 	}
-	parley, err := server.New(config, stored, &x402.Facilitator{BaseURL: facilitator.URL}, w.Chain, slog.New(slog.DiscardHandler))
+	client := &x402.Facilitator{BaseURL: facilitator.URL, HTTPClient: facilitator.Client()}
+	parley, err := server.New(config, stored, client, w.Chain, slog.New(slog.DiscardHandler))
 	testkit.NoError(t, err)
 	handler := parley.Handler()
 	front.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

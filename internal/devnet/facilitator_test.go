@@ -27,7 +27,7 @@ func serve(t *testing.T, dir string) (*Facilitator, *Ledger, *x402.Facilitator) 
 	facilitator := NewFacilitator(ledger)
 	server := httptest.NewServer(facilitator)
 	t.Cleanup(server.Close)
-	return facilitator, ledger, &x402.Facilitator{BaseURL: server.URL}
+	return facilitator, ledger, &x402.Facilitator{BaseURL: server.URL, HTTPClient: server.Client()}
 }
 
 func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload,
