@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,9 +46,9 @@ type batcher[T any] struct {
 	// begin prepares a batch and returns the function that runs it. The items are taken after begin, so a batch has all those
 	// that came while begin waited.
 	begin func() (run func(context.Context, []batchItem[T]), err error)
-	// key, if not nil, identifies what a statement can change only once. A batch ends before the second item with the
-	// same key. That item goes into the next batch, which sees the change of the first.
-	key func(T) any
+	// keys, if not nil, identify what a statement can change only once. A batch ends before the second item with one of the same
+	// keys. That item goes into the next batch, which sees the change of the first.
+	keys func(T) []any
 	batchKind
 
 	lanes int // how many batches run at the same time; 0 means one
@@ -68,13 +69,13 @@ type batchKind struct {
 	tracer *tracing.Tracer
 }
 
-func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T]), key func(T) any) *batcher[T] {
+func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T]), keys func(T) []any) *batcher[T] {
 	limited := func(ctx context.Context, batch []batchItem[T]) {
 		ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 		defer cancel()
 		run(ctx, batch)
 	}
-	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return limited, nil }, key: key, batchKind: kind}
+	return &batcher[T]{begin: func() (func(context.Context, []batchItem[T]), error) { return limited, nil }, keys: keys, batchKind: kind}
 }
 
 // errTooSlow means that a call gave up a batch that it is in. Whether the batch did its work is unknown.
@@ -195,15 +196,17 @@ func (b *batcher[T]) next() []batchItem[T] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.waiting), maxBatch)
-	if b.key != nil {
+	if b.keys != nil {
 		taken := map[any]bool{}
 		for i, item := range b.waiting[:n] {
-			if key := b.key(item.value); !taken[key] {
-				taken[key] = true
-				continue
+			keys := b.keys(item.value)
+			if slices.ContainsFunc(keys, func(key any) bool { return taken[key] }) {
+				n = i
+				break
 			}
-			n = i
-			break
+			for _, key := range keys {
+				taken[key] = true
+			}
 		}
 	}
 	batch := b.waiting[:n:n]

@@ -61,8 +61,8 @@ type sendQueues struct {
 func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) batchKind) (*sendQueues, error) {
 	contended, err := lru.New[uuid.UUID, *conversationQueue](maxContended)
 	q := &sendQueues{Reader: r, contended: contended, waiters: waiters, kind: of("contended_sends")}
-	q.plain = newBatcher(of("sends"), q.sendBatch, paidMessage.key)
-	q.charged = newBatcher(of("charged_sends"), q.sendBatch, paidMessage.key)
+	q.plain = newBatcher(of("sends"), q.sendBatch, paidMessage.keys)
+	q.charged = newBatcher(of("charged_sends"), q.sendBatch, paidMessage.keys)
 	return q, err
 }
 
@@ -143,7 +143,7 @@ func (q *sendQueues) sendAgain(items []batchItem[paidMessage]) {
 
 // queueFor returns the queue of a contended conversation, which it creates if there is none.
 func (q *sendQueues) queueFor(conversation uuid.UUID) *conversationQueue {
-	queue := &conversationQueue{batcher: &batcher[paidMessage]{key: paidMessage.key, batchKind: q.kind}}
+	queue := &conversationQueue{batcher: &batcher[paidMessage]{keys: paidMessage.keys, batchKind: q.kind}}
 	queue.begin = func() (func(context.Context, []batchItem[paidMessage]), error) {
 		return q.beginContended(conversation, queue)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Work is what a call does in the database: one of its two functions, which may run several times. The changes of a dry run are lost.
@@ -59,6 +58,8 @@ type Closing struct {
 	Charge   *VoucherCharge
 	// Seal returns the response as the ledger stores it; nil if it stores none.
 	Seal func(response []byte) ([]byte, error)
+
+	page *readPage // only in the group commit
 }
 
 // DryRun runs work without effect and returns the error that Commit would return at this moment.
@@ -108,7 +109,7 @@ type sharedActions struct {
 	*Store
 	message OutgoingMessage
 	sent    Sent // its conversation is uuid.Nil if no message is sent
-	mark    *readMark
+	page    *readPage
 }
 
 func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
@@ -128,17 +129,25 @@ func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage
 func (a *sharedActions) sends() bool { return a.sent.ConversationID != uuid.Nil }
 
 func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRange) error {
-	a.mark = &readMark{read, agent}
+	a.page = &readPage{agent: agent, ranges: []ReadRange{read}}
 	return nil
 }
 
-// ReadUnread needs no transaction if there is nothing, as for most polls.
-func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, _, _ int64) (*Unread, error) {
+// ReadUnread first finds out whether there is something: for most polls there is nothing.
+func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
 	found, err := a.hasUnread(ctx, agent)
-	if found {
-		err = errNotBatched
+	if !found || err != nil {
+		return &Unread{}, err
 	}
-	return &Unread{}, err
+	unread, err := a.Unread(ctx, agent, page, size)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(unread.Notices) > 0:
+		return nil, errNotBatched
+	}
+	a.page = &readPage{agent: agent, ranges: unread.Ranges(), once: true}
+	return unread, nil
 }
 
 // hasUnread asks together with other polls.
@@ -150,10 +159,13 @@ func (a *sharedActions) hasUnread(ctx context.Context, agent uuid.UUID) (bool, e
 	return poll.found, nil
 }
 
-// ReadThrough needs no transaction if the page to confirm was empty, as most are.
 func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error) {
-	if !through.Empty() {
+	switch {
+	case len(through.Notices) > 0:
 		return nil, errNotBatched
+	case len(through.Ranges) > 0:
+		a.page = &readPage{agent: agent, ranges: through.Ranges}
+		return a.unreadBehind(ctx, agent, through.Ranges, page, size)
 	}
 	found, err := a.hasUnread(ctx, agent)
 	if found { // it marks nothing
@@ -214,10 +226,10 @@ func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (
 	switch {
 	case effect.sends():
 		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
-	case effect.mark != nil:
-		err = s.closeRead(ctx, effect.mark, closing)
 	default:
-		*work = Done(response)
+		if closing.page = effect.page; closing.page == nil {
+			*work = Done(response)
+		}
 		batches := s.group.deliveries
 		if closing.Charge != nil {
 			batches = s.group.charges
@@ -226,25 +238,6 @@ func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (
 	}
 	return response, err
 }
-
-// closeRead closes the payment of a page of messages and marks the messages as read, in one transaction and one round trip. It waits for
-// the membership before it locks a payment channel, and does not wait for that one.
-func (s *Store) closeRead(ctx context.Context, mark *readMark, closing Closing) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
-	defer cancel()
-	batch := &pgx.Batch{}
-	mark.lock(batch)
-	var closed []closedPayment
-	statement, values := closing.statement()
-	queue(batch, &closed, statement, values)
-	marking := mark.values()
-	marking["payment"] = closing.payment()
-	batch.Queue(markClosed, marking)
-	return closing.result(closed, s.runBatch(ctx, batch))
-}
-
-// markClosed marks a conversation as read if this transaction has closed the payment.
-const markClosed = markRead + ` AND EXISTS (SELECT FROM payments p WHERE p.id = @payment AND p.updated_at = now())`
 
 // lock locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. The voucher of a
 // deposit is charged at once.
@@ -279,12 +272,16 @@ func (c Closing) payment() uuid.UUID {
 	return c.Delivery.Payment
 }
 
-// key is what one statement can change only once: the payment, or the payment channel that is charged.
-func (c Closing) key() any {
+// keys are what one statement can change only once: the payment, or the payment channel that is charged, and the markers of an agent.
+func (c Closing) keys() []any {
+	keys := []any{c.payment()}
 	if c.Charge != nil {
-		return c.Charge.Voucher.Channel
+		keys[0] = c.Charge.Voucher.Channel
 	}
-	return c.Delivery.Payment
+	if c.page != nil {
+		keys = append(keys, c.page.agent)
+	}
+	return keys
 }
 
 // closedPayment is a row of deliverPayments or chargeVouchers: a payment that it has closed.
@@ -298,13 +295,19 @@ func (c Closing) statement() (text string, values pairs) { return closeStatement
 
 // closeStatement returns the statement for a batch. Either all of it charge a voucher, or none does.
 func closeStatement(batch []batchItem[Closing]) (text string, values pairs) {
-	if batch[0].value.Charge != nil {
+	pages := slices.ContainsFunc(batch, func(item batchItem[Closing]) bool { return item.value.page != nil })
+	switch {
+	case batch[0].value.Charge != nil && pages:
+		return chargePages, append(chargeFields.of(batch), pagesOf(batch)...)
+	case batch[0].value.Charge != nil:
 		return chargeVouchers, chargeFields.of(batch)
+	case pages:
+		return deliverPages, append(deliveryFields.of(batch), pagesOf(batch)...)
 	}
 	return deliverPayments, deliveryFields.of(batch)
 }
 
-// closeBatch closes payments of calls that only record a response.
+// closeBatch closes payments of calls that record a response, and mark what it shows as read.
 func (r *Reader) closeBatch(ctx context.Context, batch []batchItem[Closing]) {
 	statement, values := closeStatement(batch)
 	closed, err := query[closedPayment](ctx, r, statement, values)
@@ -318,7 +321,7 @@ func (c Closing) result(closed []closedPayment, err error) error {
 		return errNotBatched
 	case err != nil:
 		return fmt.Errorf("close payment: %w", err)
-	case c.Charge != nil: // a transaction of its own returns the reason
+	case c.Charge != nil || c.page != nil: // a transaction of its own returns the reason
 		return c.done(closed, errNotBatched)
 	}
 	return c.done(closed, ErrStalePayment)

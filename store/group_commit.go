@@ -31,8 +31,8 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),
 		polls:      newBatcher(of("polls"), r.pollBatch, nil),
 		begins:     newBatcher(of("begins"), r.beginBatch, nil),
-		deliveries: newBatcher(of("deliveries"), r.closeBatch, Closing.key),
-		charges:    newBatcher(of("charges"), r.closeBatch, Closing.key),
+		deliveries: newBatcher(of("deliveries"), r.closeBatch, Closing.keys),
+		charges:    newBatcher(of("charges"), r.closeBatch, Closing.keys),
 		sends:      sends, sizes: sizes,
 	}, err
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -15,18 +16,12 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// confirm is ReadThrough in a transaction of its own.
-func (g *ground) confirm(agent uuid.UUID, through store.Through, size int64) (unread *store.Unread) {
+// confirm is ReadThrough in one of three ways.
+func (g *ground) confirm(agent uuid.UUID, through store.Through, size int64) *store.Unread {
 	g.t.Helper()
-	err := g.Transaction(g.t.Context(), func(tx *store.Tx) (err error) {
-		unread, err = tx.ReadThrough(g.t.Context(), agent, through, 1, size)
-		return err
+	return g.poll(agent, func(ctx context.Context, do store.Actions) (*store.Unread, error) {
+		return do.ReadThrough(ctx, agent, through, 1, size)
 	})
-	if err != nil {
-		g.t.Errorf("confirm: %v", err)
-		return &store.Unread{}
-	}
-	return unread
 }
 
 // haveUnread asks for one agent.

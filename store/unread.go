@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,10 +36,20 @@ const readUpTo = `greatest(m.read_number, c.first_number - 1)`
 // listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many keys as this page and
 // the pages before it can hold, and never more than the unread messages there, no matter how many own messages follow. It reads the
 // content of this page only. It has one snapshot, so total and messages agree.
-const listUnread = `
-	WITH news AS (
+var listUnread = unreadStatement("", "memberships")
+
+// listUnreadBehind is listUnread as it will be when ranges are marked as read.
+var listUnreadBehind = unreadStatement(rangesOfAgent+moveMarkers+`, confirmed AS (
+		SELECT m.conversation_id, m.agent_id, m.status, coalesce(v.read_number, m.read_number) AS read_number,
+			coalesce(v.unread_own, m.unread_own) AS unread_own
+		FROM memberships m LEFT JOIN moved v ON v.conversation_id = m.conversation_id WHERE m.agent_id = @agent
+	), `, "confirmed")
+
+func unreadStatement(with, memberships string) string {
+	return `
+	WITH ` + with + `news AS (
 		SELECT m.conversation_id, c.kind, c.name, ` + readUpTo + ` AS read_number, c.last_number - ` + readUpTo + ` - m.unread_own AS unread
-		FROM memberships m JOIN conversations c ON c.id = m.conversation_id
+		FROM ` + memberships + ` m JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - ` + readUpTo + ` - m.unread_own > 0
 	), total AS (
 		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed FROM news
@@ -64,6 +75,7 @@ const listUnread = `
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
+}
 
 // unreadRow is a row of listUnread. An empty page is one row without a message.
 type unreadRow struct {
@@ -75,10 +87,22 @@ type unreadRow struct {
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
 // only as many messages as fit on a page by size. It changes nothing and reads committed data only.
 func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	unread, err := r.unreadMessages(ctx, agent, page, size)
+	return r.listUnread(ctx, listUnread, agent, unreadValues(agent, page, size))
+}
+
+// unreadBehind is Unread as it will be when ranges are marked as read.
+func (r *Reader) unreadBehind(ctx context.Context, agent uuid.UUID, ranges []ReadRange, page, size int64) (*Unread, error) {
+	values := unreadValues(agent, page, size)
+	maps.Copy(values, rangeValues(ranges))
+	return r.listUnread(ctx, listUnreadBehind, agent, values)
+}
+
+func (r *Reader) listUnread(ctx context.Context, statement string, agent uuid.UUID, values named) (*Unread, error) {
+	rows, err := read[unreadRow](ctx, r, statement, values)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
+	unread := unreadOf(rows)
 	return unread, r.addNotices(ctx, agent, unread)
 }
 
@@ -88,14 +112,6 @@ func (r *Reader) addNotices(ctx context.Context, agent uuid.UUID, unread *Unread
 		unread.Notices, err = r.notices(ctx, agent, "")
 	}
 	return err
-}
-
-func (r *Reader) unreadMessages(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	rows, err := read[unreadRow](ctx, r, listUnread, unreadValues(agent, page, size))
-	if err != nil {
-		return nil, fmt.Errorf("list unread messages: %w", err)
-	}
-	return unreadOf(rows), nil
 }
 
 func unreadValues(agent uuid.UUID, page, size int64) named {
@@ -150,8 +166,11 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64)
 // takeTurn queues the statement that waits until no other transaction reads unread messages of the agent and marks them. What follows sees
 // what that one has changed.
 func takeTurn(batch *pgx.Batch, agent uuid.UUID) {
-	batch.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('unread ' || CAST(CAST(@agent AS uuid) AS text), 0))`, named{"agent": agent})
+	batch.Queue(`SELECT pg_advisory_xact_lock(`+unreadLock+`) FROM (SELECT CAST(@agent AS uuid) AS agent) a`, named{"agent": agent})
 }
+
+// unreadLock is the key of the advisory lock of an agent.
+const unreadLock = `hashtextextended('unread ' || CAST(agent AS text), 0)`
 
 // Ranges are the messages of the page, by conversation.
 func (u *Unread) Ranges() []ReadRange {
@@ -205,12 +224,6 @@ type ReadRange struct {
 	Oldest, Newest int64
 }
 
-// readMark is a range that an agent has read.
-type readMark struct {
-	ReadRange
-	agent uuid.UUID
-}
-
 // MarkRead moves the agent's read marker forward to the end of a range. It does not move the marker over a message of another
 // agent that is not in the range, so that reading never loses a message. The marker never moves back.
 func (tx *Tx) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
@@ -222,20 +235,19 @@ func (tx *Tx) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) err
 	return tx.mark(ctx, agent, read)
 }
 
-// lock queues the statement that locks the membership. It must come before the statement that marks.
-func (m *readMark) lock(batch *pgx.Batch) {
-	batch.Queue(`SELECT 1 FROM memberships WHERE conversation_id = @conversation AND agent_id = @agent FOR NO KEY UPDATE`,
-		named{"conversation": m.Conversation, "agent": m.agent})
+// markValues are the values of markRead.
+func markValues(agent uuid.UUID, ranges ...ReadRange) named {
+	values := rangeValues(ranges)
+	values["agent"] = agent
+	return values
 }
 
-func (m *readMark) values() named { return markValues(m.agent, m.ReadRange) }
-
-func markValues(agent uuid.UUID, ranges ...ReadRange) named {
+func rangeValues(ranges []ReadRange) named {
 	conversations, oldest, newest := make([]uuid.UUID, len(ranges)), make([]int64, len(ranges)), make([]int64, len(ranges))
 	for i, read := range ranges {
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
-	return named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest}
+	return named{"conversations": conversations, "oldest": oldest, "newest": newest}
 }
 
 // mark marks ranges as read in this transaction, at most one for each conversation.
@@ -246,29 +258,3 @@ func (tx *Tx) mark(ctx context.Context, agent uuid.UUID, ranges ...ReadRange) er
 	_, err := exec(ctx, tx, markRead, markValues(agent, ranges...))
 	return wrap("mark read", err)
 }
-
-// markRead moves the agent's read marker in each of the conversations forward to the newest number of the range, if only own messages are
-// between the marker and the range. If only own messages follow that number, the marker moves past them, as it does when they are sent. An
-// earlier statement locks the memberships, because the snapshot of markRead must contain every own message that unread_own counts.
-const markRead = `
-	WITH asked AS (
-		SELECT c.id, c.last_number, r.oldest - 1 AS before, least(r.newest, c.last_number) AS number, m.agent_id, ` + readUpTo + `
-			AS read_number, m.unread_own
-		FROM unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (id, oldest, newest)
-		JOIN conversations c ON c.id = r.id
-		JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member' AND m.read_number < least(r.newest,
-			c.last_number)
-	), moved AS (
-		SELECT r.id AS conversation_id, r.number, r.last_number, CASE WHEN r.unread_own = 0 OR r.number = r.last_number THEN 0
-			ELSE r.unread_own - (
-			SELECT count(*) FROM messages o WHERE o.conversation_id = r.id AND o.sender_id = r.agent_id
-			AND o.number > r.read_number AND o.number <= r.number) END AS own
-		FROM asked r
-		WHERE r.before <= r.read_number OR (r.before - r.read_number <= r.unread_own AND r.before - r.read_number = (
-			SELECT count(*) FROM messages o WHERE o.conversation_id = r.id AND o.sender_id = r.agent_id
-			AND o.number > r.read_number AND o.number <= r.before))
-	)
-	UPDATE memberships m
-	SET read_number = CASE WHEN v.number + v.own = v.last_number THEN v.last_number ELSE v.number END,
-		unread_own = CASE WHEN v.number + v.own = v.last_number THEN 0 ELSE v.own END
-	FROM moved v WHERE m.conversation_id = v.conversation_id AND m.agent_id = @agent`

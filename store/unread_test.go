@@ -2,11 +2,13 @@ package store_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,11 +26,13 @@ import (
 type ground struct {
 	*store.Store
 	t             *testing.T
+	mu            sync.Mutex // of connection, in query
 	connection    *pgx.Conn
 	agents        []uuid.UUID
 	conversations []uuid.UUID
 	members       map[uuid.UUID][]uuid.UUID // who may write, by conversation
 	group         uuid.UUID
+	channels      atomic.Int64 // payment channels of poll
 }
 
 func newGround(t *testing.T) *ground {
@@ -79,6 +83,8 @@ func (g *ground) add(conversation uuid.UUID, writers ...uuid.UUID) {
 
 func (g *ground) query(fn func(*pgx.Conn) error) {
 	g.t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if err := fn(g.connection); err != nil {
 		g.t.Fatal(err)
 	}
@@ -123,14 +129,38 @@ func idsOf(messages []store.UnreadMessage) []uuid.UUID {
 	return ids
 }
 
-// read is ReadUnread in a transaction of its own.
-func (g *ground) read(agent uuid.UUID, page, size int64) (unread *store.Unread) {
-	err := g.Transaction(g.t.Context(), func(tx *store.Tx) (err error) {
-		unread, err = tx.ReadUnread(g.t.Context(), agent, page, size)
+// read is ReadUnread in one of three ways.
+func (g *ground) read(agent uuid.UUID, page, size int64) *store.Unread {
+	return g.poll(agent, func(ctx context.Context, do store.Actions) (*store.Unread, error) {
+		return do.ReadUnread(ctx, agent, page, size)
+	})
+}
+
+// poll makes a poll that shares its commit, paid with a voucher or not, or has a transaction of its own.
+func (g *ground) poll(agent uuid.UUID, ask func(context.Context, store.Actions) (*store.Unread, error)) (unread *store.Unread) {
+	ctx := g.t.Context()
+	work := sharing(func(ctx context.Context, do store.Actions) (err error) {
+		unread, err = ask(ctx, do)
 		return err
 	})
+	var err error
+	switch rand.IntN(3) {
+	case 0:
+		err = g.Transaction(ctx, func(tx *store.Tx) error {
+			unread, err = ask(ctx, tx)
+			return err
+		})
+	case 1:
+		payment := beginning("0xreader", agent)
+		if err = g.BeginSettlement(ctx, payment, time.Minute, nil); err == nil {
+			err = commit(ctx, g.Store, work, deliveryOf(payment))
+		}
+	case 2:
+		channel, payer := g.openChannel(int(g.channels.Add(1)), 1)
+		err = commit(ctx, g.Store, work, store.Closing{Charge: chargeOf(channel, payer, voucherPrice, agent), Seal: sealed})
+	}
 	if err != nil {
-		g.t.Errorf("read unread messages: %v", err)
+		g.t.Errorf("poll: %v", err)
 		return &store.Unread{}
 	}
 	return unread

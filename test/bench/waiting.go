@@ -221,7 +221,9 @@ func (w *waiters) poll(ctx context.Context, i int) error {
 		}
 		w.mu.Lock()
 		w.last = now
-		w.responses[response.StatusCode]++
+		if w.responses[response.StatusCode]++; w.responses[response.StatusCode] == 1 && response.StatusCode >= http.StatusBadRequest {
+			note("the first response with %d: %s", response.StatusCode, body)
+		}
 		for _, at := range createdAt.FindAllSubmatch(body, -1) {
 			seconds, _ := strconv.ParseFloat(string(at[1]), 64)
 			if sent := time.UnixMicro(int64(seconds * 1e6)); sent.After(w.since) {
