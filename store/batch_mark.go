@@ -47,8 +47,9 @@ const moveMarkers = `
 
 // rangesOfAgent are the ranges of one agent: see markValues.
 const rangesOfAgent = `range AS (
-		SELECT 1 AS n, CAST(@agent AS uuid) AS agent_id, r.conversation_id, r.oldest, r.newest FROM unnest(CAST(@conversations AS uuid[]),
-			CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (conversation_id, oldest, newest)
+		SELECT 1 AS n, CAST(@agent AS uuid) AS agent_id, r.conversation_id, r.oldest, r.newest FROM unnest(
+			(SELECT CAST(@conversations AS uuid[])), (SELECT CAST(@oldest AS bigint[])), (SELECT CAST(@newest AS bigint[]))
+		) AS r (conversation_id, oldest, newest)
 	), `
 
 // markRead marks ranges of one agent. An earlier statement locks the memberships.
