@@ -82,11 +82,9 @@ func run(ctx context.Context, arguments []string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.scale)*float64(60*time.Minute))) // twice what it should take
 	defer cancel()
 	b := &bench{plan: p}
-	if err := errors.Join(b.measure(ctx), b.close()); err != nil {
-		return err
-	}
-	b.write(os.Stdout)
-	return nil
+	err := errors.Join(b.measure(ctx), b.close())
+	b.write(os.Stdout) // after an error what was measured before it
+	return err
 }
 
 // size is the amount of data at a scale.

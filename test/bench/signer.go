@@ -24,6 +24,9 @@ import (
 // channelDeposit is the deposit of a payment channel: 1,000 USD, more than a run charges.
 const channelDeposit = 1_000_000_000
 
+// agentsPerClient is for how many agents a client calls at most: each calls more often than a server forgets its key.
+const agentsPerClient = 16
+
 // paymentChannel is an agent's payment channel. The next voucher is for charged plus the price.
 type paymentChannel struct {
 	signer  *x402.ChannelSigner
@@ -34,6 +37,9 @@ type paymentChannel struct {
 func (d *dataset) drive(ctx context.Context, o operation, clients int, servers ...*process) (result, error) {
 	if err := d.rewind(ctx, o); err != nil {
 		return result{}, err
+	}
+	if !o.confirms { // of which each request has a cursor
+		o.requests = o.requests[:min(len(o.requests), agentsPerClient*clients)]
 	}
 	s, err := d.newSigner(ctx, servers[0].url, o)
 	if err != nil {
