@@ -19,7 +19,7 @@ const maxSources = 64
 // Sources returns the group chats and channels of the agent, in whose names messages to it are announced. Private messages and notices are
 // announced in its own name.
 func (r *Reader) Sources(ctx context.Context, agent uuid.UUID) ([]uuid.UUID, error) {
-	sources, err := query[uuid.UUID](ctx, r, `
+	sources, err := read[uuid.UUID](ctx, r, `
 		SELECT c.id FROM memberships m JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.agent_id = @agent AND m.status = 'member' AND c.kind <> 'private' AND c.deleted_at IS NULL
 		ORDER BY c.last_message_at DESC NULLS LAST LIMIT @most`, named{"agent": agent, "most": maxSources})
