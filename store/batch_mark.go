@@ -71,7 +71,7 @@ const heldMarkers = moveMarkers + `, held AS MATERIALIZED (
 		SELECT n, pg_try_advisory_xact_lock(` + unreadLock + `) AS taken FROM (SELECT DISTINCT n, agent_id AS agent FROM range WHERE once) t
 	), unready AS MATERIALIZED (
 		SELECT b.n FROM behind b LEFT JOIN held h ON h.conversation_id = b.conversation_id AND h.agent_id = b.agent_id
-			
+			AND h.read_number = b.marker AND h.unread_own = b.unread_own
 		WHERE h.agent_id IS NULL
 		UNION ALL
 		SELECT r.n FROM range r LEFT JOIN behind b ON b.n = r.n AND b.conversation_id = r.conversation_id AND b.read_number < r.oldest
