@@ -46,7 +46,8 @@ func (c carriers) fault(name string) string {
 	return ""
 }
 
-// TestChecklist checks that each rule and each promise of the documents has carriers that exist. .ci/run checks that they ran and passed.
+// TestChecklist checks that each rule and each promise of the documents has carriers that exist. .ci/run checks that they ran and
+// passed.
 func TestChecklist(t *testing.T) {
 	t.Parallel()
 	for _, fault := range checklistFaults(readPromises(t), checklist, readCarriers(t)) {
@@ -58,29 +59,33 @@ func TestChecklist(t *testing.T) {
 func TestChecklistFindsFaults(t *testing.T) {
 	t.Parallel()
 	const list = "a rule | TestOne\nS1 | make attack TestTagged, TestOne\nS2 | removed\nS3 | ParleyDown"
-	const document = "# Security\n\nIt never fails.[S1]\n\n## Promises\n\n<!-- promises -->\n\n- It starts.[S3]\n\n## Advice\n\n<!-- not promised -->\n\nNever stop it.\n"
+	const document = "# Security\n\nIt never fails.[S1]\n\n## Promises\n\n<!-- promises -->\n\n- It starts.[S3]\n\n" +
+		"## Advice\n\n<!-- not promised -->\n\nNever stop it.\n"
+	const more = document + "\n## More\n\n"
+	swap := func(text, old, with string) string { return strings.Replace(text, old, with, 1) }
+	before := func(text string) string { return swap(document, "- It starts", text+"- It starts") }
 	known := carriers{
 		tests: map[string]bool{"TestOne": true}, tagged: map[string]bool{"TestTagged": true},
 		stages: map[string]bool{"attack": true}, alerts: map[string]bool{"ParleyDown": true},
 	}
 	for _, test := range []struct{ name, document, list, want string }{
 		{"nothing", document, list, ""},
-		{"a promise without a number", document + "\n## More\n\nIt responds\nwithin a second. Good.\n", list, "It responds within a second."},
-		{"a figure without a number", document + "\n## More\n\nIt ends after 3 seconds.\n", list, "It ends after 3 seconds."},
-		{"a second promise in a sentence's block", strings.Replace(document, "It never", "It always works. It never", 1), list, "It always works."},
-		{"an item without a number", strings.Replace(document, "- It starts", "- It stops.\n- It starts", 1), list, "It stops."},
-		{"a row without a number", strings.Replace(document, "- It starts", "| a | b |\n|---|---|\n| c | d |\n\n- It starts", 1), list, "| c | d |"},
-		{"no carrier", document, strings.Replace(list, "S3 | ParleyDown", "S3 |", 1), "S3: it has no carrier"},
-		{"no line", strings.Replace(document, "never fails.[S1]", "never fails.[S4]", 1), list, "S4: it is not in"},
-		{"a test that does not exist", document, strings.Replace(list, "TestOne\nS2", "TestTwo\nS2", 1), "S1: there is no test or alert TestTwo"},
-		{"a tagged test without its stage", document, strings.Replace(list, "make attack ", "", 1), "S1: TestTagged needs the stage"},
-		{"no such stage", document, strings.Replace(list, "make attack", "make tea", 1), "S1: CI has no stage tea"},
-		{"a number in the list only", strings.Replace(document, "- It starts.[S3]\n", "", 1), list, "S3: no document has it"},
-		{"twice in the documents", document + "\n## More\n\nIt never ends.[S3]\n", list, "S3: the documents have it twice"},
+		{"a promise without a number", more + "It responds\nwithin a second. Good.\n", list, "It responds within a second."},
+		{"a figure without a number", more + "It ends after 3 seconds.\n", list, "It ends after 3 seconds."},
+		{"a second promise in a sentence's block", swap(document, "It never", "It always works. It never"), list, "It always works."},
+		{"an item without a number", before("- It stops.\n"), list, "It stops."},
+		{"a row without a number", before("| a | b |\n|---|---|\n| c | d |\n\n"), list, "| c | d |"},
+		{"no carrier", document, swap(list, "S3 | ParleyDown", "S3 |"), "S3: it has no carrier"},
+		{"no line", swap(document, "never fails.[S1]", "never fails.[S4]"), list, "S4: it is not in"},
+		{"a test that does not exist", document, swap(list, "TestOne\nS2", "TestTwo\nS2"), "S1: there is no test or alert TestTwo"},
+		{"a tagged test without its stage", document, swap(list, "make attack ", ""), "S1: TestTagged needs the stage"},
+		{"no such stage", document, swap(list, "make attack", "make tea"), "S1: CI has no stage tea"},
+		{"a number in the list only", swap(document, "- It starts.[S3]\n", ""), list, "S3: no document has it"},
+		{"twice in the documents", more + "It never ends.[S3]\n", list, "S3: the documents have it twice"},
 		{"twice in the list", document, list + "\nS3 | TestOne", "S3: it is in the list twice"},
-		{"a removed number that comes back", strings.Replace(document, "[S3]", "[S2]", 1), list, "S2: it was removed"},
-		{"a number that was deleted", document, strings.Replace(list, "S2 | removed\n", "", 1), "S2: it is missing"},
-		{"the letter of another document", strings.Replace(document, "[S3]", "[P1]", 1), list + "\nP1 | TestOne", "P1: the numbers of docs/security.md"},
+		{"a removed number that comes back", swap(document, "[S3]", "[S2]"), list, "S2: it was removed"},
+		{"a number that was deleted", document, swap(list, "S2 | removed\n", ""), "S2: it is missing"},
+		{"the letter of another document", swap(document, "[S3]", "[P1]"), list + "\nP1 | TestOne", "P1: the numbers of docs/security.md"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

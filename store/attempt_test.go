@@ -35,8 +35,8 @@ func TestPauseBetweenAttempts(t *testing.T) {
 		g.query(func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, `WITH it AS (SELECT lease_until - updated_at AS pause, updated_at - created_at AS age FROM payments),
 				late AS (UPDATE payments SET lease_until = now() - interval '1 second')
-				SELECT CASE WHEN age < '2s' THEN pause = '1s' WHEN age > '10min' THEN pause = '5min' ELSE abs(extract(epoch FROM pause - age / 2)) < 0.001
-				END FROM it`).Scan(&right)
+				SELECT CASE WHEN age < '2s' THEN pause = '1s' WHEN age > '10min' THEN pause = '5min'
+					ELSE abs(extract(epoch FROM pause - age / 2)) < 0.001 END FROM it`).Scan(&right)
 		})
 		rows, err := g.TakeOpenPayments(ctx, open, time.Minute)
 		if err != nil {
