@@ -37,6 +37,11 @@ func TestRotateKey(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	old := alice.Key
+	before := w.sign(alice.Wallet, "/agent/profile")
+	profile := func(key string) testkit.Reply {
+		return w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", key, x402.HeaderPaymentSignature, before)
+	}
+	profile(old).Require(t, "a call before the rotation", http.StatusOK)
 	payment := w.sign(alice.Wallet, rotate, testkit.Identified("rotation-of-the-key-1"))
 	send := func(path, payment, key string) testkit.Reply {
 		return w.call(http.MethodPost, path, `{}`, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
@@ -55,6 +60,7 @@ func TestRotateKey(t *testing.T) {
 			t.Errorf("%s: %v, want 401 invalid_api_key", when, a)
 		}
 	}
+	unauthorized("the old key on a call that was paid before", profile(old))
 	unauthorized("the old key on another operation", w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", old))
 	if again := w.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old); again.Status != http.StatusOK || !bytes.Equal(again.Body, first.Body) {
 		t.Errorf("the old key with another payment by the same wallet: %v, want the reply of the first: %v", again, first)

@@ -46,6 +46,30 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 	}
 }
 
+// TestFundsWithoutTheChain: while the blockchain endpoint does not respond, the facilitator says whether a wallet can pay.
+func TestFundsWithoutTheChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var verified atomic.Int64
+	defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/rpc" {
+			testkit.HangUp(rw)
+			return true
+		}
+		if r.URL.Path == "/verify" {
+			verified.Add(1)
+		}
+		return false
+	})()
+	rows := w.Count(`SELECT count(*) FROM payments`)
+	w.pay(w.Wallet(0), sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key).WantRefused(t,
+		"a wallet without money", 402)
+	if verified.Load() == 0 || w.Count(`SELECT count(*) FROM payments`) != rows {
+		t.Errorf("/verify was called %d times, want once and no row", verified.Load())
+	}
+}
+
 // TestFailedPaymentsAreForgotten: a payment that was refused leaves no row for good. As long as its authorization can be used,
 // and a transaction that failed may have shown it to everybody, the ledger knows it.
 func TestFailedPaymentsAreForgotten(t *testing.T) {

@@ -75,7 +75,7 @@ func TestHangingUpIsNotFree(t *testing.T) {
 		limits := Limits{Address: Rate{PerSecond: 1, Burst: 10}}.withDefaults()
 		s := &Server{rates: newRateLimits(limits)}
 		s.rates.addresses.charge(netip.Prefix{}, 10)
-		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 2 * workPerToken}}, hungUp, errUnavailable)
+		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 10 * time.Millisecond}}, hungUp, errUnavailable)
 		if wait := s.rates.addresses.wait(netip.Prefix{}); wait.Round(time.Second) != want {
 			t.Errorf("hung up %t: the address waits for %s, want %s", hungUp, wait, want)
 		}

@@ -89,6 +89,10 @@ func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 		}
 	}
 	w.Secret(from(victim, "192.0.2.3", tan).Field(t, "api_key"))
+	w.Exec(`UPDATE tan_tries SET expires_at = now() - interval '1 second'`)
+	if _, err := w.store.CleanUp(t.Context(), 100); err != nil || w.Count(`SELECT count(*) FROM tan_tries`) != 0 {
+		t.Errorf("tries are kept for more than ten minutes (%v)", err)
+	}
 }
 
 // TestWrongTANsAtTheSameTime: of many wrong TANs that one address sends at once, with a wallet for each, five are checked, with one server

@@ -127,6 +127,13 @@ func TestRestoredPaymentNeedsItsWallet(t *testing.T) {
 	send(header).Want(t, "from a wallet that has paid for nothing else", 409, "proof_required")
 	send(r.sign(wallet, sendPath)).Require(t, "another paid call", 200)
 	charged := r.Revenue()
+	lost, err := x402.DecodePayment(header)
+	testkit.NoError(t, err)
+	public := lost.(*x402.PaymentPayload) //nolint:forcetypeassert // it was signed for exact
+	public.Payload.Signature = "0x" + strings.Repeat("ab", 96)
+	contract, err := x402.EncodePaymentPayload(public)
+	testkit.NoError(t, err)
+	send(contract).Want(t, "with a signature that only a contract can judge", 409, "payment_reused")
 	send(header).Require(t, "then the lost payment", 200)
 	r.call(http.MethodGet, "/agent/me", "", "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, header).Want(t, "for another operation", 402)
 	if r.Revenue() != charged {

@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,7 +41,6 @@ func (w *world) stored() (rows, index int64) {
 type worstCall struct {
 	path string
 	body func() fields // a different one each time
-	most int64         // bytes that it may store for each USD, in rows and index, in millions
 }
 
 // worstCalls are the calls that store most. Calls that are not listed store their payment and at most a row of a few hundred bytes.
@@ -48,28 +49,29 @@ func worstCalls(group, channel, message string, crowd []string) []worstCall {
 	note := func() string { return hardToIndex(1024) }
 	name := func() string { return hardToIndex(64) }
 	return []worstCall{
-		{"/chat/group/messages", func() fields { return fields{"chat_id": group, "n": 1} }, 75},
-		{"/chat/group/send", func() fields { return fields{"chat_id": group, "content": text()} }, 200},
-		{"/channel/send", func() fields { return fields{"channel_id": channel, "content": text()} }, 50},
+		{"/chat/group/messages", func() fields { return fields{"chat_id": group, "n": 1} }},
+		{"/chat/group/send", func() fields { return fields{"chat_id": group, "content": text()} }},
+		{"/channel/send", func() fields { return fields{"channel_id": channel, "content": text()} }},
 		{"/chat/group/edit", func() fields {
 			return fields{"chat_id": group, "name": name(), "description": note(), "add_member_ids": crowd}
-		}, 30},
+		}},
 		{"/channel/edit", func() fields {
 			return fields{"channel_id": channel, "name": name(), "description": note(), "ban_agent_ids": crowd}
-		}, 30},
+		}},
 		{"/chat/group/create", func() fields {
 			return fields{"name": name(), "description": note(), "initial_member_ids": crowd}
-		}, 1},
-		{"/channel/create", func() fields { return fields{"name": name(), "description": note()} }, 1},
-		{"/agent/edit", func() fields { return fields{"description": note()} }, 5},
-		{"/message/react", func() fields { return fields{"message_id": message, "emoji": "🏴󠁧󠁢󠁥󠁮󠁧󠁿"} }, 1},
-		{"/register/request_account", func() fields { return fields{"requested_username": "u" + strconv.Itoa(rand.Int())} }, 1},
+		}},
+		{"/channel/create", func() fields { return fields{"name": name(), "description": note()} }},
+		{"/agent/edit", func() fields { return fields{"description": note()} }},
+		{"/message/react", func() fields { return fields{"message_id": message, "emoji": "🏴󠁧󠁢󠁥󠁮󠁧󠁿"} }},
+		{"/register/request_account", func() fields { return fields{"requested_username": "u" + strconv.Itoa(rand.Int())} }},
 	}
 }
 
-// TestStorageIsPaidFor: what a call stores is bounded by its price. docs/security.md has the table that the test logs.
+// TestStorageIsPaidFor: what a call stores is bounded by its price, as the table of docs/security.md says.
 func TestStorageIsPaidFor(t *testing.T) {
 	t.Parallel()
+	documented := storageTable(t)
 	w := newWorld(t)
 	alice := w.agent("alice")
 	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
@@ -88,11 +90,37 @@ func TestStorageIsPaidFor(t *testing.T) {
 			rows, index = max(rows, rowsAfter-rowsBefore), index+(indexAfter-indexBefore)/calls
 		}
 		perUSD := float64(rows+index) / float64(price)
-		t.Logf("| `%s` | %s | %.1f | %.0f | %.1f |", call.path, x402.FormatUSD(uint64(price)), float64(rows)/1000, float64(index)/1000, perUSD)
-		if perUSD > float64(call.most) {
-			t.Errorf("%s stores %.1f million bytes for each USD, want at most %d", call.path, perUSD, call.most)
+		t.Logf("| `%s` | %s | %.1f | %.0f | %.2f |", call.path, x402.FormatUSD(uint64(price)), float64(rows)/1000, float64(index)/1000, perUSD)
+		if row := documented[call.path]; row.usd != float64(price)/1e6 || perUSD > 1.3*row.perUSD {
+			t.Errorf("%s costs %s USD and stores %.2f MB for each USD; docs/security.md says %+v", call.path, x402.FormatUSD(uint64(price)),
+				perUSD, row)
 		}
 	}
+}
+
+type storageRow struct{ usd, perUSD float64 }
+
+// storageTable reads the table of docs/security.md, by path.
+func storageTable(t *testing.T) map[string]storageRow {
+	t.Helper()
+	text, err := os.ReadFile("../docs/security.md")
+	testkit.NoError(t, err)
+	rows := map[string]storageRow{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 || !strings.Contains(cells[1], "`/") {
+			continue
+		}
+		var row storageRow
+		_, err := fmt.Sscan(cells[2]+" "+cells[5], &row.usd, &row.perUSD)
+		testkit.NoError(t, err)
+		for i, path := range strings.Split(cells[1], "`") {
+			if i%2 == 1 {
+				rows[path] = row
+			}
+		}
+	}
+	return rows
 }
 
 // finds returns the ids of the first n agents whose names have the text.

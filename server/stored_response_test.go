@@ -232,15 +232,19 @@ func TestOpenPaymentOfAnotherKey(t *testing.T) {
 	send(w).Want(t, "at its own server", http.StatusOK)
 }
 
-// TestTANOutlivesARotation: a TAN that was issued before the response key changed is valid after it.
+// TestTANOutlivesARotation: a TAN that was issued before the response key changed is valid after it, and not at a server without that key.
 func TestTANOutlivesARotation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	payer := w.Wallet(10 * testkit.Dollar)
 	tan := w.pay(payer, "/register/request_account", `{"requested_username":"wanted"}`).Field(t, "tan")
 	w.Secret(tan)
-	rotated := newWorldOn(t, w.DatabaseURL, withResponseKeys(payment.ResponseKey{2}, responseKey))
-	rotated.Ledger, rotated.Facilitator = w.Ledger, w.Facilitator
-	created := rotated.pay(payer, "/register/create_account", account("wanted", tan))
-	rotated.Secret(created.Field(t, "api_key"))
+	on := func(keys ...payment.ResponseKey) *world {
+		other := newWorldOn(t, w.DatabaseURL, withResponseKeys(keys...))
+		other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
+		return other
+	}
+	on(payment.ResponseKey{2}).pay(payer, "/register/create_account", account("wanted", tan)).WantRefused(t, "at a server without the key",
+		http.StatusForbidden, "invalid_tan")
+	w.Secret(on(payment.ResponseKey{2}, responseKey).pay(payer, "/register/create_account", account("wanted", tan)).Field(t, "api_key"))
 }

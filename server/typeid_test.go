@@ -1,9 +1,13 @@
 package server
 
 import (
+	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/internal/promises"
 )
 
 func TestTypeIDs(t *testing.T) {
@@ -37,5 +41,22 @@ func TestTypeIDs(t *testing.T) {
 		if got, err := parseID(chatPrefix, formatID(chatPrefix, id)); err != nil || got != id {
 			t.Fatalf("%s comes back as %s (%v)", id, got, err)
 		}
+	}
+}
+
+// TestIDsAreRandom: 62 bits of an id are random, so nobody finds one by trying.
+func TestIDsAreRandom(t *testing.T) {
+	t.Parallel()
+	promises.Says(t, "S19", 62)
+	var ones, zeros uint64
+	seen := map[uint64]bool{}
+	for range 1000 {
+		id := newID()
+		random := binary.BigEndian.Uint64(id[8:]) << 2 // without the variant
+		ones, zeros, seen[random] = ones|random, zeros|^random, true
+	}
+	const want = math.MaxUint64 &^ 3
+	if ones != want || zeros&want != want || len(seen) != 1000 {
+		t.Errorf("the bits that were 1 are %x, those that were 0 %x, and %d of 1000 ids differ in them", ones, zeros, len(seen))
 	}
 }

@@ -162,6 +162,41 @@ func (g *ground) checkCharged() {
 	}
 }
 
+// TestVoucherFits: a voucher is charged only if its payment channel is as it must be, and then nothing else is written either.
+func TestVoucherFits(t *testing.T) {
+	t.Parallel()
+	c := newCallers(t)
+	messages := c.count(`SELECT count(*) FROM messages`)
+	no := store.ErrVoucherMismatch
+	for i, test := range []struct {
+		name, channel string
+		charged       int64
+		want          error
+	}{
+		{"a withdrawal is known", "withdraw_requested_at = 1", 0, no},
+		{"the copy of the blockchain's state is too old", "synced_at = now() - interval '61 minutes'", 0, no},
+		{"a refund is being settled", "state = 'refunding', refund_amount = 1, lease_until = now()", 0, no},
+		{"the balance does not cover it", "balance = 6", 0, no},
+		{"too much would be unclaimed", "charged = 7, signed_max = 7", 7, no},
+		{"it is as it must be", "charged = 0", 0, nil},
+	} {
+		channel, payer := c.openChannel(i, 100)
+		c.query(func(conn *pgx.Conn) error {
+			_, err := conn.Exec(t.Context(), `UPDATE payment_channels SET `+test.channel+` WHERE id = $1`, channel)
+			return err
+		})
+		charge := chargeOf(channel, payer, test.charged+voucherPrice, c.agents[0])
+		charge.Voucher.MaxUnclaimed = voucherPrice
+		err := c.charge(t.Context(), c.Store, charge, toGroup(c.agents[0], c.group, "text"))
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: the voucher returns %v, want %v", test.name, err, test.want)
+		}
+	}
+	if got := c.count(`SELECT count(*) FROM messages`) - messages; got != 1 {
+		t.Errorf("%d messages were sent, want 1", got)
+	}
+}
+
 // TestRefusedInAVoucherBatch: in one statement, a call that is refused changes nothing, and the others are made.
 func TestRefusedInAVoucherBatch(t *testing.T) {
 	t.Parallel()

@@ -179,7 +179,11 @@ func TestModerateMessagesAndErase(t *testing.T) {
 	if out := m.run("agents", "export", "alice"); strings.Count(out, `{"kind":"message",`) != 2 || !strings.Contains(out, "a vile secret") {
 		t.Errorf("the export:\n%s", out)
 	}
+	began := time.Now()
 	says(t, m.because("messages", "remove", id), "removed: message 1", "stored responses erased")
+	if took := time.Since(began); took < store.SettledAfter {
+		t.Errorf("stored responses are erased after %v; a call that runs may store another one for %v", took, store.SettledAfter)
+	}
 	says(t, m.because("agents", "erase", "alice", "--yes"), "erased: 2 messages", "0 conversations handed over", "stored responses erased")
 	says(t, m.run("agents", "show", alice.String()), "erased_", "erased")
 	says(t, m.because("agents", "erase", alice.String(), "--yes"), "stored responses erased") // an interrupted command can be run again

@@ -10,6 +10,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
 )
 
 // TestLimitSettings: serve's limits are by default those of every server (and so of dev), and each setting sets one.
@@ -22,6 +23,9 @@ func TestLimitSettings(t *testing.T) {
 			_, err = parser.Parse(args)
 		}
 		testkit.NoError(t, err)
+		if retention, err := settings.Retention.config(); err != nil || retention != (store.Retention{}) {
+			t.Errorf("without settings data is removed: %+v (%v)", retention, err)
+		}
 		limits, err := settings.Limits.Config(settings.TrustedProxies)
 		testkit.NoError(t, err)
 		return limits

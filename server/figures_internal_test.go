@@ -1,0 +1,20 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/parley-chat/parley/internal/promises"
+)
+
+// TestServerFigures: the documents have the figures of the program.
+func TestServerFigures(t *testing.T) {
+	t.Parallel()
+	promises.Says(t, "S10", DefaultLimits().WrongTANs, wrongTANsFor)
+	promises.Says(t, "S25", "64 MiB")
+	promises.Says(t, "S27", workPerToken, "32 KiB")
+	promises.Says(t, "O20", figuresFor)
+	promises.Says(t, "O37", maxClockDifference)
+	if maxSentBytes != 64<<20 || bodyPerToken != 32<<10 {
+		t.Error("S25 says 64 MiB, S27 32 KiB")
+	}
+}

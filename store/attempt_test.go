@@ -1,0 +1,58 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/store"
+)
+
+// TestPauseBetweenAttempts: an attempt without a clear outcome is repeated after half the age of the payment, from one second to five
+// minutes, and not any more after the last one. A payment that has settled is never given up.
+func TestPauseBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	ctx := t.Context()
+	payment := beginning("0xpayer", g.agents[0])
+	if err := g.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
+		t.Fatal(err)
+	}
+	open := store.OpenPayments{Network: payment.Network, Asset: payment.Asset, Limit: 10, MaxAttempts: 50}
+	// after lets the payment have an age and as many attempts, of which the last one has no clear outcome.
+	after := func(age string, attempts int, what store.Unclear) (right bool, taken int) {
+		t.Helper()
+		g.query(func(c *pgx.Conn) error {
+			_, err := c.Exec(ctx, `UPDATE payments SET state = 'settling', created_at = now() - CAST($1 AS interval), attempts = $2`, age,
+				attempts)
+			return err
+		})
+		payment.Attempts, what.Sent = attempts, true
+		if err := g.PaymentUnclear(ctx, payment, what); err != nil {
+			t.Fatal(err)
+		}
+		g.query(func(c *pgx.Conn) error {
+			return c.QueryRow(ctx, `WITH it AS (SELECT lease_until - updated_at AS pause, updated_at - created_at AS age FROM payments),
+				late AS (UPDATE payments SET lease_until = now() - interval '1 second')
+				SELECT CASE WHEN age < '2s' THEN pause = '1s' WHEN age > '10min' THEN pause = '5min'
+					ELSE abs(extract(epoch FROM pause - age / 2)) < 0.001 END FROM it`).Scan(&right)
+		})
+		rows, err := g.TakeOpenPayments(ctx, open, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return right, len(rows)
+	}
+	for _, age := range []string{"0 seconds", "40 seconds", "9 minutes", "1 hour"} {
+		if right, taken := after(age, 49, store.Unclear{}); !right || taken != 1 {
+			t.Errorf("a payment of %s has the right pause %v, and is taken %d times, want once", age, right, taken)
+		}
+	}
+	if _, taken := after("1 hour", 50, store.Unclear{}); taken != 0 {
+		t.Error("a payment with fifty attempts is taken")
+	}
+	if _, taken := after("1 hour", 50, store.Unclear{Transaction: "0xf"}); taken != 1 {
+		t.Error("a payment that has settled is given up after fifty attempts")
+	}
+}
