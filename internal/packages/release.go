@@ -118,7 +118,8 @@ func (r *release) pack(p platform, file string) error {
 	return err
 }
 
-// finish writes what there is once: the npm package that finds the platform's, server.json, the licences and SHA256SUMS.
+// finish writes what there is once: the npm package that finds the platform's, server.json, statements on known vulnerabilities (OpenVEX),
+// the licences and SHA256SUMS.
 func (r *release) finish() error {
 	description, err := r.render("package.json")
 	if err != nil {
@@ -142,8 +143,13 @@ func (r *release) finish() error {
 	if err != nil {
 		return err
 	}
+	statements, err := os.ReadFile(files + "openvex.json")
+	if err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{
-		"parley-chat-parley-" + r.Version + ".tgz": packed, "server.json": listing, "LICENSE": r.license, "THIRD_PARTY_LICENSES": r.thirdParty,
+		"parley-chat-parley-" + r.Version + ".tgz": packed, "parley-" + r.Version + ".openvex.json": statements,
+		"server.json": listing, "LICENSE": r.license, "THIRD_PARTY_LICENSES": r.thirdParty,
 	} {
 		if _, err := r.write(name, content); err != nil {
 			return err
