@@ -74,7 +74,7 @@ func (r *release) render(name string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// pack makes the npm package and the MCP bundle of a platform with its program, a file in the folder.
+// pack makes the SBOM, the npm package and the MCP bundle of a platform with its program, a file in the folder.
 func (r *release) pack(p platform, file string) error {
 	r.Platform = p
 	program, err := os.ReadFile(filepath.Join(r.folder, file))
@@ -82,6 +82,13 @@ func (r *release) pack(p platform, file string) error {
 		return err
 	}
 	r.sum(file, program)
+	list, err := r.sbom(filepath.Join(r.folder, file), file)
+	if err != nil {
+		return err
+	}
+	if _, err := r.write(file+".cdx.json", list); err != nil {
+		return err
+	}
 	description, err := r.render("platform.json")
 	if err != nil {
 		return err

@@ -152,6 +152,7 @@ async function bundle(listing) {
   mcpb("validate", join(at, "manifest.json"));
   mcpb("pack", at, join(work, "packed.mcpb"));
   const manifest = json(at, "manifest.json");
+  assert.equal(json(folder, `parley-${platform}${suffix}.cdx.json`).metadata.component.version, listing.version);
   assert.equal(manifest.manifest_version, "0.3");
   assert.equal(manifest.version, listing.version);
   assert.equal(manifest.user_config.passphrase.sensitive, true);
