@@ -75,6 +75,31 @@ packages: licenses packager ## Build all packages for agents and operators on al
 packager:
 	go build -C internal/packages -o $(CURDIR)/$(BIN)/packager .
 
+# SSH keys, since users have ssh-keygen already. SIGNING_KEY is the file of a private key, or of the public half of one in ssh-agent.
+FOLDER ?= $(BIN)/packages
+SIGNERS ?= deploy/release_signers
+sign: #: Sign SHA256SUMS in FOLDER (bin/packages) with SIGNING_KEY, an SSH key that is in SIGNERS (deploy/release_signers)
+	@$(call install,command -v ssh-keygen,openssh-client)
+	rm -f $(FOLDER)/SHA256SUMS.sig
+	ssh-keygen -q -Y sign -n file -f "$(SIGNING_KEY)" $(FOLDER)/SHA256SUMS
+	ssh-keygen -Y verify -n file -I parley -f $(SIGNERS) -s $(FOLDER)/SHA256SUMS.sig <$(FOLDER)/SHA256SUMS
+
+# VULNDB is a version of the Go vulnerability database, which the module proxy has as a module. At a push it is pinned (.ci/run): a new
+# entry fails the night, not somebody's push. Of the standard library the version counts that releases are built with (go.mod).
+VULNDB ?= latest
+SYSTEMS ?= linux darwin windows
+SCAN ?= symbol
+supply-chain: $(BIN)/zizmor #: Fail on known vulnerabilities without a statement, unpinned actions and weaknesses of the workflows
+	cd test/conformance/supplychain && go mod tidy -diff && go vet .
+	cd test/conformance/supplychain/testdata/planted && go mod download
+	cd test/conformance/supplychain && ZIZMOR=$(CURDIR)/$(BIN)/zizmor/bin/zizmor SYSTEMS="$(SYSTEMS)" SCAN=$(SCAN) \
+	  GOVERSION=$$(sed -n 's/^toolchain //p' $(CURDIR)/go.mod) \
+	  VULNDB=file://$$(go mod download -json golang.org/x/vulndb@$(VULNDB) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/data/osv \
+	  go test -count=1 -timeout 30m -v .
+
+$(BIN)/zizmor: test/conformance/supplychain/requirements.txt
+	$(call venv,--require-hashes --only-binary :all:)
+
 ##@ Check the contract with third-party tools
 
 contract: test/conformance/node_modules #: Lint openapi.yaml with Spectral and Redocly
@@ -217,7 +242,7 @@ packages-check: licenses packager $(PACKAGES)/node_modules #: Build the packages
 	cd internal/packages && go mod tidy -diff && go vet . && go test .
 	cd test/conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
 	rm -rf $(BIN)/packages-check
-	@$(call install,man --version,man-db)
+	@$(call install,command -v man && command -v ssh-keygen,man-db openssh-client)
 	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
 	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
 	diff -r $(BIN)/packages-check/first $(BIN)/packages-check/second
@@ -413,5 +438,5 @@ node:
 
 .PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check contract demo dev discovery failover fuzz gcc \
   generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node older older-tests packager packages packages-check \
-  page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript skill snippets \
-  test test-all upgrade
+  page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
+  supply-chain test test-all upgrade

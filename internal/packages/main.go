@@ -1,8 +1,8 @@
 // Command packages builds what users install (make packages).
 //
 // For agents: the program without the server for each platform, npm packages, MCP bundles (.mcpb) and the entry of the MCP registry
-// (server.json). For operators: archives, .deb and .rpm packages, an OCI image, and a list of what each program is made of (SBOM). For
-// both: the licences and SHA256SUMS.
+// (server.json). For operators: archives, .deb and .rpm packages and an OCI image. For both: a list of what each program is made of
+// (SBOM), statements on known vulnerabilities (OpenVEX), the licences and SHA256SUMS.
 //
 // The same commit gives the same bytes: archives get their time from SOURCE_DATE_EPOCH, and the build ignores the machine's settings
 // of Go. `npm pack` and `mcpb pack` are not used, because the first depends on the version of Node and the second on the clock.

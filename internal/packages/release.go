@@ -74,7 +74,7 @@ func (r *release) render(name string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// pack makes the npm package and the MCP bundle of a platform with its program, a file in the folder.
+// pack makes the SBOM, the npm package and the MCP bundle of a platform with its program, a file in the folder.
 func (r *release) pack(p platform, file string) error {
 	r.Platform = p
 	program, err := os.ReadFile(filepath.Join(r.folder, file))
@@ -82,6 +82,13 @@ func (r *release) pack(p platform, file string) error {
 		return err
 	}
 	r.sum(file, program)
+	list, err := r.sbom(filepath.Join(r.folder, file), file)
+	if err != nil {
+		return err
+	}
+	if _, err := r.write(file+".cdx.json", list); err != nil {
+		return err
+	}
 	description, err := r.render("platform.json")
 	if err != nil {
 		return err
@@ -118,7 +125,8 @@ func (r *release) pack(p platform, file string) error {
 	return err
 }
 
-// finish writes what there is once: the npm package that finds the platform's, server.json, the licences and SHA256SUMS.
+// finish writes what there is once: the npm package that finds the platform's, server.json, statements on known vulnerabilities (OpenVEX),
+// the licences and SHA256SUMS.
 func (r *release) finish() error {
 	description, err := r.render("package.json")
 	if err != nil {
@@ -142,8 +150,13 @@ func (r *release) finish() error {
 	if err != nil {
 		return err
 	}
+	statements, err := os.ReadFile(files + "openvex.json")
+	if err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{
-		"parley-chat-parley-" + r.Version + ".tgz": packed, "server.json": listing, "LICENSE": r.license, "THIRD_PARTY_LICENSES": r.thirdParty,
+		"parley-chat-parley-" + r.Version + ".tgz": packed, "parley-" + r.Version + ".openvex.json": statements,
+		"server.json": listing, "LICENSE": r.license, "THIRD_PARTY_LICENSES": r.thirdParty,
 	} {
 		if _, err := r.write(name, content); err != nil {
 			return err

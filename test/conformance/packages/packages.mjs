@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
@@ -51,6 +51,31 @@ function sums() {
   const lines = readFileSync(join(folder, "SHA256SUMS"), "utf8").trimEnd().split("\n");
   for (const line of lines) assert.equal(line, `${hash(join(folder, line.slice(66)))}  ${line.slice(66)}`);
   console.log(`ok SHA256SUMS: ${lines.length} files`);
+}
+
+// signature signs with a throwaway key, as a release does, and checks the signature with the command of docs/install.md.
+function signature() {
+  const at = join(work, "signed");
+  mkdirSync(at);
+  copyFileSync(join(folder, "SHA256SUMS"), join(at, "SHA256SUMS"));
+  const keys = ["release", "other"].map((name) => {
+    execFileSync("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", name, "-f", join(work, name)]);
+    return `parley ${readFileSync(join(work, `${name}.pub`))}`;
+  });
+  const sign = () => spawnSync("make", ["sign", `FOLDER=${at}`, `SIGNERS=${join(at, "release_signers")}`, `SIGNING_KEY=${join(work, "release")}`]);
+  const [, command] = /```sh\n(.*ssh-keygen -Y verify.*)\n/.exec(readFileSync("docs/install.md", "utf8"));
+  const verify = () => spawnSync("sh", ["-c", command], { cwd: at }).status === 0;
+
+  writeFileSync(join(at, "release_signers"), keys[1]);
+  assert.notEqual(sign().status, 0, "a key that is not listed signs a release");
+  assert.ok(!verify(), "the command of docs/install.md accepts a key that is not listed");
+  writeFileSync(join(at, "release_signers"), keys[0]);
+  const signed = sign();
+  assert.equal(signed.status, 0, `${signed.stderr}`);
+  assert.ok(verify(), `${command} fails`);
+  appendFileSync(join(at, "SHA256SUMS"), "\n");
+  assert.ok(!verify(), "the command of docs/install.md accepts other sums");
+  console.log("ok signature: made by a listed key, of these sums");
 }
 
 function registry() {
@@ -127,6 +152,7 @@ async function bundle(listing) {
   mcpb("validate", join(at, "manifest.json"));
   mcpb("pack", at, join(work, "packed.mcpb"));
   const manifest = json(at, "manifest.json");
+  assert.equal(json(folder, `parley-${platform}${suffix}.cdx.json`).metadata.component.version, listing.version);
   assert.equal(manifest.manifest_version, "0.3");
   assert.equal(manifest.version, listing.version);
   assert.equal(manifest.user_config.passphrase.sensitive, true);
@@ -177,11 +203,13 @@ function server({ version }) {
     assert.match(found.hashes[0].content, /^[0-9a-f]{64}$/);
   }
   assert.ok(!list.components.some((component) => component.name.includes("golangci")));
-  console.log(`ok server: archive, completion, manual, SBOM of ${list.components.length} modules`);
+  assert.equal(json(folder, `parley-${version}.openvex.json`)["@context"], "https://openvex.dev/ns/v0.2.0");
+  console.log(`ok server: archive, completion, manual, OpenVEX, SBOM of ${list.components.length} modules`);
 }
 
 try {
   sums();
+  signature();
   const listing = registry();
   await npm(listing);
   await bundle(listing);
