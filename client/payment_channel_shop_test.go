@@ -72,7 +72,9 @@ func openChannelShop(t *testing.T) *channelShop {
 	return s
 }
 
-func (s *channelShop) chain() *x402.Chain { return &x402.Chain{URL: s.facilitator.BaseURL + "/rpc", HTTPClient: s.facilitator.HTTPClient} }
+func (s *channelShop) chain() *x402.Chain {
+	return &x402.Chain{URL: s.facilitator.BaseURL + "/rpc", HTTPClient: s.facilitator.HTTPClient}
+}
 
 // demand responds with a 402.
 func (s *channelShop) demand(w http.ResponseWriter, problem string, offers []x402.PaymentRequirements) {
