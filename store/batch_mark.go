@@ -21,7 +21,7 @@ type readPage struct {
 //   - behind are the ranges that the agent has not read to their ends.
 //   - moved are the memberships whose markers move, with their new values.
 //
-// Both are computed from the snapshot of the statement, which must contain every own message that unread_own counts. So an earlier statement
+// Both come from the snapshot of the statement, which must contain every own message that unread_own counts. So an earlier statement
 // locks the memberships, or this one compares them with what it locks.
 const moveMarkers = `
 	behind AS (
