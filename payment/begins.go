@@ -14,7 +14,7 @@ const settleMargin = 2 * time.Second
 
 // Begins checks a payment whose call is to wait before it begins: nothing is recorded, and no money moves. It reports whether Pay would
 // begin it now. If it is false, the ledger knows the payment, or it cannot be charged, and Pay says so at once. The error is the one that
-// Pay would return for a payer who cannot pay. Pay checks everything again.
+// Pay would return for a payer who cannot pay. Pay checks again what can change meanwhile.
 func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if a.NothingNew() != nil || a.Expired != nil {
 		return false, nil //nolint:nilerr // Pay says so
@@ -22,7 +22,11 @@ func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	mover, moves := a.payment.(Mover)
 	if !moves { // a voucher that fits was not charged; for another one Pay repeats the response, or says why not
 		charger, ok := a.payment.(Charger)
-		return ok && charger.Fits(ctx) == nil, nil
+		if !ok || charger.Fits(ctx) != nil {
+			return false, nil
+		}
+		charger.Compact()
+		return true, nil
 	}
 	if row, err := e.lookUp(ctx, a); err != nil || row != nil {
 		return false, err

@@ -127,6 +127,13 @@ func InHeader(header http.Header) bool {
 	return false
 }
 
+// Forget removes the payment from the headers of a request.
+func Forget(header http.Header) {
+	for _, name := range headers {
+		delete(header, name)
+	}
+}
+
 // ResponseHeader returns the header with the outcome of a payment, for its x402 version.
 func (e *Engine) ResponseHeader(version int, settled *x402.SettleResponse) (name, value string, err error) {
 	name = x402.HeaderPaymentResponse

@@ -93,6 +93,8 @@ type Charger interface {
 	Payment
 	// Fits returns why the ledger cannot charge the payment now, or nil.
 	Fits(ctx context.Context) error
+	// Compact forgets what of the payload the checks alone need. Thousands of payments are held while their calls wait.
+	Compact()
 	// Charge charges the payment and makes the effect. Row belongs to a deposit that arrived without the call, or is nil.
 	Charge(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error)
 	// Correct returns the 402 for a payment that was charged for another request.

@@ -20,7 +20,9 @@ import (
 
 func (o *operation) paid() bool { return o != nil && o.Price > 0 }
 
-func hasPayment(c echo.Context) bool { return payment.InHeader(c.Request().Header) }
+func hasPayment(c echo.Context) bool {
+	return payment.InHeader(c.Request().Header) || recordFrom(c).attempt != nil // a call that waits keeps no header
+}
 
 // priceInquiry returns 402 for a request with neither payment nor body nor query. A query is validated first, so that a mistake
 // in it does not cost a signature.
@@ -81,37 +83,44 @@ func (s *Server) schemes() ([]payment.Scheme, error) {
 // refund refunds the payer of a payment channel. Official clients ask for it with a GET request that has no API key.
 func (s *Server) refund(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		operation := operationFrom(c)
-		if !operation.paid() || c.Request().Method != http.MethodGet || !channel.MayBeRefund(c.Request().Header) {
+		if !operationFrom(c).paid() || c.Request().Method != http.MethodGet || !channel.MayBeRefund(c.Request().Header) {
 			return next(c)
 		}
-		var account *uuid.UUID // official clients send no API key
-		if key := c.Request().Header.Get("X-API-KEY"); key != "" {
-			agent, err := s.agentByKey(c.Request().Context(), key)
-			switch {
-			case errors.Is(err, store.ErrAgentNotFound):
-				return errInvalidKey
-			case err != nil:
-				return err
-			}
-			account = &agent.ID
-		}
-		settled, err := s.channels.Refund(c.Request().Context(), &operation.Operation, c.Request().Header, account, clientOf(c, operation))
-		if err != nil {
+		refunded := false
+		err := s.limitTime(func(c echo.Context) (err error) { refunded, err = s.refundOf(c); return err })(c)
+		if err != nil || refunded {
 			return err
 		}
-		if settled == nil {
-			return next(c)
-		}
-		record := recordFrom(c)
-		record.payer, record.transaction = settled.Payer, settled.Transaction
-		name, value, err := s.payments.ResponseHeader(x402.Version, settled)
-		if err != nil {
-			return err
-		}
-		c.Response().Header().Set(name, value)
-		return c.NoContent(http.StatusNoContent)
+		return next(c)
 	}
+}
+
+// refundOf refunds if the payment asks for it.
+func (s *Server) refundOf(c echo.Context) (bool, error) {
+	operation, request := operationFrom(c), c.Request()
+	var account *uuid.UUID // official clients send no API key
+	if key := request.Header.Get("X-API-KEY"); key != "" {
+		agent, err := s.agentByKey(request.Context(), key)
+		switch {
+		case errors.Is(err, store.ErrAgentNotFound):
+			return false, errInvalidKey
+		case err != nil:
+			return false, err
+		}
+		account = &agent.ID
+	}
+	settled, err := s.channels.Refund(request.Context(), &operation.Operation, request.Header, account, clientOf(c, operation))
+	if settled == nil || err != nil {
+		return false, err
+	}
+	record := recordFrom(c)
+	record.payer, record.transaction = settled.Payer, settled.Transaction
+	name, value, err := s.payments.ResponseHeader(x402.Version, settled)
+	if err != nil {
+		return false, err
+	}
+	c.Response().Header().Set(name, value)
+	return true, c.NoContent(http.StatusNoContent)
 }
 
 // parsePayment parses the payment and checks it against the payment requirements.
@@ -125,21 +134,28 @@ func (s *Server) parsePayment(c echo.Context) error {
 		return err
 	}
 	record, request := recordFrom(c), c.Request()
-	var caller *payment.Caller
-	if agent := record.caller; agent != nil {
-		caller = &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
-		if record.keyReplaced {
-			caller.RepeatOnly = errReplacedKey
-		}
-		if agent.Suspended != nil {
-			caller.Suspended = suspended(agent)
-		}
-	}
-	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, caller, clientOf(c, operation), content)
+	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, record.payingCaller(),
+		clientOf(c, operation), content)
 	if err == nil {
 		record.payer, record.attempt.Address = record.attempt.Payer(), record.payment.address.String()
 	}
 	return err
+}
+
+// payingCaller is the caller for the payment engine, or nil.
+func (r *record) payingCaller() *payment.Caller {
+	agent := r.caller
+	if agent == nil {
+		return nil
+	}
+	caller := &payment.Caller{Account: agent.ID, KeyHash: agent.KeyHash}
+	if r.keyReplaced {
+		caller.RepeatOnly = errReplacedKey
+	}
+	if agent.Suspended != nil {
+		caller.Suspended = suspended(agent)
+	}
+	return caller
 }
 
 // paymentMiddleware wraps every handler. A free operation runs directly. The payment engine runs a paid one in its own transactions,

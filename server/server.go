@@ -171,8 +171,8 @@ func (s *Server) routes() *echo.Echo {
 		before(s.validate),         // 400: mistakes are free
 		before(s.requirePayment),   // 402 if there is no payment
 		before(s.awaitDatabase),    // 503 before the first connection to the database
-		s.holdBack,                 // a call that waits, after a first pass of what follows
-		s.checkPayment,
+		s.refund,                   // of a payment channel, on GET operations; needs no API key
+		s.checkPayment,             // and lets a call wait
 	)
 	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
@@ -180,13 +180,6 @@ func (s *Server) routes() *echo.Echo {
 		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, echo.WrapHandler(document))
 	}
 	return e
-}
-
-// checkPayment checks the key and the payment, but does not ask the facilitator.
-func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
-	next = s.authenticate(before(s.parsePayment)(before(s.limitPayments)(next)))
-	next = s.refund(next)    // of a payment channel, on GET operations; needs no API key
-	return s.limitTime(next) // the deadline of all that, and of the handler, but not of a settlement
 }
 
 // before is the middleware that runs a step, and then the next handler unless the step fails.

@@ -8,7 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
-	"github.com/parley-chat/parley/payment/channel"
+	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -37,43 +37,54 @@ var (
 // waitingShare is how many of the requests that the server admits may wait: three in four. The others find room.
 func waitingShare(limits Limits) int { return max(1, limits.Connections*3/4) }
 
-// holdBack lets a call wait that asks for it, until something is unread. First the call passes the checks that follow, and its payment is
-// checked. Then it waits and holds nothing but its request. After that it begins anew, as one that did not wait: its key and its payment
-// are checked again, it is charged once, and what it returns is stored. So a call that waited and was not charged has changed nothing.
-func (s *Server) holdBack(next echo.HandlerFunc) echo.HandlerFunc {
-	prepare := s.checkPayment(s.prepareWait)
+// checkPayment checks the key and the payment, but does not ask the facilitator. Then a call that asks for it waits until something is
+// unread, and holds nothing but its request and its payment. After that its key is checked again, it is charged once, and what it returns is
+// stored. So a call that waited and was not charged has changed nothing.
+func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
+	check := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return s.limitTime(s.authenticate(before(s.parsePayment)(before(s.limitPayments)(next))))
+	}
+	atOnce, prepare, proceed := check(next), check(s.prepareWait), s.limitTime(s.authenticate(before(s.renewCaller)(next)))
 	return func(c echo.Context) error {
 		operation, record := operationFrom(c), recordFrom(c)
-		if operation == nil || operation.ID != listUnread || channel.MayBeRefund(c.Request().Header) {
-			return next(c)
+		if operation == nil || operation.ID != listUnread {
+			return atOnce(c)
 		}
 		seconds, err := strconv.Atoi(c.QueryParam("wait")) // validated
 		if err != nil || seconds == 0 {
-			return next(c)
+			return atOnce(c)
 		}
 		if err := prepare(c); err != nil {
 			return err
 		}
-		if record.wait != nil {
-			limit := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second)
-			waiting, voucher := record.wait, record.attempt.ValidBefore.IsZero()
-			record.wait, record.attempt, record.caller = nil, nil, nil // collected meanwhile
-			requestFrom(c).wait(limit)
-			began := time.Now()
-			err = s.room.stay(c.Request().Context(), waiting, limit)
-			record.waited = time.Since(began)
-			if err != nil {
-				return err
-			}
-			if voucher {
-				return s.room.charge(c.Request().Context(), waiting.Agent, func() error { return next(c) })
-			}
+		waiting := record.wait
+		if waiting == nil {
+			return proceed(c)
 		}
-		return next(c)
+		limit := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second)
+		record.wait, record.caller = nil, nil // collected meanwhile
+		requestFrom(c).wait(limit)
+		began := time.Now()
+		err = s.room.stay(c.Request().Context(), waiting, limit)
+		record.waited = time.Since(began)
+		switch {
+		case err != nil:
+			return err
+		case record.attempt.ValidBefore.IsZero(): // a voucher
+			return s.room.charge(c.Request().Context(), waiting.Agent, func() error { return proceed(c) })
+		}
+		return proceed(c)
 	}
 }
 
-// prepareWait sets record.wait if the call is to wait: its payment is good and has not begun.
+// renewCaller replaces the caller of the payment, which may be suspended since, or have another key.
+func (s *Server) renewCaller(c echo.Context) error {
+	record := recordFrom(c)
+	record.attempt.Caller = record.payingCaller()
+	return nil
+}
+
+// prepareWait sets record.wait if the call is to wait: its payment is good and has not begun. The header of the payment is not kept.
 func (s *Server) prepareWait(c echo.Context) error {
 	record, ctx := recordFrom(c), c.Request().Context()
 	var through store.Through
@@ -86,6 +97,7 @@ func (s *Server) prepareWait(c echo.Context) error {
 	if begins, err := s.payments.Begins(ctx, record.attempt); err != nil || !begins {
 		return err
 	}
+	payment.Forget(c.Request().Header)
 	sources, err := s.store.Sources(ctx, record.caller.ID)
 	if err != nil {
 		return err

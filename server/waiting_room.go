@@ -18,9 +18,10 @@ import (
 const (
 	// checkEvery is how often the room looks whether something is unread for a call, announced or not: an announcement can be lost.
 	checkEvery = 1800 * time.Millisecond
-	// checkAtOnce is how many calls one statement looks for, and checkPause the time between two statements, in which announcements add up.
+	// checkAtOnce is how many calls one statement looks for, and checkPause the time after one that looked for fewer, in which announcements
+	// add up: calls that leave together share what follows.
 	checkAtOnce = 512
-	checkPause  = 10 * time.Millisecond
+	checkPause  = 40 * time.Millisecond
 	// checkRetry is the pause after the database was unavailable.
 	checkRetry = 500 * time.Millisecond
 	// leaveRate and leaveBurst bound how fast calls leave the room: a message to a channel that thousands await must not make all of
@@ -28,7 +29,7 @@ const (
 	leaveRate, leaveBurst = 1000, 256
 	// vouchersAtOnce is how many calls that have left the room are charged with vouchers at once. More would wait for the database
 	// together, which refuses whoever waits long, and they would come back.
-	vouchersAtOnce = 32
+	vouchersAtOnce = 128
 )
 
 // waitingRoom holds the calls that wait until something is unread. They hold no connection to the database. One goroutine looks for all of
@@ -327,8 +328,11 @@ func (r *waitingRoom) look(calls []*wait) time.Duration {
 			r.remove(w, nil)
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return checkRetry
+	case len(calls) == checkAtOnce: // more may be due
+		return 0
 	}
 	return checkPause
 }

@@ -25,7 +25,7 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind), "batch " + kind, r.tracer}
 	}
 	r.reads = newBatcher(of("reads"), r.readBatch, nil)
-	r.reads.lanes = runtime.NumCPU() / 2 // one statement of a page keeps a processor busy
+	r.reads.lanes = max(2, runtime.NumCPU()/2) // one statement of a page keeps a processor busy
 	sends, err := newSendQueues(r, waiters, of)
 	return &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),

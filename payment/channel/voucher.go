@@ -175,6 +175,12 @@ func (v *voucher) Fits(ctx context.Context) error {
 	return v.fits(ctx)
 }
 
+// Compact implements [payment.Charger]. What a payer echoes is larger than the voucher.
+func (v *voucher) Compact() {
+	*v.payload = *v.payload.AsVoucher()
+	v.payload.Accepted, v.payload.Resource, v.payload.Extensions = v.a.Requirements, nil, nil
+}
+
 // fits returns why the voucher does not fit its payment channel, as misfit.
 func (v *voucher) fits(ctx context.Context) error {
 	channel, err := v.channel(ctx)
