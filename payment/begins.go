@@ -23,7 +23,7 @@ func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if !moves { // a voucher that fits was not charged; for another one Pay repeats the response, or says why not
 		charger, ok := a.payment.(Charger)
 		if !ok || charger.Fits(ctx) != nil {
-			return false, nil
+			return false, nil //nolint:nilerr // Pay says why not
 		}
 		charger.Compact()
 		return true, nil

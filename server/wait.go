@@ -38,8 +38,8 @@ var (
 func waitingShare(limits Limits) int { return max(1, limits.Connections*3/4) }
 
 // checkPayment checks the key and the payment, but does not ask the facilitator. Then a call that asks for it waits until something is
-// unread, and holds nothing but its request and its payment. After that its key is checked again, it is charged once, and what it returns is
-// stored. So a call that waited and was not charged has changed nothing.
+// unread, and holds nothing but its request, or a voucher instead of the header that brought it. After that its key is checked again, and a
+// payment that can expire; it is charged once, and what it returns is stored. So a call that waited and was not charged changed nothing.
 func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 	check := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return s.limitTime(s.authenticate(before(s.parsePayment)(before(s.limitPayments)(next))))
@@ -61,8 +61,13 @@ func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 		if waiting == nil {
 			return proceed(c)
 		}
-		limit := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second)
+		limit, voucher := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second), record.attempt.ValidBefore.IsZero()
 		record.wait, record.caller = nil, nil // collected meanwhile
+		if voucher {
+			payment.Forget(c.Request().Header)
+		} else {
+			record.attempt = nil
+		}
 		requestFrom(c).wait(limit)
 		began := time.Now()
 		err = s.room.stay(c.Request().Context(), waiting, limit)
@@ -70,10 +75,10 @@ func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 		switch {
 		case err != nil:
 			return err
-		case record.attempt.ValidBefore.IsZero(): // a voucher
+		case voucher:
 			return s.room.charge(c.Request().Context(), waiting.Agent, func() error { return proceed(c) })
 		}
-		return proceed(c)
+		return atOnce(c)
 	}
 }
 
@@ -84,7 +89,7 @@ func (s *Server) renewCaller(c echo.Context) error {
 	return nil
 }
 
-// prepareWait sets record.wait if the call is to wait: its payment is good and has not begun. The header of the payment is not kept.
+// prepareWait sets record.wait if the call is to wait: its payment is good and has not begun.
 func (s *Server) prepareWait(c echo.Context) error {
 	record, ctx := recordFrom(c), c.Request().Context()
 	var through store.Through
@@ -97,7 +102,6 @@ func (s *Server) prepareWait(c echo.Context) error {
 	if begins, err := s.payments.Begins(ctx, record.attempt); err != nil || !begins {
 		return err
 	}
-	payment.Forget(c.Request().Header)
 	sources, err := s.store.Sources(ctx, record.caller.ID)
 	if err != nil {
 		return err
