@@ -516,7 +516,7 @@ type CreatedGroupChat struct {
 	Success bool `json:"success"`
 }
 
-// Cursor Names the messages and notices of a page. Most have less than 200 characters.
+// Cursor Names what a page returns. Sent as read_through with the next call, it marks that as read. Most have less than 200 characters.
 //
 // Example: c0
 type Cursor = string
@@ -1714,7 +1714,9 @@ type UnreadMessage struct {
 
 // UnreadPage A page of unread messages of all chats and channels, and notices.
 type UnreadPage struct {
-	// Cursor Names what this page returns. Send it as read_through with the next call to mark that as read.
+	// Cursor Names what a page returns. Sent as read_through with the next call, it marks that as read. Most have less than 200 characters.
+	//
+	// Example: c0
 	Cursor *Cursor `json:"cursor,omitempty"`
 
 	// CutShort True if the page holds fewer than page_size messages because it reached the limit of content per page; otherwise absent.
