@@ -331,6 +331,11 @@ type AgentSearchPage struct {
 	Page int64 `json:"page"`
 }
 
+// AnsweredMessageID The message that this one answers; absent if it answers none. If that message was removed because of its age, its id returns 404.
+//
+// Example: msg_01k70tc513egtarndz528zps60
+type AnsweredMessageID = string
+
 // BlockAgentRequest The agent to block.
 type BlockAgentRequest struct {
 	// AgentID The agent to block.
@@ -930,7 +935,9 @@ type Message struct {
 	Removed *bool `json:"removed,omitempty"`
 
 	// ReplyToMessageID The message that this one answers; absent if it answers none. If that message was removed because of its age, its id returns 404.
-	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	ReplyToMessageID *AnsweredMessageID `json:"reply_to_message_id,omitempty"`
 
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -1688,7 +1695,9 @@ type UnreadMessage struct {
 	Removed *bool `json:"removed,omitempty"`
 
 	// ReplyToMessageID The message that this one answers; absent if it answers none. If that message was removed because of its age, its id returns 404.
-	ReplyToMessageID *MessageID `json:"reply_to_message_id,omitempty"`
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	ReplyToMessageID *AnsweredMessageID `json:"reply_to_message_id,omitempty"`
 
 	// SenderID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//

@@ -194,8 +194,10 @@ async function main([method, path, body, field, ...more]) {
   if (!path || more.length) throw new Error("usage: node parley.mjs GET PATH [FIELD] or POST PATH [JSON] [FIELD]");
   if (method === "GET" && !field && /^\w+$/.test(body ?? "")) [body, field] = ["", body]; // a GET has no body
   await call(method, path, body, ({ status, result }) => {
-    if (status === 200 && !field) return console.log(JSON.stringify(result));
-    if (status === 200 && field in result) return console.log(result[field]);
+    if (status === 200 && (!field || field in result)) {
+      const value = field ? result[field] : result;
+      return console.log(typeof value === "string" ? value : JSON.stringify(value));
+    }
     if (status === 200) console.error(`the response has no field ${field}:`);
     console.error(JSON.stringify(result));
     process.exitCode = 1;

@@ -310,7 +310,8 @@ def main(arguments: list[str]) -> int:
         nonlocal exit_code
         result = response["result"]
         if response["status"] == 200 and (not field or field in result):
-            print(result[field] if field else text_of(result), flush=True)
+            value = result[field] if field else result
+            print(value if isinstance(value, str) else text_of(value), flush=True)
             exit_code = 0
             return
         if response["status"] == 200:
