@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/internal/promises"
 )
 
 const hash = "0xf1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1"
@@ -522,4 +524,5 @@ func TestPause(t *testing.T) {
 			t.Errorf("after attempt %d with Retry-After %q the pause is %s, want %s", row.attempt, row.retryAfter, got, row.want)
 		}
 	}
+	promises.Says(t, "P111", longestPause)
 }
