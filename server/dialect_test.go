@@ -39,7 +39,7 @@ func TestDialects(t *testing.T) {
 				return p.good && dialect.Never != p.kind && dialect.Never != testkit.AllKinds
 			}
 			w.due()
-			if !w.recoverFor(40*time.Second, func() bool {
+			if !w.recoverFor(2*time.Minute, func() bool {
 				open := 0
 				for _, p := range payments {
 					if p.again(w); ends(p) && !p.done {

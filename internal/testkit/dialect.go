@@ -35,7 +35,7 @@ type Speaker struct {
 	mu    sync.Mutex
 	calls map[string]*dialectCall // by path and body
 	count int
-	last  string // see echo and mix
+	last  string // see echo, mix and report
 }
 
 // DialectNamed returns the dialect of this name.

@@ -95,11 +95,15 @@ func limit(_ *Speaker, c *dialectCall) dialectAnswer {
 	}[c.number%4]
 }
 
-// report reports deposits and claims before they are mined. Deposits are mined later, or never; claims are sent when they are repeated.
+// report reports deposits and its first claim before they are mined. Deposits are mined later, or never; the claim never, until it is
+// repeated.
 func report(later bool) func(*Speaker, *dialectCall) dialectAnswer {
 	return func(s *Speaker, c *dialectCall) dialectAnswer {
-		if c.kind != x402.BatchDeposit && (c.kind != "claim" || c.times > 1) {
+		if c.kind != x402.BatchDeposit && (c.kind != "claim" || s.last != "") {
 			return c.act()
+		}
+		if c.kind == "claim" {
+			s.last = c.hash
 		}
 		if c.mined != nil {
 			return *c.mined
