@@ -293,8 +293,11 @@ func (c *channelCall) follow(ctx context.Context, required *x402.PaymentRequired
 		}
 		reported, err := state.Channel()
 		charged, hasCharged := state.Charged()
-		if err != nil || !hasCharged || !c.isSigned(charged, voucher) {
+		if err != nil || !hasCharged {
 			continue
+		}
+		if !c.isSigned(charged, voucher) || fromChain && charged < c.onChain.TotalClaimed { // or its ledger is behind the chain
+			return fromChain
 		}
 		c.channel.Charged = charged
 		if !fromChain {

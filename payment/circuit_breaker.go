@@ -62,9 +62,12 @@ func newBreaker(facilitator Facilitator, log *slog.Logger) *Breaker {
 	return &Breaker{facilitator: facilitator, circuit: gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
 		Timeout:     openFor,
 		ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
-		// Only a missing response counts as a failure. An error response shows that the facilitator is available, and no payer
-		// can open the circuit for others with a payment that causes one.
-		IsSuccessful: func(err error) bool { return err == nil || errors.As(err, new(*x402.StatusError)) },
+		// Only a missing response counts as a failure. Any other shows that the facilitator is available, and no payer can open the
+		// circuit for others with a payment that causes an error or stays pending.
+		IsSuccessful: func(err error) bool {
+			unknown, ok := errors.AsType[*x402.UnknownOutcome](err)
+			return err == nil || ok && unknown.Reason != "" || errors.As(err, new(*x402.StatusError))
+		},
 		// A caller that hangs up cancels its call. That says nothing about the facilitator, and must not open the circuit for others.
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {

@@ -22,6 +22,20 @@ func (silentFacilitator) Supported(context.Context) (*x402.SupportedResponse, er
 	return &x402.SupportedResponse{}, nil
 }
 
+// TestPendingOpensNoCircuit: a facilitator whose chain is slow responds, so it is available.
+func TestPendingOpensNoCircuit(t *testing.T) {
+	t.Parallel()
+	b := newBreaker(silentFacilitator{}, slog.New(slog.DiscardHandler))
+	for range 3 * failuresToOpen {
+		_, err := b.Settle(t.Context(), func(context.Context, Facilitator) (*x402.SettleResponse, error) {
+			return nil, &x402.UnknownOutcome{Reason: x402.ReasonSettlementPending, Err: errors.New("pending")}
+		})
+		if unknown, ok := errors.AsType[*x402.UnknownOutcome](err); !ok || unknown.NotSent || !b.ready() {
+			t.Fatalf("settle returns %v, ready %v, want an unknown outcome and ready", err, b.ready())
+		}
+	}
+}
+
 // TestHangingUpOpensNoCircuit: callers that hang up while the facilitator works do not make it unavailable for others. Calls that it
 // does not answer do.
 func TestHangingUpOpensNoCircuit(t *testing.T) {

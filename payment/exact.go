@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -138,7 +139,16 @@ func (*transfer) Judge(used x402.AuthorizationState, row *store.Payment) string 
 
 func (*transfer) Expired() string { return x402.ReasonValidBefore }
 
-func (*transfer) Look(reason string) bool { return reason == x402.ReasonNonceAlreadyUsed }
+// Doubts: a facilitator may repeat the response to another payment, whose transaction does not contain this one. While the endpoint does
+// not have the transaction, the facilitator is trusted with one price.
+func (t *transfer) Doubts(ctx context.Context, settled *x402.SettleResponse) bool {
+	ctx, cancel := context.WithTimeout(ctx, ChainTimeout)
+	defer cancel()
+	used, err := t.engine.Chain.AuthorizationsIn(ctx, t.attempt.Requirements.Asset, settled.Transaction)
+	return err == nil && !slices.ContainsFunc(used, func(one x402.UsedAuthorization) bool {
+		return strings.EqualFold(one.Authorizer, t.attempt.Payer()) && strings.EqualFold(one.Nonce, t.attempt.Nonce)
+	})
+}
 
 func (t *transfer) Deliver(
 	ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte,

@@ -24,6 +24,7 @@ func TestPaymentFigures(t *testing.T) {
 	promises.Says(t, "P66", failuresToOpen, openFor)
 	promises.Says(t, "P69", maxWalletCalls, contractFor, plainFor)
 	promises.Says(t, "P72", joinTime)
+	promises.Says(t, "P113", shownTimeout)
 	promises.Says(t, "O51", Lease)
 	if maxStoredRead != 64<<10 || maxWaiting != 64<<20 {
 		t.Error("P40 says 64 KiB, S25 64 MiB")

@@ -81,8 +81,8 @@ type Mover interface {
 	Judge(used x402.AuthorizationState, row *store.Payment) string
 	// Expired is the reason for an authorization that expired.
 	Expired() string
-	// Look reports whether the chain can show a settlement that the facilitator rejected for this reason.
-	Look(reason string) bool
+	// Doubts reports whether a settlement that the facilitator reports counts only when the chain shows it.
+	Doubts(ctx context.Context, settled *x402.SettleResponse) bool
 	// Deliver makes the effect and closes the payment in one transaction, after the money moved. Response is the dry run's, if the
 	// operation is read-only. Only Transaction and Extra of settled count.
 	Deliver(ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte) (*Receipt, error)

@@ -21,6 +21,10 @@ const (
 	// balanceTimeout bounds the balance request. After that the facilitator is asked instead, so that a caller learns within
 	// two seconds that neither responds.
 	balanceTimeout = 300 * time.Millisecond
+	// shownTimeout bounds how long the chain may take to show a settlement that the facilitator reports, and shownPause is the pause
+	// between two looks: the endpoint may be some blocks behind.
+	shownTimeout = 5 * time.Second
+	shownPause   = 500 * time.Millisecond
 )
 
 // Covered returns nil if the wallet has the amount, and poor if it has not. Only the facilitator can judge the signature of a smart wallet.
@@ -69,31 +73,31 @@ func (e *Engine) Verified(ctx context.Context, a *Attempt, mover Mover) (*x402.V
 	return said, nil
 }
 
-// move asks the facilitator to settle. If an earlier attempt may have moved the money, it asks the chain first. The error is a
-// *RefusedSettlement or an *UnclearSettlement.
+// move asks the facilitator to settle. It asks the chain first if an earlier attempt may have moved the money, and last if the
+// facilitator's word is not enough. The error is a *RefusedSettlement or an *UnclearSettlement.
 func (e *Engine) move(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (settled *x402.SettleResponse, err error) {
 	ctx, span := e.Tracer.Start(ctx, "settle")
 	defer func() { endSpan(span, err) }()
 	if row.Attempts > 1 {
-		if settled, err := e.onChain(ctx, a, mover, row); !errors.Is(err, errStillOpen) {
+		if settled, err := e.onChain(ctx, a, mover, row, ChainTimeout); !errors.Is(err, errStillOpen) {
 			return settled, err
 		}
 	}
 	settled, err = e.ask(ctx, mover, row)
-	if err != nil || settled.Success {
+	switch {
+	case err == nil && settled.Success && mover.Doubts(ctx, settled):
+		return e.shown(ctx, a, mover, row)
+	case err != nil, settled.Success:
 		return settled, err
 	}
-	reason := settled.ErrorReason
-	if mover.Look(reason) {
-		if settled, err := e.onChain(ctx, a, mover, row); !errors.Is(err, errStillOpen) {
-			return settled, err
-		}
+	if found, err := e.onChain(ctx, a, mover, row, ChainTimeout); !errors.Is(err, errStillOpen) {
+		return found, err
 	}
-	if row.Attempts == 1 && !x402.Inconclusive(reason) && reason != x402.ReasonNonceAlreadyUsed {
-		return nil, &RefusedSettlement{reason}
+	if row.Attempts == 1 && !settled.Inconclusive() {
+		return nil, &RefusedSettlement{settled.ErrorReason}
 	}
 	// An earlier attempt may still move the money, or our endpoint lags behind the facilitator's. Only the chain can rule that out.
-	return nil, &UnclearSettlement{Unclear: store.Unclear{Reason: reason, Sent: true}}
+	return nil, &UnclearSettlement{Unclear: store.Unclear{Reason: settled.ErrorReason, Sent: true}}
 }
 
 // ask asks the facilitator to settle. The error is an *UnclearSettlement.
@@ -115,12 +119,27 @@ func (e *Engine) ask(ctx context.Context, mover Mover, row *store.Payment) (*x40
 
 var errStillOpen = errors.New("the authorization is neither used nor cancelled nor expired")
 
+// shown waits for the chain to show a settlement that the facilitator reports, and returns the outcome in the form of move.
+func (e *Engine) shown(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (*x402.SettleResponse, error) {
+	for end := time.Now().Add(shownTimeout); ; time.Sleep(shownPause) {
+		settled, err := e.onChain(ctx, a, mover, row, shownTimeout)
+		switch {
+		case !errors.Is(err, errStillOpen):
+			return settled, err
+		case time.Now().After(end):
+			return nil, &UnclearSettlement{Unclear: store.Unclear{Reason: "reported as settled, but not on the blockchain", Sent: true}}
+		}
+	}
+}
+
 // onChain returns the outcome of an authorization that is used, cancelled or expired, in the form of move. It returns errStillOpen
-// otherwise.
-func (e *Engine) onChain(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (*x402.SettleResponse, error) {
-	if !a.retried { // a caller is waiting; the recovery worker can wait longer
+// otherwise. A caller waits for at most limit; the recovery worker can wait longer.
+func (e *Engine) onChain(
+	ctx context.Context, a *Attempt, mover Mover, row *store.Payment, limit time.Duration,
+) (*x402.SettleResponse, error) {
+	if !a.retried {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, ChainTimeout)
+		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	state, err := e.Chain.Authorization(ctx, row.Asset, row.Payer, row.Nonce, row.CreatedAt)

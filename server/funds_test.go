@@ -68,6 +68,7 @@ func TestFundsWithoutTheChain(t *testing.T) {
 	if verified.Load() == 0 || w.Count(`SELECT count(*) FROM payments`) != rows {
 		t.Errorf("/verify was called %d times, want once and no row", verified.Load())
 	}
+	alice.sends(bob, "for money").Require(t, "a payment that only the facilitator reports", 200)
 }
 
 // TestFailedPaymentsAreForgotten: a payment that was refused leaves no row for good. As long as its authorization can be used,

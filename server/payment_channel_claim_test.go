@@ -1,11 +1,14 @@
 package server_test
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/parley-chat/parley/internal/devnet"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
@@ -103,6 +106,29 @@ func TestClaimWithABadRow(t *testing.T) {
 	}
 	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE unclaimed_since IS NOT NULL AND claim_after > now()`); n != 1 {
 		t.Errorf("%d payment channels wait for another try, want 1", n)
+	}
+}
+
+// TestManyClaims: hosted facilitators take 25 payment channels per claim.
+func TestManyClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	const many = 30
+	for i := range many {
+		payer := w.channelPayer(alice.Wallet)
+		payer.salt = fmt.Sprintf("0x%064x", i)
+		alice.sendWith(payer.sign(sendPath, 5000, 10_000), bob, fmt.Sprint("from payment channel ", i)).Require(t, "a deposit", 200)
+	}
+	limited := testkit.DialectNamed("takes 25 payment channels per claim").Over(w.Facilitator, 0)
+	w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool { limited.ServeHTTP(rw, r); return true })
+	w.due()
+	settles := w.settles.Load()
+	if !w.recoverUntil(func() bool { return w.Ledger.Received(devnet.Payee).Settled == many*5000 }) {
+		t.Errorf("claimed %+v, want %d", w.Ledger.Received(devnet.Payee), many*5000)
+	}
+	if n := w.settles.Load() - settles; n > 3 {
+		t.Errorf("%d calls, want two claims and a payout", n)
 	}
 }
 

@@ -140,9 +140,12 @@ func TestInconclusiveRefusals(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	for _, reason := range []string{"unexpected_settle_error", "duplicate_settlement", "invalid_exact_evm_failed_to_get_receipt", ""} {
-		mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) {
-			fmt.Fprintf(rw, `{"success":false,"errorReason":%q,"transaction":"","network":"eip155:84532"}`, reason)
-		}))
+		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/settle" {
+				fmt.Fprintf(rw, `{"success":false,"errorReason":%q,"transaction":"","network":"eip155:84532"}`, reason)
+			}
+			return r.URL.Path == "/settle"
+		})
 		if a := alice.sends(bob, "it was "+reason); a.Status != http.StatusServiceUnavailable {
 			t.Errorf("refused as %q: %v, want 503", reason, a)
 		}

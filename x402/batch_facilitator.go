@@ -89,7 +89,7 @@ func (f *Facilitator) VerifyBatch(ctx context.Context, payment *BatchPayment, re
 // [Facilitator.VerifyBatch] with [BatchPayment.AsVoucher] before you treat it as final.
 func (f *Facilitator) SettleDeposit(ctx context.Context, payment *BatchPayment, requirements PaymentRequirements) (*SettleResponse, error) {
 	body, err := envelope(Version, payment.Raw(), payment, requirements)
-	return f.settleRepeatedly(ctx, body, err, requirements.Network)
+	return f.settleRepeatedly(ctx, body, err, requirements.Network, payment.PayerAddress())
 }
 
 // SettleClaims asks the facilitator to claim vouchers in one transaction. All channels have the receiverAuthorizer that
@@ -129,5 +129,5 @@ func (f *Facilitator) command(ctx context.Context, requirements PaymentRequireme
 		Accepted    PaymentRequirements `json:"accepted"`
 		Payload     any                 `json:"payload"`
 	}{Version, requirements, payload}, requirements)
-	return f.settleRepeatedly(ctx, body, err, requirements.Network)
+	return f.settleRepeatedly(ctx, body, err, requirements.Network, "")
 }

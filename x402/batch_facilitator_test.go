@@ -119,14 +119,6 @@ func TestBatchVerdicts(t *testing.T) {
 			t.Errorf("%s describes the channel %v, want an error", name, got)
 		}
 	}
-	for reason, want := range map[string]bool{
-		ReasonBatchDepositTransaction: true, ReasonBatchClaimTransaction: true, ReasonBatchDepositSimulation: false,
-		ReasonBatchNothingToSettle: false,
-	} {
-		if got := Inconclusive(reason); got != want {
-			t.Errorf("%s is inconclusive: %t, want %t", reason, got, want)
-		}
-	}
 }
 
 // TestBatchPaymentResponse: the header has the members that the official clients read.

@@ -1,5 +1,7 @@
 package x402
 
+import "regexp"
+
 // FormError means that a header or a JSON object does not have the form that the protocol requires. A resource server
 // returns 400.
 type FormError struct {
@@ -62,12 +64,16 @@ const (
 	ReasonNotEIP3009          = "invalid_exact_evm_eip3009_not_supported"
 )
 
-// Inconclusive reports whether a rejection by /settle with this reason leaves the outcome open. The transfer may have
-// been sent to the chain, by this call or by another call for the same payment. Settle the payment again later.
-func Inconclusive(reason string) bool {
-	switch reason {
-	case "", ReasonSettlementPending, ReasonUnexpectedSettle, "duplicate_settlement",
-		"invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer",
+// isRefusal matches the reasons that are about a payment. Reasons for a facilitator's own failures have other forms: hosted ones
+// return settle_exact_node_failure, unknown_error or unexpected_error for transfers that are mined later.
+var isRefusal = regexp.MustCompile(`^(invalid|insufficient|unsupported|extension|eip6492|kyt|request_blocked)_`)
+
+// Inconclusive reports whether a rejection by /settle leaves the outcome open. The transfer may have been sent to the
+// chain, by this call or by another call for the same payment: the rejection names a transaction, or its reason is not about the
+// payment. Settle the payment again later.
+func (r *SettleResponse) Inconclusive() bool {
+	switch r.ErrorReason {
+	case ReasonNonceAlreadyUsed, "invalid_exact_evm_failed_to_get_receipt", "invalid_exact_evm_failed_to_execute_transfer",
 		// The official facilitator also returns this reason if the node accepted the transfer but its response was
 		// lost. A reverted transfer can also mean that another transfer with the same authorization was mined first.
 		"invalid_exact_evm_transaction_failed",
@@ -75,5 +81,5 @@ func Inconclusive(reason string) bool {
 		ReasonBatchDepositTransaction, ReasonBatchClaimTransaction, ReasonBatchSettleTransaction, ReasonBatchRefundTransaction:
 		return true
 	}
-	return false
+	return r.Transaction != "" || !isRefusal.MatchString(r.ErrorReason)
 }

@@ -10,7 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -151,10 +151,9 @@ func (f *Facilitator) repeat(ctx context.Context, method, endpoint string, body 
 // payer's copy. A payment of version 1 needs the server's own Resource. ctx must not end when the payer disconnects.
 // Its deadline must be at least 60 seconds ahead, because the facilitator waits for a block.
 //
-// A success names the transaction's hash and the network of the requirements. A rejection is a response with Success
-// false. It is final unless [Inconclusive] reports true for its ErrorReason. The reason
-// invalid_exact_evm_nonce_already_used means that the authorization was cancelled or used, possibly by an earlier call
-// for the same payment: check the ledger.
+// A success names the transaction's hash. A rejection is a response with Success false. It is final unless
+// [SettleResponse.Inconclusive] reports true. The reason invalid_exact_evm_nonce_already_used means that the
+// authorization was cancelled or used, possibly by an earlier call for the same payment.
 //
 // Every error is an [*UnknownOutcome]. After the response settlement_pending Settle sends the identical request once
 // more. The transfer has then been sent, so only a success is final; every other outcome is an UnknownOutcome. Settle
@@ -162,23 +161,23 @@ func (f *Facilitator) repeat(ctx context.Context, method, endpoint string, body 
 // the caller decides about a retry.
 func (f *Facilitator) Settle(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*SettleResponse, error) {
 	body, err := requestBody(payload, requirements)
-	return f.settleRepeatedly(ctx, body, err, requirements.Network, payload.networkV1)
+	return f.settleRepeatedly(ctx, body, err, requirements.Network, payload.PayerAddress())
 }
 
-// settleRepeatedly sends the body to /settle, unless it could not be built, and repeats it as Settle describes. networks
-// are those of f.settle.
-func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, built error, networks ...string) (*SettleResponse, error) {
+// settleRepeatedly sends the body to /settle, unless it could not be built, and repeats it as Settle describes. payer is "" for a
+// command of the server.
+func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, built error, network, payer string) (*SettleResponse, error) {
 	if built != nil {
 		return nil, &UnknownOutcome{NotSent: true, Err: fmt.Errorf("facilitator settle: %w", built)}
 	}
-	first, err := f.settle(ctx, body, networks)
+	first, err := f.settle(ctx, body, network, payer)
 	if broken, ok := errors.AsType[*callError](err); ok && broken.network && broken.notSent && sleep(ctx, retryPause) {
-		first, err = f.settle(ctx, body, networks)
+		first, err = f.settle(ctx, body, network, payer)
 	}
 	if err != nil || first.Success || first.ErrorReason != ReasonSettlementPending {
 		return first, err
 	}
-	second, err := f.settle(ctx, body, networks)
+	second, err := f.settle(ctx, body, network, payer)
 	if err != nil { // even if this request was not sent: the first one was
 		return nil, &UnknownOutcome{Reason: ReasonSettlementPending, Transaction: first.Transaction, Err: errors.Unwrap(err)}
 	}
@@ -189,9 +188,8 @@ func (f *Facilitator) settleRepeatedly(ctx context.Context, body []byte, built e
 	return second, nil
 }
 
-// settle calls /settle once. networks are the names that a success may use for the payment's network. The error is an
-// *UnknownOutcome.
-func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string) (*SettleResponse, error) {
+// settle calls /settle once. The error is an *UnknownOutcome, also if the verdict is about another payment: a proxy can mix responses up.
+func (f *Facilitator) settle(ctx context.Context, body []byte, network, payer string) (*SettleResponse, error) {
 	response, err := f.call(ctx, http.MethodPost, "settle", body)
 	if err != nil {
 		broken, ok := errors.AsType[*callError](err)
@@ -205,8 +203,10 @@ func (f *Facilitator) settle(ctx context.Context, body []byte, networks []string
 	if !ok {
 		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
 	}
-	if verdict.Success && !slices.Contains(networks, verdict.Network) {
-		return nil, &UnknownOutcome{Err: errors.New("facilitator settle: it reports a settlement on another network")}
+	known, _ := LookupNetwork(network) // some facilitators name it as in version 1
+	if verdict.Success && verdict.Network != network && (known.V1Name == "" || verdict.Network != known.V1Name) ||
+		payer != "" && isAddress(verdict.Payer) && !strings.EqualFold(verdict.Payer, payer) {
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: another network or payer: %w", &StatusError{response.status})}
 	}
 	return verdict, nil
 }

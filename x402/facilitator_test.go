@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/internal/promises"
 )
 
 const hash = "0xf1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1"
@@ -224,6 +226,17 @@ func TestSettle(t *testing.T) {
 		{"status 500", []http.HandlerFunc{says(500, `{"error":"oops"}`)}, nil, unknown, 1},
 		{"status 429", []http.HandlerFunc{says(429, ``)}, nil, &UnknownOutcome{NotSent: true, RetryAfter: time.Second}, 1},
 		{"429 with Retry-After", []http.HandlerFunc{busy("7")}, nil, &UnknownOutcome{NotSent: true, RetryAfter: 7 * time.Second}, 1},
+		{"429 with a rejection", []http.HandlerFunc{says(429,
+			`{"success":false,"errorReason":"invalid_request_rate","transaction":"","network":"eip155:8453"}`)}, nil,
+			&UnknownOutcome{NotSent: true, RetryAfter: time.Second}, 1},
+		{"the network's name of version 1", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`","network":"base"}`)},
+			&SettleResponse{Success: true, Transaction: hash, Network: "base"}, nil, 1},
+		{"another payer", []http.HandlerFunc{says(200, `{"success":true,"transaction":"`+hash+`","network":"eip155:8453","payer":"`+
+			networks[0].Asset+`"}`)}, nil, unknown, 1},
+		{"a rejection of another payer", []http.HandlerFunc{says(200, `{"success":false,"errorReason":"insufficient_funds","transaction":"",`+
+			`"network":"eip155:8453","payer":"`+networks[0].Asset+`"}`)}, nil, unknown, 1},
+		{"nothing but null", []http.HandlerFunc{says(200, `{"success":false,"errorReason":null,"transaction":null,"network":null}`)}, nil,
+			unknown, 1},
 		{"a redirect", []http.HandlerFunc{redirects}, nil, unknown, 1},
 		{"hung up", []http.HandlerFunc{hangsUp}, nil, unknown, 1},
 	} {
@@ -252,6 +265,26 @@ func TestSettle(t *testing.T) {
 				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)
 			}
 		})
+	}
+}
+
+// TestInconclusive: a rejection is final only if it is about the payment, and nothing was sent to the chain.
+func TestInconclusive(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]bool{
+		"": true, ReasonSettlementPending: true, ReasonUnexpectedSettle: true, "duplicate_settlement": true, ReasonNonceAlreadyUsed: true,
+		"settle_exact_node_failure": true, "settle_exact_evm_transaction_confirmation_timed_out": true, "unknown_error": true,
+		"failed_to_execute_transfer": true, "invalid_exact_evm_failed_to_get_receipt": true,
+		ReasonBatchDepositTransaction: true, ReasonBatchClaimTransaction: true,
+		"insufficient_funds": false, "kyt_risk_detected": false, ReasonInsufficientBalance: false, ReasonBatchDepositSimulation: false,
+		ReasonBatchNothingToSettle: false,
+	} {
+		if got := (&SettleResponse{ErrorReason: reason}).Inconclusive(); got != want {
+			t.Errorf("%q is inconclusive: %t, want %t", reason, got, want)
+		}
+		if !(&SettleResponse{ErrorReason: reason, Transaction: hash}).Inconclusive() {
+			t.Errorf("%q with a transaction is conclusive", reason)
+		}
 	}
 }
 
@@ -491,4 +524,5 @@ func TestPause(t *testing.T) {
 			t.Errorf("after attempt %d with Retry-After %q the pause is %s, want %s", row.attempt, row.retryAfter, got, row.want)
 		}
 	}
+	promises.Says(t, "P111", longestPause)
 }

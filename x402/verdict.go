@@ -25,7 +25,7 @@ func (a *rawResponse) verifyVerdict() (*VerifyResponse, bool) {
 		Payer          jsontext.Value `json:"payer"`
 		Extra          jsontext.Value `json:"extra"`
 	}
-	if a.isRedirect() || json.Unmarshal(a.body, &wire) != nil || wire.IsValid == nil {
+	if a.isNoVerdict() || json.Unmarshal(a.body, &wire) != nil || wire.IsValid == nil {
 		return nil, false
 	}
 	return &VerifyResponse{
@@ -52,7 +52,7 @@ func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 		Extra        jsontext.Value `json:"extra"`
 		Extensions   jsontext.Value `json:"extensions"`
 	}
-	if a.isRedirect() || json.Unmarshal(a.body, &wire) != nil ||
+	if a.isNoVerdict() || json.Unmarshal(a.body, &wire) != nil ||
 		wire.Success == nil || wire.Transaction == nil || wire.Network == nil || *wire.Success && !isTransaction.MatchString(*wire.Transaction) {
 		return nil, false
 	}
@@ -76,9 +76,10 @@ func (a *rawResponse) settleVerdict() (*SettleResponse, bool) {
 	return response, true
 }
 
-// isRedirect reports whether the response is a redirect. The body of a redirect is not a verdict of this facilitator.
-func (a *rawResponse) isRedirect() bool {
-	return a.status >= http.StatusMultipleChoices && a.status < http.StatusBadRequest
+// isNoVerdict reports whether the body is no verdict, whatever it says. A redirect is not from this facilitator, and 429 refuses the
+// call, not the payment.
+func (a *rawResponse) isNoVerdict() bool {
+	return a.status >= http.StatusMultipleChoices && a.status < http.StatusBadRequest || a.status == http.StatusTooManyRequests
 }
 
 // The formats of values that are passed to payers, the ledger and the log. A facilitator's response may repeat the

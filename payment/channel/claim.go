@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -19,6 +20,9 @@ const (
 	claimBatch = 25
 	// claimRetry is the pause after a claim of a payment channel that failed.
 	claimRetry = 10 * time.Minute
+	// claimLooks is how often the chain is asked for a claim that the facilitator reports, with claimPause in between.
+	claimLooks = 5
+	claimPause = time.Second
 )
 
 // claimDue claims the payment channels that are due. If half of what may be unclaimed in total is reached, all are due.
@@ -77,7 +81,8 @@ func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 }
 
 // claimAll claims vouchers of one authorizer and one payee in one transaction, and returns how many it claimed. A voucher that
-// the chain rejects reverts all, so rejected claims are split in halves until the others are claimed.
+// the chain rejects reverts all, so failed claims are split in halves until the others are claimed. Claims can be repeated: they raise what
+// is claimed to a sum. The lease is the pause.
 func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
 	ctx, span := c.engine.Tracer.Root(ctx, "claim", trace.SpanKindInternal)
 	span.SetInt("parley.payment_channels", len(channels))
@@ -98,15 +103,7 @@ func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 	})
 	payment.Crash("claimed on chain")
 	switch {
-	case err != nil, !settled.Success && x402.Inconclusive(settled.ErrorReason):
-		// Claims can be repeated: they raise what is claimed to a sum. The lease is the pause.
-		if err == nil {
-			err = errors.New(settled.ErrorReason)
-		}
-		c.metrics.count(store.ChannelClaim, unclear)
-		c.engine.Log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
-		return 0
-	case settled.Success:
+	case err == nil && settled.Success && c.isClaimed(ctx, &channels[0]):
 		c.mayPayOut(channels[0].PayTo)
 		c.metrics.count(store.ChannelClaim, confirmed)
 		c.engine.Log.LogAttrs(ctx, slog.LevelInfo, "claimed", slog.Int("payment_channels", len(channels)),
@@ -115,19 +112,50 @@ func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 			c.engine.Log.WarnContext(ctx, "record claims", "error", err)
 		}
 		return len(channels)
+	case err == nil && settled.Success:
+		err = errors.New("reported as claimed, but not on the blockchain")
+	case !mayBeOne(err):
 	case len(channels) > 1:
 		half := len(channels) / 2
 		return c.claimAll(ctx, channels[:half]) + c.claimAll(ctx, channels[half:])
+	default:
+		if err == nil {
+			err = errors.New(settled.ErrorReason)
+		}
+		c.metrics.count(store.ChannelClaim, refused)
+		c.engine.Log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID),
+			slog.String("reason", err.Error()))
+		c.recheck(ctx, &channels[0])
+		return 0
 	}
-	c.metrics.count(store.ChannelClaim, refused)
-	c.engine.Log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID),
-		slog.String("reason", settled.ErrorReason))
-	c.recheck(ctx, &channels[0])
+	c.metrics.count(store.ChannelClaim, unclear)
+	c.engine.Log.WarnContext(ctx, "claim", "payment_channels", len(channels), "error", err)
 	return 0
 }
 
-// recheck reads the state of a payment channel after a claim that the chain rejected: the payer may have withdrawn what it was
-// charged. The rest of the balance is claimed next time.
+// mayBeOne reports whether a claim that did not succeed may have failed because of one of its vouchers: the facilitator has responded, and
+// it is neither busy (429) nor unavailable (502 to 504).
+func mayBeOne(err error) bool {
+	unknown, _ := errors.AsType[*x402.UnknownOutcome](err)
+	status, ok := errors.AsType[*x402.StatusError](err)
+	return err == nil || ok && !unknown.NotSent && status.Status <= http.StatusInternalServerError
+}
+
+// isClaimed reports whether the chain shows the claim of a payment channel that the facilitator reports, or cannot be asked. The endpoint
+// may be some blocks behind.
+func (c *Scheme) isClaimed(ctx context.Context, channel *store.PaymentChannel) bool {
+	for range claimLooks {
+		found, err := c.chainState(ctx, channel.ID)
+		if err != nil || int64(found.TotalClaimed) >= channel.Claimable() { //nolint:gosec // at most x402.MaxChannelAmount
+			return true
+		}
+		time.Sleep(claimPause)
+	}
+	return false
+}
+
+// recheck reads the state of a payment channel after a claim that failed: the payer may have withdrawn what it was charged. The rest of
+// the balance is claimed next time.
 func (c *Scheme) recheck(ctx context.Context, channel *store.PaymentChannel) {
 	found, _, err := c.engine.Chain.Channel(ctx, channel.ID)
 	if err == nil {

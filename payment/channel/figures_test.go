@@ -18,6 +18,9 @@ func TestChannelFigures(t *testing.T) {
 	promises.Says(t, "P96", claimEvery)
 	promises.Says(t, "P98", maxGeneration*time.Second, lostFor)
 	promises.Says(t, "P99", exactFor, maxLost)
+	promises.Says(t, "P114", claimRetry)
+	promises.Says(t, "P116", claimBatch)
+	promises.Says(t, "P117", claimEvery)
 	if adoptionPause != time.Minute || refundPause != time.Minute || refundWorth != 10_000 {
 		t.Error("P79 and P92 say once a minute, S40 0.01 USD")
 	}

@@ -219,7 +219,7 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 			return c.endRefund(ctx, channel, found, settled)
 		}
 	default:
-		rejected, cause = !x402.Inconclusive(settled.ErrorReason), errors.New(settled.ErrorReason)
+		rejected, cause = !settled.Inconclusive(), errors.New(settled.ErrorReason)
 	}
 	// A refund that was made used its nonce, also if it is rejected now because it was settled before.
 	found, err := c.chainState(ctx, channel.ID)

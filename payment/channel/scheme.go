@@ -159,17 +159,20 @@ func (c *Scheme) Payment(attempt *payment.Attempt, payload x402.Payment) payment
 // offered reports whether payment channels are offered: unless the facilitator has said that it does not settle them.
 func (c *Scheme) offered() bool { return !c.unsupported.Load() }
 
-// checkSupport asks the facilitator whether it settles payment channels on our network, and returns false if it did not respond.
+// checkSupport asks the facilitator whether it settles payment channels on our network, and returns false if it did not say.
 func (c *Scheme) checkSupport(ctx context.Context) bool {
 	asking, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
 	defer cancel()
 	supported, err := c.engine.Facilitator.Supported(asking)
-	if err != nil {
+	lists := func(scheme string) bool {
+		return slices.ContainsFunc(supported.Kinds, func(kind x402.SupportedKind) bool {
+			return kind.X402Version == x402.Version && kind.Scheme == scheme && kind.Network == c.network
+		})
+	}
+	if err != nil || !lists(x402.SchemeBatch) && !lists(x402.SchemeExact) { // a list without exact is not what it settles
 		return false
 	}
-	unsupported := !slices.ContainsFunc(supported.Kinds, func(kind x402.SupportedKind) bool {
-		return kind.X402Version == x402.Version && kind.Scheme == x402.SchemeBatch && kind.Network == c.network
-	})
+	unsupported := !lists(x402.SchemeBatch)
 	switch was := c.unsupported.Swap(unsupported); {
 	case unsupported && !was:
 		c.engine.Log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on "+

@@ -27,7 +27,7 @@ var channelAlertCases = map[string]alertCase{
 		flags: []string{"--channel-claim-sum", "0.02", "--channel-max-unclaimed", "0.02"},
 		run: func(w *alertWorld) {
 			w.proxy.breakWith(func(c *call) {
-				if batchKind(c.body) == "claim" {
+				if testkit.PaymentKind(c.body) == "claim" {
 					dropBefore(c)
 					return
 				}

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +31,7 @@ type proxy struct {
 	server *http.Server // nil while the port is closed
 	fault  fault
 	mute   bool           // nothing is replied at all
-	calls  map[string]int // by path, by type for payment channels, and by payer: "/settle claim", "/settle by 0x…"
+	calls  map[string]int // by path, by kind, and by payer: "/settle claim", "/settle by 0x…"
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
 
@@ -116,20 +115,6 @@ func (p *proxy) count(path string) int {
 	return p.calls[path]
 }
 
-// member finds a text in JSON that the server has written, and returns it in lower case.
-func member(body []byte, name string) string {
-	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
-	text, _, _ := bytes.Cut(rest, []byte(`"`))
-	return strings.ToLower(string(text))
-}
-
-// batchKind is the type of a payment or command of payment channels: "deposit", "claim", "settle", "refund"; or "".
-func batchKind(body []byte) string {
-	_, rest, _ := bytes.Cut(body, []byte(`"payload":{"type":"`))
-	kind, _, _ := bytes.Cut(rest, []byte(`"`))
-	return string(kind)
-}
-
 // asked returns how often the facilitator was asked for anything that concerns a payment.
 func (p *proxy) asked() int { return p.count("/verify") + p.count("/settle") }
 
@@ -141,10 +126,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	p.calls[r.URL.Path]++
-	if kind := batchKind(body); kind != "" {
-		p.calls[r.URL.Path+" "+kind]++
-	}
-	if payer := member(body, "from"); payer != "" {
+	p.calls[r.URL.Path+" "+testkit.PaymentKind(body)]++
+	if payer := testkit.JSONText(body, "from"); payer != "" {
 		p.calls[r.URL.Path+" by "+payer]++
 	}
 	c := &call{p: p, path: r.URL.Path, body: body, w: w, r: r}
@@ -154,7 +137,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		silent(c)
 		return
 	}
-	if fault == nil || (c.path != "/verify" && c.path != "/settle") {
+	if fault == nil || (c.path != "/verify" && c.path != "/settle" && c.path != "/supported") {
 		fault = pass
 	}
 	fault(c)
@@ -262,7 +245,7 @@ func (p *proxy) hold(n int, acted bool) *held {
 		left <- struct{}{}
 	}
 	p.breakWith(onSettle(func(c *call) {
-		if kind := batchKind(c.body); kind == "claim" || kind == "settle" { // not a payment of an agent
+		if kind := testkit.PaymentKind(c.body); kind == "claim" || kind == "settle" { // not a payment of an agent
 			pass(c)
 			return
 		}

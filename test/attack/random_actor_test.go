@@ -309,7 +309,8 @@ func (a *actor) pay(from *purse, q *request, changes ...func(*x402.PaymentPayloa
 // final reports whether a reply is the last word, so that a good client stops. That a key is not good is none, since all
 // actors know their keys: it is an offence (see note), and giving up would only make more of them.
 func final(r testkit.Reply, err error) bool {
-	return err == nil && r.Status != http.StatusServiceUnavailable && r.Status != http.StatusUnauthorized && r.Code != "payment_in_progress"
+	return err == nil && r.Status != http.StatusServiceUnavailable && r.Status != http.StatusUnauthorized &&
+		r.Code != "payment_in_progress" && r.Code != "rate_limited"
 }
 
 // send sends a request with a payment and notes what comes. It lasts 10 seconds at most.
@@ -420,6 +421,7 @@ func (r *randomRun) note(p *payment, q *request, got testkit.Reply, err error, v
 		if _, err := x402.DecodePaymentRequired(got.Header.Get(x402.HeaderPaymentRequired)); err != nil || got.Charged {
 			r.offend("%s: %s returns %v, which does not say how to pay (%v)", p.label, q.id, got, err)
 		}
+	case got.Code == "rate_limited": // calls that a slow facilitator leaves unpaid count
 	case got.Status == 503:
 		if got.Header.Get("Retry-After") == "" || got.Charged {
 			r.offend("%s: %s returns %v, want Retry-After and nothing charged", p.label, q.id, got)

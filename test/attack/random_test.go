@@ -75,6 +75,7 @@ func TestRandomised(t *testing.T) {
 			}
 		})
 	}
+	acting.Go(func() { r.changeDialects(until, duration) })
 	r.disturb(until)
 	acting.Wait()
 	acted := time.Since(began)
@@ -93,6 +94,9 @@ type randomRun struct {
 	seed   uint64
 	client *http.Client
 	logs   string // the folder with all that the servers print
+
+	speakers []*testkit.Speaker // of all dialects, in the order in which the facilitator speaks them
+	spoken   atomic.Int64       // how many of them it has spoken
 
 	calm   atomic.Bool   // no faults
 	calmed chan struct{} // closed when the faults end: whoever hangs lets go
@@ -133,6 +137,9 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	r.calm.Store(true)
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * actors}}
 	t.Cleanup(r.client.CloseIdleConnections)
+	for _, i := range r.chance("dialects", 0).Perm(len(testkit.Dialects)) {
+		r.speakers = append(r.speakers, testkit.Dialects[i].Over(r.Facilitator, 10*time.Second))
+	}
 	r.proxy.breakWith(r.fault)
 	chain := httptest.NewServer(http.HandlerFunc(r.chain))
 	t.Cleanup(chain.Close)
@@ -211,13 +218,36 @@ const (
 		`"network":"eip155:84532","payer":""}`
 )
 
-// fault decides what becomes of a call of the facilitator: by the payment's nonce and the number of the attempt.
-func (r *randomRun) fault(c *call) {
-	if c.path != "/settle" {
+// changeDialects lets the facilitator speak all dialects, one after another.
+func (r *randomRun) changeDialects(until context.Context, duration time.Duration) {
+	for tick := time.NewTicker(duration / time.Duration(len(r.speakers))); ; r.spoken.Add(1) {
+		select {
+		case <-until.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// speak answers a call in the dialect of the moment.
+func (r *randomRun) speak(c *call) {
+	if r.calm.Load() {
 		pass(c)
 		return
 	}
-	nonce := member(c.body, "nonce")
+	request := c.r.Clone(c.r.Context())
+	request.Body = io.NopCloser(bytes.NewReader(c.body))
+	r.speakers[int(r.spoken.Load())%len(r.speakers)].ServeHTTP(c.w, request)
+}
+
+// fault decides what becomes of a call of the facilitator: by the payment's nonce and the number of the attempt.
+func (r *randomRun) fault(c *call) {
+	if c.path != "/settle" {
+		r.speak(c)
+		return
+	}
+	nonce := testkit.JSONText(c.body, "nonce")
 	r.mu.Lock()
 	r.settles[nonce]++
 	number := r.settles[nonce]
@@ -225,8 +255,8 @@ func (r *randomRun) fault(c *call) {
 	chance := r.chance(nonce, number)
 	short, long := chance.IntN(120), 300+chance.IntN(4700)
 	chosen := pick(chance, []weighted[namedFault]{
-		{600, namedFault{"", pass}},
-		{270, namedFault{"", r.late(short, pass)}},
+		{600, namedFault{"", r.speak}},
+		{270, namedFault{"", r.late(short, r.speak)}},
 		{15, namedFault{"dropped before", dropBefore}},
 		{20, namedFault{"dropped after", dropAfter}},
 		{15, namedFault{"cut", cutAfter}},
@@ -420,7 +450,7 @@ func (r *randomRun) watch(name string, log io.Writer) func([]byte) {
 			}
 			r.checkSecrecy("the output of "+name, line)
 			if bytes.Contains(line, []byte(`"msg":"payment retried"`)) {
-				was, end := member(line, "was"), member(line, "code")
+				was, end := testkit.JSONText(line, "was"), testkit.JSONText(line, "code")
 				r.mu.Lock()
 				r.retried[was+" → "+cmp.Or(end, "done")]++
 				r.mu.Unlock()
