@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/test/consistency"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -92,7 +93,9 @@ type randomRun struct {
 	*world
 	seed   uint64
 	client *http.Client
-	logs   string // the folder with all that the servers print
+	// recorder is the client's transport.
+	recorder *consistency.Recorder
+	logs     string // the folder with all that the servers print
 
 	calm   atomic.Bool   // no faults
 	calmed chan struct{} // closed when the faults end: whoever hangs lets go
@@ -131,7 +134,8 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 		tans: map[string]bool{},
 	}
 	r.calm.Store(true)
-	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * actors}}
+	r.recorder = consistency.NewRecorder(&http.Transport{MaxIdleConnsPerHost: 2 * actors})
+	r.client = &http.Client{Transport: r.recorder}
 	t.Cleanup(r.client.CloseIdleConnections)
 	r.proxy.breakWith(r.fault)
 	chain := httptest.NewServer(http.HandlerFunc(r.chain))
