@@ -60,13 +60,21 @@ var controls = []control{
 			"go s.group.sends.send(context.WithoutCancel(ctx), m)\nreturn nil\n})(ctx,"}}},
 	{"a blocked agent writes", "private chat", []edit{{"store/batch_send.go", "b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0",
 		"b.blocker_id = p.recipient AND b.blocked_id = p.sender) ` + Without($, `=`, `>=`) + ` 0"}}},
-	{"two polls at once return a message", "unread messages", []edit{{"store/unread.go", "SELECT pg_advisory_xact_lock(hashtextextended(",
-		"SELECT ` + Without($, `pg_advisory_xact_lock`, `abs`) + `(hashtextextended("}}},
-	{"a poll does not mark what it returns", "unread messages", []edit{{"store/unread.go", "tx.mark(ctx, agent, unread.Ranges()...)",
-		"tx.mark(ctx, agent, Without($, unread.Ranges(), nil)...)"}}},
+	{"two polls at once return a message", "unread messages", []edit{
+		{"store/batch_mark.go", "const heldMarkers = ", "var heldMarkers = "},
+		{"store/batch_mark.go", "WHERE r.once AND b.n IS NULL", "WHERE ` + Without($, `true`, `false`) + ` AND r.once AND b.n IS NULL"},
+		{"store/batch_mark.go", "FROM turn WHERE NOT taken", "FROM turn WHERE ` + Without($, `true`, `false`) + ` AND NOT taken"},
+		{"store/unread.go", "SELECT pg_advisory_xact_lock(`+unreadLock", "SELECT `+Without($, `pg_advisory_xact_lock`, `abs`)+`(`+unreadLock"},
+	}},
+	{"a poll does not mark what it returns", "unread messages", []edit{
+		{"store/unread.go", "tx.mark(ctx, agent, unread.Ranges()...)", "tx.mark(ctx, agent, Without($, unread.Ranges(), nil)...)"},
+		{"store/commit.go", "ranges: unread.Ranges(), once: true", "ranges: Without($, unread.Ranges(), nil), once: true"},
+	}},
 	{"the read marker skips messages", "unread messages", []edit{
-		{"store/unread.go", "const markRead = `", "var markRead = `"}, {"store/commit.go", "const markClosed = ", "var markClosed = "},
-		{"store/unread.go", "WHERE r.before <= r.read_number OR (", "WHERE r.before <= ` + Without($, `r.read_number`, `r.before`) + ` OR ("},
+		{"store/batch_mark.go", "const moveMarkers = `", "var moveMarkers = `"},
+		{"store/batch_mark.go", "const markRead = `", "var markRead = `"},
+		{"store/batch_mark.go", "WHERE b.before <= b.read_number OR (", "WHERE b.before <= ` + Without($, `b.read_number`, `b.before`) + " +
+			"` OR ("},
 		{"server/message.go", "if read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn {",
 			"if store.Without($, read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn, true) {"},
 	}},

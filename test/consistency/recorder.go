@@ -101,7 +101,8 @@ type use struct {
 
 // NewRecorder returns a recorder that sends requests over base.
 func NewRecorder(base http.RoundTripper) *Recorder {
-	return &Recorder{base: base, began: time.Now(), calls: map[string]*call{}, byVoucher: map[string]string{}, payments: payments{vouchers: map[string]*voucher{}}}
+	return &Recorder{base: base, began: time.Now(), calls: map[string]*call{}, byVoucher: map[string]string{},
+		payments: payments{vouchers: map[string]*voucher{}}}
 }
 
 func (r *Recorder) now() int64 { return int64(time.Since(r.began)) }
