@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,13 +83,11 @@ type Recorder struct {
 	base  http.RoundTripper
 	began time.Time
 
-	mu    sync.Mutex
-	calls map[string]*call
-	order []*call
-	uses  []use
-	// byVoucher are the names of the calls of vouchers and requests.
-	byVoucher map[string]string
-	payments  payments
+	mu       sync.Mutex
+	calls    map[string]*call
+	order    []*call
+	uses     []use
+	payments payments
 }
 
 // use is a request with an API key that was accepted or rejected.
@@ -101,7 +98,7 @@ type use struct {
 
 // NewRecorder returns a recorder that sends requests over base.
 func NewRecorder(base http.RoundTripper) *Recorder {
-	return &Recorder{base: base, began: time.Now(), calls: map[string]*call{}, byVoucher: map[string]string{},
+	return &Recorder{base: base, began: time.Now(), calls: map[string]*call{},
 		payments: payments{vouchers: map[string]*voucher{}}}
 }
 
@@ -175,9 +172,6 @@ func (r *Recorder) note(request *http.Request, sent []byte, a attempt, header ht
 	content := strings.Join([]string{request.URL.Path, request.URL.RawQuery, string(sent)}, "\n")
 	name := id + "\n" + content
 	batch, fromChannel := paid.(*x402.BatchPayment)
-	if fromChannel {
-		r.sameVoucher(name, batch.Payload.Voucher, content)
-	}
 	c := r.calls[name]
 	if c == nil {
 		c = &call{path: request.URL.Path, query: request.URL.RawQuery, key: key}
@@ -193,22 +187,6 @@ func (r *Recorder) note(request *http.Request, sent []byte, a attempt, header ht
 	}
 	if fromChannel {
 		r.payments.note(batch, content, a, header)
-	}
-}
-
-// sameVoucher makes one call of identical requests with one voucher: the service counts them once, and repeats the response.
-func (r *Recorder) sameVoucher(name string, voucher x402.Voucher, content string) {
-	named := strings.Join([]string{voucher.ChannelID, voucher.MaxClaimableAmount, content}, "\n")
-	first, c := r.byVoucher[named], r.calls[name]
-	switch {
-	case first == "":
-		r.byVoucher[named] = name
-	case first != name && r.calls[first] != nil && c == nil:
-		r.calls[name] = r.calls[first]
-	case first != name && r.calls[first] != nil && c != r.calls[first]:
-		r.calls[first].attempts = append(r.calls[first].attempts, c.attempts...)
-		r.order = slices.DeleteFunc(r.order, func(one *call) bool { return one == c })
-		r.calls[name] = r.calls[first]
 	}
 }
 
