@@ -24,12 +24,11 @@ const (
 
 // is returns the state if an agent can have one of the roles.
 func (r roles) is(agent int, possible ...byte) (roles, bool) {
-	switch now := r.of[agent]; {
-	case now == anyRole:
+	now := r.of[agent]
+	if now == anyRole {
 		return r.with(agent, possible[0]), true
-	default:
-		return r, slices.Contains(possible, now)
 	}
+	return r, slices.Contains(possible, now)
 }
 
 func (r roles) with(agent int, role byte) roles {

@@ -41,8 +41,8 @@ func Load(ctx context.Context, databaseURL string, since time.Time) (*Facts, err
 	var number int64
 	var content string
 	_, err = pgx.ForEachRow(rows, []any{&id, &conversation, &number, &sender, &content}, func() error {
-		m := message{conversation.String(), string(server.AgentID(sender)), number}
-		f.byID[string(server.MessageID(id))] = m
+		m := message{conversation.String(), server.AgentID(sender), number}
+		f.byID[server.MessageID(id)] = m
 		f.byContent[content] = append(f.byContent[content], m)
 		if f.senders[m.conversation] == nil {
 			f.senders[m.conversation] = map[int64]string{}
