@@ -2,7 +2,7 @@
 
 comma := ,
 BIN := bin
-TAGS := acme,attack,crashpoints,failover,plans,restore
+TAGS := acme,attack,consistency,crashpoints,failover,plans,restore
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 PEBBLE := github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
 OPENAPI_GENERATOR := 7.25.0
@@ -366,6 +366,10 @@ acme: postgres #: Get certificates from a local ACME server, Let's Encrypt's peb
 	GOBIN=$(CURDIR)/$(BIN) go install $(PEBBLE)
 	go test -tags acme -count=1 -v -run '^TestACME$$' ./cmd/parley
 
+# CONSISTENCY_SEEDS ("1 2 3") and CONSISTENCY_TIME (10m for each); CONSISTENCY_CONTROLS is a pattern of the names of negative controls.
+consistency: build postgres #: Check histories of concurrent calls, also without protections, which must be found (docs/consistency.md)
+	CONSISTENCY_SEEDS="$${CONSISTENCY_SEEDS:-1 2 3}" go test -tags consistency -count=1 -timeout 3h -parallel 3 -v ./test/consistency
+
 # FAILOVER_TIME=30m, FAILOVER_SEED, FAILOVER_FAULTS and FAILOVER_RUN: test/failover/README.md.
 failover: attacked $(BIN)/patroni #: Break PostgreSQL, etcd and servers of a failover cluster under paid load, for FAILOVER_TIME (30m), as root
 	@$(call install,command -v etcd && command -v haproxy && command -v ip && ls /usr/lib/postgresql/*/bin/initdb,etcd-server haproxy iproute2 postgresql)
@@ -436,7 +440,7 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check contract demo dev discovery failover fuzz gcc \
+.PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
   generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node older older-tests packager packages packages-check \
   page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
   supply-chain test test-all upgrade

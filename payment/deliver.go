@@ -43,6 +43,7 @@ func (e *Engine) CommitDelivery(
 	ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge,
 ) (_ []byte, refusal *store.Refusal, err error) {
 	a := call.Attempt
+	a.id = row.ID // which the effect keeps: an earlier attempt may have written the row
 	response, err = e.Commit(ctx, call, row, response, store.Closing{
 		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
 	})

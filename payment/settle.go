@@ -144,7 +144,6 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 	}
 	if err == nil {
 		Crash("settled")
-		call.Attempt.id = row.ID
 		return mover.Deliver(ctx, call, row, settled, response)
 	}
 	no, refused := errors.AsType[*RefusedSettlement](err)

@@ -96,6 +96,26 @@ func TestRotateKey(t *testing.T) {
 	unauthorized("the key before the last", w.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", old))
 }
 
+// TestRedeemedRotation: the response of a redeemed rotation is erased when its key is used, so that the next rotation does not return it.
+func TestRedeemedRotation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	turn := func() testkit.Reply { return w.pay(alice.Wallet, rotate, `{}`, "X-API-KEY", alice.Key) }
+	mend := w.atSettlement(func() {
+		w.Exec(`UPDATE agents SET previous_key_hash = key_hash, key_hash = sha256(key_hash)`)
+	})
+	if a := turn(); a.Status != http.StatusUnauthorized || !a.Charged {
+		t.Fatalf("the key was replaced while the money moved: %v, want 401, charged", a)
+	}
+	mend()
+	w.Exec(`UPDATE agents SET key_hash = previous_key_hash, previous_key_hash = NULL`)
+	alice.Key = w.rotated(turn())
+	if redeemed := alice.Key; w.rotated(turn()) == redeemed {
+		t.Error("a rotation returns the key that it was to replace")
+	}
+}
+
 // TestRotateKeyWithoutBody: the body {} may be left out, whatever media type the request then names. It is the same request.
 func TestRotateKeyWithoutBody(t *testing.T) {
 	t.Parallel()

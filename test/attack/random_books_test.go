@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/creachadair/jrpc2"
 	"github.com/creachadair/jrpc2/jhttp"
@@ -15,6 +16,7 @@ import (
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/test/consistency"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -109,6 +111,22 @@ func (r *randomRun) checkBooks() {
 	r.checkPlaces()
 	r.checkNumbers()
 	r.checkKeys()
+	r.checkHistories()
+}
+
+// checkHistories: what the actors saw can have happened one call after another.
+func (r *randomRun) checkHistories() {
+	facts, err := consistency.Load(r.T.Context(), r.DatabaseURL, time.Time{})
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	report := &consistency.Report{}
+	// The service writes notes by itself, and what the actors read and change is more than the model has.
+	report.Check(r.recorder.Partitions(facts, consistency.Scope{}))
+	for _, wrong := range report.Wrong() {
+		r.offence("%s", wrong)
+	}
+	r.T.Logf("the histories:\n%s", report)
 }
 
 // wrong reports an offence of one payment, with what the logs say of it.

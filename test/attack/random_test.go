@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/test/consistency"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
@@ -93,7 +94,9 @@ type randomRun struct {
 	*world
 	seed   uint64
 	client *http.Client
-	logs   string // the folder with all that the servers print
+	// recorder is the client's transport.
+	recorder *consistency.Recorder
+	logs     string // the folder with all that the servers print
 
 	speakers []*testkit.Speaker // of all dialects, in the order in which the facilitator speaks them
 	spoken   atomic.Int64       // how many of them it has spoken
@@ -135,7 +138,8 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 		tans: map[string]bool{},
 	}
 	r.calm.Store(true)
-	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * actors}}
+	r.recorder = consistency.NewRecorder(&http.Transport{MaxIdleConnsPerHost: 2 * actors})
+	r.client = &http.Client{Transport: r.recorder}
 	t.Cleanup(r.client.CloseIdleConnections)
 	for _, i := range r.chance("dialects", 0).Perm(len(testkit.Dialects)) {
 		r.speakers = append(r.speakers, testkit.Dialects[i].Over(r.Facilitator, 10*time.Second))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/test/consistency"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -26,6 +27,7 @@ const (
 type books struct {
 	acked, lost, doubled, contradicted int
 	other                              []string // everything else that must not be
+	histories                          consistency.Report
 }
 
 func (b *books) wrong(format string, details ...any) {
@@ -76,6 +78,12 @@ func (l *load) check(ctx context.Context, databaseURL string) (*books, error) {
 	if err := b.checkRead(ctx, l, database, messages); err != nil {
 		return nil, err
 	}
+	facts, err := consistency.Load(ctx, databaseURL, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	b.histories.Check(l.transport.base.Partitions(facts, consistency.Scope{Rights: true, Unread: true, Complete: true}))
+	b.other = append(b.other, b.histories.Wrong()...)
 	b.checkTimes(l.transport.all)
 	for what, query := range invariants {
 		var n int

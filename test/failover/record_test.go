@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/parley-chat/parley/test/consistency"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -53,7 +54,7 @@ func withCall(ctx context.Context, c *call) context.Context {
 type transport struct {
 	servers []*server
 	next    atomic.Int64
-	base    http.RoundTripper
+	base    *consistency.Recorder
 
 	mu   sync.Mutex
 	all  []*attempt
@@ -62,7 +63,8 @@ type transport struct {
 
 func newTransport(servers []*server) *transport {
 	// A client that waits longer than the limit shows by how much it was exceeded.
-	return &transport{servers: servers, base: &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 90 * time.Second}}
+	base := &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 90 * time.Second}
+	return &transport{servers: servers, base: consistency.NewRecorder(base)}
 }
 
 // RoundTrip sends one request.
