@@ -123,7 +123,9 @@ func TestCopiesOfAVoucher(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range replies {
 			group.Go(func() {
-				replies[i] = []*agent{alice, there}[i%2].sendWith(payment, bob, content(i))
+				for replies[i].Status == 0 || replies[i].Code == "payment_in_progress" { // a slow machine settles for long
+					replies[i] = []*agent{alice, there}[i%2].sendWith(payment, bob, content(i))
+				}
 			})
 		}
 		group.Wait()
