@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -113,9 +114,8 @@ func report(later bool) func(*Speaker, *dialectCall) dialectAnswer {
 		}
 		before := []byte(s.pass("/verify", c.body).body)
 		balance, _ := strconv.ParseUint(JSONText(before, "balance"), 10, 64)
-		_, rest, _ := strings.Cut(string(c.body), `"deposit":{"amount":"`)
-		text, _, _ := strings.Cut(rest, `"`)
-		amount, _ := strconv.ParseUint(text, 10, 64)
+		_, deposit, _ := bytes.Cut(c.body, []byte(`"deposit":`))
+		amount, _ := strconv.ParseUint(JSONText(deposit, "amount"), 10, 64)
 		return dialectAnswer{status: 200, body: fmt.Sprintf(`{"success":true,"transaction":%q,"network":%q,"payer":%q,"amount":"%d","extra":`+
 			`{"channelState":{"channelId":%q,"balance":"%d","totalClaimed":"0","withdrawRequestedAt":0,"refundNonce":"0"}}}`, c.hash,
 			JSONText(c.body, "network"), JSONText(before, "payer"), amount, JSONText(before, "channelId"), balance+amount)}

@@ -55,18 +55,9 @@ func (c *conversation) agent(id string) int {
 	return i
 }
 
-// with makes an operation of a step on roles.
+// with adds an operation of a step on roles.
 func (c *conversation) with(o *op, step func(p *Partition, r roles) (roles, bool)) {
-	indefinite := o.indefinite
-	o.step = func(p *Partition, state any) (any, bool) {
-		before := state.(roles) //nolint:forcetypeassert // of this partition
-		after, possible := step(p, before)
-		if !possible && indefinite {
-			return before, true
-		}
-		return after, possible
-	}
-	c.add(o)
+	c.add(stepping(o, step))
 }
 
 // freeing lets the operation give an agent any role.

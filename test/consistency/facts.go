@@ -56,6 +56,15 @@ func Load(ctx context.Context, databaseURL string, since time.Time) (*Facts, err
 	return f, nil
 }
 
+// sent returns the message that a call has sent, and how many have its content.
+func (f *Facts) sent(k *call) (m message, there bool, times int) {
+	alike := f.byContent[k.asked.Content]
+	if m, there = f.byID[k.response.MessageID]; !there && len(alike) > 0 && k.asked.Content != "" {
+		m, there = alike[0], true
+	}
+	return m, there, len(alike)
+}
+
 // foreign returns the numbers of the messages of a conversation that others than the agent have sent, in order.
 func (f *Facts) foreign(conversation, agent string) []int64 {
 	var numbers []int64

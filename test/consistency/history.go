@@ -97,12 +97,7 @@ func (h *history) learn() {
 		}
 	}
 	for _, c := range h.calls {
-		m, sent := h.facts.byID[c.response.MessageID]
-		if !sent {
-			if of := h.facts.byContent[c.asked.Content]; len(of) > 0 && c.asked.Content != "" {
-				m, sent = of[0], true
-			}
-		}
+		m, sent, _ := h.facts.sent(c)
 		if !sent {
 			continue
 		}
@@ -180,17 +175,13 @@ func (h *history) place(k *call) {
 
 // placeSend adds a call that sends a message.
 func (h *history) placeSend(k *call, kind, id, code string) {
-	found := h.facts.byContent[k.asked.Content]
-	m, there := h.facts.byID[k.response.MessageID]
-	if !there && len(found) > 0 {
-		m, there = found[0], true
-	}
+	m, there, times := h.facts.sent(k)
 	switch {
 	case there:
 		c := h.conversation(kind, m.conversation)
 		switch {
-		case len(found) > 1:
-			c.lost(k, fmt.Sprintf("and the message is there %d times", len(found)))
+		case times > 1:
+			c.lost(k, fmt.Sprintf("and the message is there %d times", times))
 		case h.scope.Complete && code != "" && !k.unknown() && !k.ok():
 			c.lost(k, "gets "+code+", and the message is there")
 		default:

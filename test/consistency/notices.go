@@ -57,7 +57,8 @@ func (h *history) placeNotices(k *call, marks bool, through string) {
 		if key[0] != agent {
 			continue
 		}
-		if confirmed := noticesAbout(h.pages[through], key[1]); len(confirmed) > 0 {
+		confirmed := noticesAbout(h.pages[through], key[1])
+		if len(confirmed) > 0 {
 			p.add(&op{begin: begin, end: end, indefinite: !k.ok(), what: fmt.Sprintf("%s confirms the notice %s", name, confirmed[0].Type),
 				step: func(_ *Partition, state any) (any, bool) { return state.(noticed).confirmed(confirmed[0]), true }})
 		}
@@ -75,13 +76,12 @@ func (h *history) placeNotices(k *call, marks bool, through string) {
 		if len(seen) == 0 && marks {
 			continue
 		}
-		own := noticesAbout(h.pages[through], key[1])
 		p.add(&op{begin: begin, end: end, pure: !marks, what: fmt.Sprintf("%s sees the notices %v", name, seen),
 			step: func(_ *Partition, state any) (any, bool) {
 				n := state.(noticed) //nolint:forcetypeassert // of this partition
-				if len(own) > 0 {
+				if len(confirmed) > 0 {
 					before := n
-					if n = n.confirmed(own[0]); (n.kind == "" || n.kind == anyNotice) && len(seen) == 0 {
+					if n = n.confirmed(confirmed[0]); (n.kind == "" || n.kind == anyNotice) && len(seen) == 0 {
 						return before, true
 					}
 				}

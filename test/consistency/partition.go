@@ -62,20 +62,32 @@ func (p *Partition) append(last, from, to int64) (int64, bool) {
 	return to, true
 }
 
+// stepping gives the operation a step on states of one type. If its outcome is not known, it may have changed nothing.
+func stepping[S any](o *op, step func(p *Partition, before S) (after S, possible bool)) *op {
+	indefinite := o.indefinite
+	o.step = func(p *Partition, state any) (any, bool) {
+		before := state.(S) //nolint:forcetypeassert // of this partition
+		after, possible := step(p, before)
+		if !possible && indefinite {
+			return before, true
+		}
+		return after, possible
+	}
+	return o
+}
+
 func (o *op) appends(from, to int64) {
 	if !o.indefinite {
 		o.appended = to
 	}
-	o.step = func(p *Partition, state any) (any, bool) {
-		after, possible := p.append(state.(log).last, from, to) //nolint:forcetypeassert // of this partition
-		return log{after}, possible || o.indefinite
-	}
+	stepping(o, func(p *Partition, l log) (log, bool) {
+		after, possible := p.append(l.last, from, to)
+		return log{after}, possible
+	})
 }
 
 func (o *op) reads(position int64) {
-	o.step = func(p *Partition, state any) (any, bool) {
-		return log{position}, p.reach(state.(log).last, position) //nolint:forcetypeassert // of this partition
-	}
+	stepping(o, func(p *Partition, l log) (log, bool) { return log{position}, p.reach(l.last, position) })
 }
 
 // prepare makes the history ready to be checked.

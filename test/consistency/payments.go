@@ -56,6 +56,9 @@ func (p *payments) note(paid *x402.BatchPayment, call string, a attempt, header 
 	if header == nil {
 		return
 	}
+	saw := func(charged uint64) {
+		p.seen = append(p.seen, seen{channel, int64(charged), a.begin, a.end}) //nolint:gosec // small
+	}
 	if settled, err := x402.DecodeSettleResponse(header.Get(x402.HeaderPaymentResponse)); err == nil && settled.Success {
 		extra, err := x402.DecodeBatchExtra(settled.Extra)
 		if err != nil {
@@ -68,10 +71,10 @@ func (p *payments) note(paid *x402.BatchPayment, call string, a attempt, header 
 				v.charged, v.end = true, a.end
 			}
 			if known && int64(charged) != v.max { //nolint:gosec // small
-				p.seen = append(p.seen, seen{channel, int64(charged), a.begin, a.end}) //nolint:gosec // small
+				saw(charged)
 			}
 		case known:
-			p.seen = append(p.seen, seen{channel, int64(charged), a.begin, a.end}) //nolint:gosec // small
+			saw(charged)
 		}
 		return
 	}
@@ -82,7 +85,7 @@ func (p *payments) note(paid *x402.BatchPayment, call string, a attempt, header 
 	for _, offer := range required.Accepts {
 		if state, _, ok := x402.Correction(offer); ok && strings.EqualFold(state.ChannelID, channel) {
 			if charged, known := state.Charged(); known {
-				p.seen = append(p.seen, seen{channel, int64(charged), a.begin, a.end}) //nolint:gosec // small
+				saw(charged)
 			}
 		}
 	}

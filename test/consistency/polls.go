@@ -58,11 +58,8 @@ func (h *history) placeChange(k *call, one change) {
 
 // placeArrival adds a message to what the others in its conversation can read.
 func (h *history) placeArrival(k *call) {
-	m, there := h.facts.byID[k.response.MessageID]
-	if found := h.facts.byContent[k.asked.Content]; !there && len(found) == 1 {
-		m, there = found[0], true
-	}
-	if !there {
+	m, there, times := h.facts.sent(k)
+	if !there || !k.ok() && times > 1 { // which one is not known
 		return
 	}
 	begin, end := k.interval()
@@ -127,8 +124,7 @@ func (h *history) placePoll(k *call) {
 		if marks { // it may have marked anything
 			for key, u := range h.unreads {
 				if key[0] == agent {
-					o := &op{begin: begin, end: never, indefinite: true, what: name + " polls, and gets no response"}
-					u.with(o, func(_ *Partition, r reading) (reading, bool) { r.marker = lostMarker; return r, true })
+					u.unclear(begin, name+" polls, and gets no response")
 				}
 			}
 		}
@@ -178,8 +174,7 @@ func (h *history) placePage(k *call) {
 	shown := k.response.Messages
 	switch {
 	case !k.ok():
-		o := &op{begin: begin, end: never, indefinite: true, what: name + " reads a page, and gets no response"}
-		u.with(o, func(_ *Partition, r reading) (reading, bool) { r.marker = lostMarker; return r, true })
+		u.unclear(begin, name+" reads a page, and gets no response")
 	case len(shown) > 0:
 		over := span{h.facts.byID[shown[len(shown)-1].MessageID].number, h.facts.byID[shown[0].MessageID].number}
 		u.marks(begin, end, false, over, false, fmt.Sprintf("%s reads messages %d to %d", name, over.first, over.last))

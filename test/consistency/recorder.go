@@ -15,7 +15,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// never is the end of a call whose outcome nobody knows: it may still have its effect after everything else.
+// never is the end of a call whose outcome is not known: it may still have its effect after everything else.
 const never = int64(1) << 62
 
 // attempt is one request and its response.

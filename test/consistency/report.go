@@ -3,7 +3,6 @@ package consistency
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -49,9 +48,6 @@ func (r *Report) Check(partitions []*Partition) {
 				continue
 			}
 			r.Anomalies = append(r.Anomalies, p.shortest())
-			if os.Getenv("CONSISTENCY_WHOLE") != "" {
-				fmt.Println("WHOLE", p)
-			}
 		case porcupine.Unknown:
 			r.Unknown = append(r.Unknown, p.Kind+" "+p.Name)
 		}

@@ -39,17 +39,17 @@ func (u *unread) between(after, last int64) []int64 {
 	return u.foreign[from:max(from, to)]
 }
 
+// with adds an operation of a step on what was read.
 func (u *unread) with(o *op, step func(p *Partition, r reading) (reading, bool)) {
-	indefinite := o.indefinite
-	o.step = func(p *Partition, state any) (any, bool) {
-		before := state.(reading) //nolint:forcetypeassert // of this partition
-		after, possible := step(p, before)
-		if !possible && indefinite {
-			return before, true
-		}
-		return after, possible
-	}
-	u.add(o)
+	u.add(stepping(o, step))
+}
+
+// unclear adds a call that may have marked anything.
+func (u *unread) unclear(begin int64, what string) {
+	u.with(&op{begin: begin, end: never, indefinite: true, what: what}, func(_ *Partition, r reading) (reading, bool) {
+		r.marker = lostMarker
+		return r, true
+	})
 }
 
 // span is a range of numbers; the zero value is none.
