@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,12 +141,8 @@ func (*transfer) Expired() string { return x402.ReasonValidBefore }
 // Doubts: a facilitator may repeat the response to another payment, whose transaction does not contain this one. While the endpoint does
 // not have the transaction, the facilitator is trusted with one price.
 func (t *transfer) Doubts(ctx context.Context, settled *x402.SettleResponse) bool {
-	ctx, cancel := context.WithTimeout(ctx, ChainTimeout)
-	defer cancel()
-	used, err := t.engine.Chain.AuthorizationsIn(ctx, t.attempt.Requirements.Asset, settled.Transaction)
-	return err == nil && !slices.ContainsFunc(used, func(one x402.UsedAuthorization) bool {
-		return strings.EqualFold(one.Authorizer, t.attempt.Payer()) && strings.EqualFold(one.Nonce, t.attempt.Nonce)
-	})
+	found, err := t.engine.MovedBy(ctx, t.attempt, settled.Transaction)
+	return err == nil && !strings.EqualFold(found.To, t.attempt.Requirements.PayTo)
 }
 
 func (t *transfer) Deliver(

@@ -119,6 +119,19 @@ func (e *Engine) ask(ctx context.Context, mover Mover, row *store.Payment) (*x40
 
 var errStillOpen = errors.New("the authorization is neither used nor cancelled nor expired")
 
+// MovedBy returns what a transaction moved by the attempt's authorization: nothing, if it does not contain it. It asks the chain once.
+func (e *Engine) MovedBy(ctx context.Context, a *Attempt, transaction string) (x402.AuthorizationState, error) {
+	ctx, cancel := context.WithTimeout(ctx, ChainTimeout)
+	defer cancel()
+	used, err := e.Chain.AuthorizationsIn(ctx, a.Requirements.Asset, transaction)
+	for _, one := range used {
+		if strings.EqualFold(one.Authorizer, a.Payer()) && strings.EqualFold(one.Nonce, a.Nonce) {
+			return x402.AuthorizationState{Used: true, To: one.Transfer.To, Amount: one.Transfer.Amount}, nil
+		}
+	}
+	return x402.AuthorizationState{}, err
+}
+
 // shown waits for the chain to show a settlement that the facilitator reports, and returns the outcome in the form of move.
 func (e *Engine) shown(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (*x402.SettleResponse, error) {
 	for end := time.Now().Add(shownTimeout); ; time.Sleep(shownPause) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 var (
@@ -25,6 +27,7 @@ type Ledger struct {
 	balances map[string]uint64     // by lower-case address, in atomic units
 	closed   map[authorization]int // the block that used or cancelled it
 	records  []record              // all records and empty blocks: index n is block n + 1 (see rpc.go)
+	blocks   map[evm.Hash][]int    // of a transaction
 	supply   uint64                // all money; limits every balance, so that no sum overflows
 	journal  *os.File              // nil if the ledger is in memory only
 	failed   error                 // why the ledger accepts no more records
@@ -42,7 +45,7 @@ type authorization struct{ payer, nonce string }
 // power failure, because nothing is synced to disk. OpenLedger drops an incomplete last line. Any other damage is an
 // error that names the file and the line. Only one process at a time may open a folder.
 func OpenLedger(dir string) (*Ledger, error) {
-	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}, channels: newChannels()}
+	l := &Ledger{balances: map[string]uint64{}, closed: map[authorization]int{}, blocks: map[evm.Hash][]int{}, channels: newChannels()}
 	for _, account := range Accounts() {
 		l.supply += genesisBalance
 		l.balances[strings.ToLower(account.Address)] = genesisBalance
@@ -215,4 +218,6 @@ func (l *Ledger) mine(r record) {
 		r.Time = max(r.Time, l.records[n-1].Time)
 	}
 	l.records = append(l.records, r)
+	transaction := r.hash(len(l.records))
+	l.blocks[transaction] = append(l.blocks[transaction], len(l.records))
 }

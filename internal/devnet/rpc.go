@@ -207,13 +207,11 @@ func (c chain) receipt(hash evm.Hash) *transactionReceipt {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	var receipt *transactionReceipt
-	for i, r := range c.ledger.records {
-		if at := i + 1; r.hash(at) == hash {
-			if receipt == nil {
-				receipt = &transactionReceipt{TransactionHash: hash, BlockNumber: evm.Uint64(at), Status: 1}
-			}
-			receipt.Logs = append(receipt.Logs, c.ledger.events(at)...)
+	for _, at := range c.ledger.blocks[hash] {
+		if receipt == nil {
+			receipt = &transactionReceipt{TransactionHash: hash, BlockNumber: evm.Uint64(at), Status: 1}
 		}
+		receipt.Logs = append(receipt.Logs, c.ledger.events(at)...)
 	}
 	return receipt
 }

@@ -130,7 +130,10 @@ func (d *deposit) Judge(used x402.AuthorizationState, _ *store.Payment) string {
 func (*deposit) Expired() string { return x402.ReasonBatchValidBefore }
 
 // Doubts: a deposit that is reported and never mined would be credit for many calls, and no claim would succeed.
-func (*deposit) Doubts(context.Context, *x402.SettleResponse) bool { return true }
+func (d *deposit) Doubts(ctx context.Context, settled *x402.SettleResponse) bool {
+	found, err := d.engine.MovedBy(ctx, d.a, settled.Transaction)
+	return err != nil || d.Judge(found, nil) != ""
+}
 
 // Deliver records the deposit in its payment channel, charges the voucher, makes the effect and closes the payment, in
 // one transaction. If the operation rejects the call, or the voucher does not fit any more, only the deposit is recorded.
