@@ -127,9 +127,10 @@ func InHeader(header http.Header) bool {
 	return false
 }
 
-// Forget removes the payment from the headers of a request.
+// Forget removes the payment from the headers of a request. The values of all headers share an array, so it is emptied there too.
 func Forget(header http.Header) {
 	for _, name := range headers {
+		clear(header[name])
 		delete(header, name)
 	}
 }

@@ -1,6 +1,8 @@
 package payment
 
 import (
+	"bufio"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -47,5 +49,18 @@ func TestChallenge(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s is offered %q, want %q", client, got, want)
 		}
+	}
+}
+
+// TestForget: thousands of calls wait at once, and none keeps the kilobytes of its payment's header.
+func TestForget(t *testing.T) {
+	request, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET / HTTP/1.1\r\nHost: a\r\nPAYMENT-SIGNATURE: signed\r\n\r\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := request.Header[http.CanonicalHeaderKey(x402.HeaderPaymentSignature)]
+	Forget(request.Header)
+	if values[0] != "" || len(request.Header) != 0 {
+		t.Errorf("%q and %v are kept", values, request.Header)
 	}
 }
