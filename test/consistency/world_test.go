@@ -64,7 +64,8 @@ func (w *world) start(i int) error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(w.program, append(w.flags, "--listen", w.listen[i], "--base-url", "http://"+w.listen[i])...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_LIMIT_ADDRESS_RATE=20000000", "PARLEY_LIMIT_CALLER_RATE=20000000"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_LIMIT_ADDRESS_RATE=20000000", "PARLEY_LIMIT_CALLER_RATE=20000000",
+		"PGAPPNAME=" + served}
 	cmd.Env = append(cmd.Env, w.environment...)
 	cmd.Stdout, cmd.Stderr = log, log
 	process, err := testkit.Launch(cmd)
@@ -80,10 +81,16 @@ func (w *world) start(i int) error {
 	return nil
 }
 
-// breakSomething kills a server and starts it again, or ends all connections of the database.
+// served names the servers' connections, which break; those of the checks do not.
+const served = "served"
+
+// breakSomething kills a server and starts it again, or ends all connections of the servers to the database.
 func (w *world) breakSomething(chance *rand.Rand) error {
 	if chance.IntN(3) == 0 {
-		w.Count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		if w.Count(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = $1`, served) == 0 {
+			return errors.New("the servers have no connections to the database")
+		}
 		return nil
 	}
 	i := chance.IntN(len(w.listen))
