@@ -101,10 +101,15 @@ func TestUnavailableErrors(t *testing.T) {
 	if err := fails(connect(), fmt.Sprintf("SELECT pg_terminate_backend(%d)", ended.PgConn().PID())); err != nil {
 		t.Fatal(err)
 	}
+	const lock = "SELECT pg_advisory_lock(1)"
+	if err := fails(connect(), lock); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		err  error
 		want bool
 	}{
+		"a lock that is held for long": {fails(connect(), "SET lock_timeout = '10ms'", lock), true},
 		"a standby":                    {fails(connect(), "SET default_transaction_read_only = on", "DELETE FROM blocks"), true},
 		"a server that shuts down":     {fails(ended, "SELECT 1"), true},
 		"a connection that was lost":   {fails(ended, "SELECT 1"), true},

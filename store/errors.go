@@ -144,8 +144,9 @@ func Unavailable(err error) bool {
 		return true
 	case errors.As(err, &postgres):
 		// 08: connection, 25006: read-only, so a standby now, 25P03: ended by PostgreSQL because this process stood still, 40: rolled
-		// back (a deadlock), 53: out of resources, 57014: took too long, 57P: the server is shutting down or starting.
-		for _, class := range []string{"08", "25006", "25P03", "40", "53", "57014", "57P"} {
+		// back (a deadlock), 53: out of resources, 55P03: waited too long for a lock, 57014: took too long, 57P: the server is shutting
+		// down or starting.
+		for _, class := range []string{"08", "25006", "25P03", "40", "53", "55P03", "57014", "57P"} {
 			if strings.HasPrefix(postgres.Code, class) {
 				return true
 			}
