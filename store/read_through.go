@@ -63,7 +63,12 @@ func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through,
 		return nil, wrap("confirm", err)
 	}
 	unread := unreadOf(rows)
-	return unread, tx.addNotices(ctx, agent, unread)
+	if err := tx.addNotices(ctx, agent, unread); err != nil {
+		return nil, err
+	}
+	// One that is being replaced was not deleted.
+	unread.Notices = slices.DeleteFunc(unread.Notices, func(n NoticeView) bool { return slices.Contains(through.Notices, n.Number) })
+	return unread, nil
 }
 
 // behindRanges finds the conversations of which the agent has not read a range to its end.

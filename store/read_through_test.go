@@ -134,6 +134,19 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	if g.haveUnread(me, next.Through()) {
 		t.Error("something is unread beside the second page")
 	}
+	replacing, err := connect(t, g.connection.Config().ConnString()).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replacing.Exec(t.Context(), "DELETE FROM notices WHERE agent_id = $1", me); err != nil {
+		t.Fatal(err)
+	}
+	if last := g.confirm(me, next.Through(), 50); len(last.Notices) > 0 {
+		t.Errorf("a notice that was confirmed while it is replaced comes again: %+v", last.Notices)
+	}
+	if err := replacing.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestMadeUpRanges: a range that is longer than a page is not counted to its end whenever HaveUnread looks. The call that sends such a
