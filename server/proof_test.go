@@ -122,7 +122,9 @@ func TestLostSettlementOfASecret(t *testing.T) {
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 	w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).Require(t, "the settlement's reply lost", 503)
 	mend()
-	bare := known(func() testkit.Reply { return w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment) })
+	bare := known(func() testkit.Reply {
+		return w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)
+	})
 	if bare.Status != http.StatusConflict || bare.Code != "proof_required" || strings.Contains(string(bare.Body), `"tan"`) {
 		t.Errorf("the payment alone: %v, want 409 proof_required", bare)
 	}

@@ -28,7 +28,7 @@ type attempt struct {
 }
 
 // call is one call of a client with all requests that it took: those that send the same message, and otherwise those with the same content
-// and the same payment identifier or payment.
+// and the same payment identifier, voucher or payment.
 type call struct {
 	path, query string
 	asked       asked
@@ -152,6 +152,10 @@ func (r *Recorder) note(request *http.Request, sent []byte, a attempt, header ht
 	key, payment := request.Header.Get("X-API-KEY"), request.Header.Get(x402.HeaderPaymentSignature)
 	paid, _ := x402.DecodePayment(payment)
 	id := cmp.Or(payment, request.Header.Get(x402.HeaderPaymentV1))
+	batch, fromChannel := paid.(*x402.BatchPayment)
+	if fromChannel { // the deposit beside a voucher does not make it another call
+		id = batch.Payload.Voucher.ChannelID + " " + batch.Payload.Voucher.MaxClaimableAmount
+	}
 	if paid != nil {
 		var identifier struct{ Info struct{ ID string } }
 		if json.Unmarshal(paid.Extension("payment-identifier"), &identifier) == nil && identifier.Info.ID != "" {
@@ -171,7 +175,6 @@ func (r *Recorder) note(request *http.Request, sent []byte, a attempt, header ht
 	}
 	content := strings.Join([]string{request.URL.Path, request.URL.RawQuery, string(sent)}, "\n")
 	name := id + "\n" + content
-	batch, fromChannel := paid.(*x402.BatchPayment)
 	c := r.calls[name]
 	if c == nil {
 		c = &call{path: request.URL.Path, query: request.URL.RawQuery, key: key}
