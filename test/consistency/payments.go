@@ -33,11 +33,8 @@ type seen struct {
 	begin, end int64
 }
 
-// note records a request that is paid from a payment channel.
+// note records a request that is paid from a payment channel; a refund is none.
 func (p *payments) note(paid *x402.BatchPayment, call string, a attempt, header http.Header) {
-	if paid.Payload.Type == x402.BatchRefund {
-		return
-	}
 	channel := strings.ToLower(paid.Payload.Voucher.ChannelID)
 	most, err := strconv.ParseInt(paid.Payload.Voucher.MaxClaimableAmount, 10, 64)
 	price, _ := strconv.ParseInt(paid.Accepted.Amount, 10, 64)

@@ -153,6 +153,7 @@ func (r *Recorder) note(request *http.Request, sent []byte, a attempt, header ht
 	paid, _ := x402.DecodePayment(payment)
 	id := cmp.Or(payment, request.Header.Get(x402.HeaderPaymentV1))
 	batch, fromChannel := paid.(*x402.BatchPayment)
+	fromChannel = fromChannel && batch.Payload.Type != x402.BatchRefund
 	if fromChannel { // the deposit beside a voucher does not make it another call
 		id = batch.Payload.Voucher.ChannelID + " " + batch.Payload.Voucher.MaxClaimableAmount
 	}
