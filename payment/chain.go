@@ -17,7 +17,7 @@ import (
 type Chain interface {
 	Balance(ctx context.Context, asset, holder string) (uint64, error)
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
-	AuthorizationsIn(ctx context.Context, asset, transaction string) ([]x402.UsedAuthorization, error)
+	TransferBy(ctx context.Context, asset, authorizer, nonce, transaction string) (*x402.Transfer, error)
 	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
 	HasCode(ctx context.Context, address string) (bool, error)
 	Newest(ctx context.Context) (number uint64, at time.Time, err error)

@@ -123,13 +123,11 @@ var errStillOpen = errors.New("the authorization is neither used nor cancelled n
 func (e *Engine) MovedBy(ctx context.Context, a *Attempt, transaction string) (x402.AuthorizationState, error) {
 	ctx, cancel := context.WithTimeout(ctx, ChainTimeout)
 	defer cancel()
-	used, err := e.Chain.AuthorizationsIn(ctx, a.Requirements.Asset, transaction)
-	for _, one := range used {
-		if strings.EqualFold(one.Authorizer, a.Payer()) && strings.EqualFold(one.Nonce, a.Nonce) {
-			return x402.AuthorizationState{Used: true, To: one.Transfer.To, Amount: one.Transfer.Amount}, nil
-		}
+	moved, err := e.Chain.TransferBy(ctx, a.Requirements.Asset, a.Payer(), a.Nonce, transaction)
+	if err != nil || moved == nil {
+		return x402.AuthorizationState{}, err
 	}
-	return x402.AuthorizationState{}, err
+	return x402.AuthorizationState{Used: true, To: moved.To, Amount: moved.Amount}, nil
 }
 
 // shown waits for the chain to show a settlement that the facilitator reports, and returns the outcome in the form of move.

@@ -255,17 +255,15 @@ func (c *Chain) closed(ctx context.Context, asset string, event eventLog, state 
 		state.Cancelled = true
 		return state, nil
 	}
-	used, err := c.AuthorizationsIn(ctx, asset, state.Transaction)
-	if err != nil {
+	moved, err := c.TransferBy(ctx, asset, addressOf(event.Topics[1]), event.Topics[2].Hex(), state.Transaction)
+	switch {
+	case err != nil:
 		return AuthorizationState{}, err
+	case moved == nil:
+		return AuthorizationState{}, fmt.Errorf("transaction %s uses the authorization, but has no transfer of it", state.Transaction)
 	}
-	for _, one := range used {
-		if one.Authorizer == addressOf(event.Topics[1]) && one.Nonce == event.Topics[2].Hex() {
-			state.Used, state.To, state.Amount = true, one.Transfer.To, one.Transfer.Amount
-			return state, nil
-		}
-	}
-	return AuthorizationState{}, fmt.Errorf("transaction %s uses the authorization, but has no transfer of it", state.Transaction)
+	state.Used, state.To, state.Amount = true, moved.To, moved.Amount
+	return state, nil
 }
 
 // view calls a view function of a contract at a block.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -34,6 +35,20 @@ func (c *Chain) AuthorizationsIn(ctx context.Context, asset, transaction string)
 		}
 	}
 	return found, nil
+}
+
+// TransferBy returns the transfer that an authorization made in a transaction, or nil if the transaction does not use it.
+func (c *Chain) TransferBy(ctx context.Context, asset, authorizer, nonce, transaction string) (*Transfer, error) {
+	used, err := c.AuthorizationsIn(ctx, asset, transaction)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range used {
+		if strings.EqualFold(one.Authorizer, authorizer) && strings.EqualFold(one.Nonce, nonce) {
+			return &one.Transfer, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // it was read, and there is none
 }
 
 // TransfersIn returns the transfers of the token asset in a transaction, those of zero too.

@@ -129,14 +129,11 @@ func settledOnChain(ctx context.Context, chain *x402.Chain, record *store.Paymen
 	ctx, cancel := context.WithTimeout(ctx, lagTime)
 	defer cancel()
 	for {
-		used, err := chain.AuthorizationsIn(ctx, record.Asset, record.Transaction)
-		if err == nil {
-			for _, one := range used {
-				if one.Nonce == record.Nonce && one.Authorizer == record.Payer &&
-					one.Transfer.Amount == uint64(record.Amount) { //nolint:gosec // positive
-					return nil
-				}
-			}
+		moved, err := chain.TransferBy(ctx, record.Asset, record.Payer, record.Nonce, record.Transaction)
+		switch {
+		case err == nil && moved != nil && moved.Amount == uint64(record.Amount): //nolint:gosec // positive
+			return nil
+		case err == nil:
 			err = errors.New("it does not carry the payment")
 		}
 		if console.Sleep(ctx, time.Second) != nil {
