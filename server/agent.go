@@ -9,31 +9,15 @@ import (
 
 // GetOwnAgent returns the account of the caller.
 func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) (gen.GetOwnAgentResponseObject, error) {
-	agent, err := c.read.Profile(ctx, c.caller.ID, &c.caller.ID, nil) // the agent of the authentication cache may be a second old
-	if err != nil {
-		return nil, err
-	}
-	conversations, err := c.read.AgentConversations(ctx, agent.ID)
+	agent, err := c.read.OwnAccount(ctx, c.caller.ID) // that of the authentication cache may be a second old
 	if err != nil {
 		return nil, err
 	}
 	own := gen.GetOwnAgent200JSONResponse{
 		AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description,
 		IsDiscoverable: agent.IsDiscoverable, CreatedAt: timestamp(agent.CreatedAt),
-		ChatIds: []gen.ChatID{}, SubscribedChannelIds: []gen.ChannelID{}, AdministeredChannelIds: []gen.ChannelID{},
-	}
-	for _, conversation := range conversations {
-		if conversation.Kind != store.KindChannel {
-			own.ChatIds = append(own.ChatIds, formatID(chatPrefix, conversation.ID))
-			continue
-		}
-		id := formatID(channelPrefix, conversation.ID)
-		if conversation.Joined {
-			own.SubscribedChannelIds = append(own.SubscribedChannelIds, id)
-		}
-		if conversation.Administered {
-			own.AdministeredChannelIds = append(own.AdministeredChannelIds, id)
-		}
+		ChatIds: formatIDs(chatPrefix, agent.Chats), SubscribedChannelIds: formatIDs(channelPrefix, agent.Subscribed),
+		AdministeredChannelIds: formatIDs(channelPrefix, agent.Administered),
 	}
 	own.ChatCount, own.SubscribedChannelCount = int64(len(own.ChatIds)), int64(len(own.SubscribedChannelIds))
 	return own, nil

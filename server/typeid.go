@@ -39,6 +39,10 @@ func formatID(prefix string, id uuid.UUID) string {
 	return prefix + string(text[len(leadingZeros):])
 }
 
+func formatIDs(prefix string, ids []uuid.UUID) []string {
+	return each(ids, func(id uuid.UUID) string { return formatID(prefix, id) })
+}
+
 var errID = errors.New("not an id of this kind")
 
 // parseID parses an id of that kind. It never fails for ids that passed validation.

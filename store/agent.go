@@ -147,16 +147,40 @@ type AgentConversation struct {
 	Joined       bool // the agent is a member or subscriber
 }
 
+// agentConversations selects all chats and channels of an agent that are not deleted.
+const agentConversations = `
+	SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined,
+		coalesce(m.joined_at, c.created_at) AS since
+	FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
+	WHERE c.deleted_at IS NULL AND c.id = ANY (ARRAY(
+		SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
+		UNION SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL))`
+
 // AgentConversations returns all chats and channels of an agent that are not deleted, oldest membership first.
 func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
-	conversations, err := read[AgentConversation](ctx, r, `
-		SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined
-		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
-		WHERE c.deleted_at IS NULL AND c.id = ANY (ARRAY(
-			SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
-			UNION SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL))
-		ORDER BY coalesce(m.joined_at, c.created_at), c.id`, named{"agent": id})
+	conversations, err := query[AgentConversation](ctx, r, `
+		SELECT id, kind, administered, joined FROM (`+agentConversations+`) c ORDER BY since, id`, named{"agent": id})
 	return conversations, wrap("list conversations of agent", err)
+}
+
+// OwnAccount is an agent as it sees itself, with the ids of its chats and channels, oldest membership first.
+type OwnAccount struct {
+	Agent
+	Chats, Subscribed, Administered []uuid.UUID
+}
+
+// OwnAccount returns the account of an agent, or ErrAgentNotFound.
+func (r *Reader) OwnAccount(ctx context.Context, id uuid.UUID) (*OwnAccount, error) {
+	found, err := read[OwnAccount](ctx, r, `
+		SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at, o.chats, o.subscribed, o.administered
+		FROM agents a CROSS JOIN (
+			SELECT array_agg(id ORDER BY since, id) FILTER (WHERE kind <> 'channel') AS chats,
+				array_agg(id ORDER BY since, id) FILTER (WHERE kind = 'channel' AND joined) AS subscribed,
+				array_agg(id ORDER BY since, id) FILTER (WHERE administered) AS administered
+			FROM (`+agentConversations+`) c
+		) o
+		WHERE a.id = @agent AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"agent": id})
+	return firstOr(found, err, "load account", ErrAgentNotFound)
 }
 
 // Block prevents contact: BlockerID has blocked BlockedID.
