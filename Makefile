@@ -406,7 +406,7 @@ upgrade: postgres build older #: Upgrade, go back and restart servers behind HAP
 	go test -tags attack -count=1 -timeout 10m -v -run '^Test(Upgrade|RollingRestart)$$' ./test/attack
 
 # BENCH_ARGS=-quick takes two minutes; test/bench/README.md lists the arguments.
-bench: build postgres ## Measure the operations with real payments (test/bench/README.md), draw docs/images/peers.svg: 30 minutes
+bench: build postgres ## Measure the operations with real payments (test/bench/README.md), draw docs/images/peers.svg: 35 minutes
 	go build -o $(BIN)/bench ./test/bench
 	mkdir -p $(BIN)/free # a build without prices, to compare with
 	sed '/^      x-payment-info:/,+2d' openapi.yaml >$(BIN)/free/openapi.yaml

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // result is what one measurement saw.
@@ -23,8 +25,9 @@ const (
 	serverCPU
 	pgCPU
 	facilitatorCPU
-	wal    // bytes per request
-	writes // transactions that write, per request
+	wal       // bytes per request
+	writes    // transactions that write, per request
+	clientCPU // of the load generator
 	metrics
 )
 
@@ -69,6 +72,11 @@ func (d *dataset) usage(ctx context.Context, servers []*process) (u result, err 
 		u[serverCPU] += ms(server.cpu())
 	}
 	u[facilitatorCPU] = ms(d.facilitator.cpu())
+	self, err := procfs.Self()
+	if err != nil {
+		return u, err
+	}
+	u[clientCPU] = ms((&process{stats: self}).cpu())
 	used, err := d.databaseCPU()
 	if err != nil {
 		return u, err

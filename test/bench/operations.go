@@ -43,6 +43,8 @@ const (
 	ownAccount = "own account"
 
 	behindUnread = "unread, a page of 50"
+	wokenPoll    = "unread, waiting and confirming"
+	agentSearch  = "agent search"
 	wordSearch   = "message search, a word"
 )
 
@@ -62,10 +64,10 @@ func (d *dataset) operations() []operation {
 		newOperation(nothingNew, "/agent/unread", d.readers, nil),
 		newOperation(behindUnread, "/agent/unread?mark_read=false", d.behind, nil),
 		confirming(newOperation("unread, confirming", "/agent/unread?page_size=1&"+firstCursor, d.behind, nil)),
-		confirming(newOperation("unread, waiting and confirming", "/agent/unread?page_size=1&wait=60&"+firstCursor, d.behind, nil)),
+		confirming(newOperation(wokenPoll, "/agent/unread?page_size=1&wait=60&"+firstCursor, d.behind, nil)),
 		newOperation(ownAccount, "/agent/me", d.readers, nil),
 		{name: "price (402)", method: http.MethodPost, unpaid: true, requests: []request{{target: "/chat/private/send"}}},
-		newOperation("agent search", "/search/agents", d.readers, func(i int) body {
+		newOperation(agentSearch, "/search/agents", d.readers, func(i int) body {
 			return body{"query": agentQueries[i%len(agentQueries)]}
 		}),
 		d.searching(wordSearch, "harvest"),

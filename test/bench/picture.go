@@ -14,7 +14,7 @@ import (
 // The style of the picture. A picture in a page has no scripts, fonts or styles of the page; only the scheme of the reader's device.
 const pictureHead = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="13"
   role="img" aria-labelledby="title desc">
-<title id="title">Rate and processor time of paid calls</title>
+<title id="title">%s</title>
 <desc id="desc">%s</desc>
 <style>
   svg { --paper: #fff; --ink: #1f2328; --faint: #59636e; --line: #d1d9e0;
@@ -53,7 +53,8 @@ func drawPeers(w io.Writer, compared []comparison, caption string) {
 		fmt.Fprintf(described, "\n")
 		fmt.Fprintf(colors, "  .s%d { stroke: var(--c%d) } .f%d { fill: var(--c%d) }\n", i, i, i, i)
 	}
-	fmt.Fprintf(w, pictureHead, pictureWidth, pictureHeight, html.EscapeString(described.String()), colors)
+	fmt.Fprintf(w, pictureHead, pictureWidth, pictureHeight, "Rate and processor time of paid calls", html.EscapeString(described.String()),
+		colors)
 	drawRates(w, compared, rate)
 	drawBars(w, compared, used)
 	fmt.Fprintf(w, "<text class=\"faint\" x=\"12\" y=\"%d\">%s</text>\n</svg>\n", pictureHeight-12, html.EscapeString(caption))

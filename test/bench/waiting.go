@@ -65,28 +65,7 @@ func (d *dataset) waiting(ctx context.Context) error {
 		}
 		servers = append(servers, server)
 	}
-	w := &waiters{agents: make([]agent, waitingAgents), responses: map[int]int{}}
-	if err := d.insertWaiters(ctx, w.agents); err != nil {
-		return fmt.Errorf("insert agents: %w", err)
-	}
-	note("waiting: payment channels")
-	poll, send := operation{name: "wait", method: http.MethodGet}, operation{name: "wake", method: http.MethodPost}
-	for i, a := range w.agents {
-		poll.requests = append(poll.requests, request{caller: a, target: "/agent/unread"})
-		body, err := json.Marshal(map[string]any{"recipient_agent_id": typeID("agent_", a.id), "content": d.texts[i%texts]})
-		if err != nil {
-			return err
-		}
-		send.requests = append(send.requests, request{caller: d.writers[i%perRole], target: "/chat/private/send", body: body})
-	}
-	var err error
-	if w.signer, err = d.newSigner(ctx, servers[0].url, poll); err != nil {
-		return err
-	}
-	for i := range poll.requests { // the calls that opened the payment channels did not wait
-		poll.requests[i].target = "/agent/unread?wait=60&" + firstCursor
-	}
-	sender, err := d.newSigner(ctx, servers[0].url, send)
+	w, sender, err := d.newWaiters(ctx, waitingAgents, servers[0].url)
 	if err != nil {
 		return err
 	}
@@ -131,6 +110,32 @@ func (d *dataset) waiting(ctx context.Context) error {
 	return nil
 }
 
+// newWaiters creates agents that can wait, and the signer of a message to each.
+func (d *dataset) newWaiters(ctx context.Context, n int, url string) (w *waiters, sender *signer, err error) {
+	w = &waiters{agents: make([]agent, n), responses: map[int]int{}}
+	if err := d.insertWaiters(ctx, w.agents); err != nil {
+		return nil, nil, fmt.Errorf("insert agents: %w", err)
+	}
+	note("waiting: payment channels")
+	poll, send := operation{name: "wait", method: http.MethodGet}, operation{name: "wake", method: http.MethodPost}
+	for i, a := range w.agents {
+		poll.requests = append(poll.requests, request{caller: a, target: "/agent/unread"})
+		body, err := json.Marshal(map[string]any{"recipient_agent_id": typeID("agent_", a.id), "content": d.texts[i%texts]})
+		if err != nil {
+			return nil, nil, err
+		}
+		send.requests = append(send.requests, request{caller: d.writers[i%perRole], target: "/chat/private/send", body: body})
+	}
+	if w.signer, err = d.newSigner(ctx, url, poll); err != nil {
+		return nil, nil, err
+	}
+	for i := range poll.requests { // the calls that opened the payment channels did not wait
+		poll.requests[i].target = "/agent/unread?wait=60&" + firstCursor
+	}
+	sender, err = d.newSigner(ctx, url, send)
+	return w, sender, err
+}
+
 // wake sends one message to each agent.
 func (d *dataset) wake(ctx context.Context, s *signer, clients int, servers []*process) (result, error) {
 	signed, err := s.sign(ctx, waitingAgents)
@@ -145,7 +150,7 @@ func (d *dataset) wake(ctx context.Context, s *signer, clients int, servers []*p
 // messages that came while nobody waited.
 func (w *waiters) begin(ctx context.Context, server *process) error {
 	w.signer.hosts[0] = strings.TrimPrefix(server.url, "http://")
-	signed, err := w.signer.sign(ctx, pollsAhead*waitingAgents)
+	signed, err := w.signer.sign(ctx, pollsAhead*len(w.agents))
 	if err != nil {
 		return err
 	}
@@ -175,6 +180,13 @@ func (w *waiters) settle() {
 	}
 }
 
+// answered is how many polls have got a page.
+func (w *waiters) answered() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.responses[http.StatusOK]
+}
+
 // end makes them hang up.
 func (w *waiters) end() {
 	w.stop()
@@ -200,7 +212,7 @@ func (w *waiters) poll(ctx context.Context, i int, signed [][]byte) error {
 	for ctx.Err() == nil {
 		var wire []byte
 		if charged := int((channel.charged - first) / w.signer.price); charged < pollsAhead { //nolint:gosec // small
-			wire = signed[charged*waitingAgents+i]
+			wire = signed[charged*len(w.agents)+i]
 		} else if wire, err = w.signer.write(ctx, w.signer.operation.requests[i],
 			&voucher{channel: channel, due: channel.charged + w.signer.price}); err != nil {
 			return err
