@@ -39,7 +39,6 @@ const (
 	day          = 86_400
 	busiest      = 2.0    // times the mean: the calls of the busiest hour
 	share        = 0.6    // of a processor, of a disk and of a network that is used then
-	shared       = 16.0   // calls in a batch
 	serverCores  = 8.0    // of each server
 	waitsAt      = 12_000 // calls that wait at a server
 	waitBytes    = 40_000 // for each
@@ -65,7 +64,10 @@ const (
 // demand is what agents need in the busiest hour, and what they cost and earn in a day.
 type demand struct {
 	calls, cores, servers, wal, terabytes, claims, waits, earned, spent float64
-	parts                                                               []part // of one primary with its standby
+
+	sums   float64            // of the cores: for the sum of claims, which every server adds up
+	shared map[string]float64 // calls in a batch, by queue
+	parts  []part             // of one primary with its standby
 }
 
 // part is something of which there is only so much, and how much of it is used.
@@ -76,16 +78,45 @@ type part struct {
 
 // of returns the demand of so many agents.
 func (m machineFigures) of(l life, agents float64) (d demand) {
+	d.servers = 1
+	for range 20 { // the more servers, the fewer calls share a batch of one
+		d = m.with(m.sharing(l, agents/d.servers), l, agents)
+	}
+	return d
+}
+
+// sharing returns how many calls share a batch, by queue, at a server with so many agents in the busiest hour: as many as come while the
+// batch before it runs.
+func (m machineFigures) sharing(l life, agents float64) map[string]float64 {
+	shared, busy, fixed := map[string]float64{}, map[string]float64{}, map[string]float64{}
+	for _, f := range m.Kinds {
+		_, queue := f.queues()
+		rate := l.calls[f.Name] * agents * busiest / day / 1000
+		busy[queue] += rate * m.written(f)
+		fixed[queue] += rate * (f.PerCommit + f.PerBatch + m.Flush)
+	}
+	for queue := range busy {
+		if shared[queue] = maxPerBatch; busy[queue] < 1 {
+			shared[queue] = min(max(fixed[queue]/(1-busy[queue]), 1), maxPerBatch)
+		}
+	}
+	return shared
+}
+
+// with is of for a known sharing of batches.
+func (m machineFigures) with(shared map[string]float64, l life, agents float64) demand {
+	d := demand{shared: shared}
 	var database, server, sends, polls float64 // per second, of one agent at the mean rate, in seconds of a processor
 	for _, f := range m.Kinds {
 		n := l.calls[f.Name] * agents / day
 		d.calls += n
 		d.earned += n * f.Price * day
 		d.terabytes += n * m.Payment * day * 365 / 1e12
-		database += n * (f.Database + f.PerCommit/shared) / 1000
-		server += n * (f.Server + f.PerBatch/shared) / 1000
+		_, writes := f.queues()
+		database += n * (f.Database + f.PerCommit/shared[writes]) / 1000
+		server += n * (f.Server + f.PerBatch/shared[writes]) / 1000
 		d.wal += n * f.WAL / 1e6
-		if _, writes := f.queues(); writes == "sends" {
+		if writes == "sends" {
 			sends += n * m.each(f)
 			d.terabytes += n * m.Message * day * 365 / 1e12
 		} else {
@@ -95,7 +126,8 @@ func (m machineFigures) of(l life, agents float64) (d demand) {
 	waiting := agents * l.waiting
 	d.calls, d.wal = d.calls*busiest, d.wal*busiest
 	d.servers = max(1, server*busiest/share/serverCores, max(sends, polls)*busiest/share, waiting/waitsAt)
-	d.cores = (database*busiest + waiting*m.looks()/1000 + d.servers*min(agents*summing, sumLimit)/5) / share
+	d.sums = d.servers * min(agents*summing, sumLimit) / 5 / share
+	d.cores = (database*busiest+waiting*m.looks()/1000)/share + d.sums
 	d.waits = waiting * waitBytes / 1e9
 	daily := max(1, d.earned/agents/claimSum) * agents
 	d.claims = daily / day
@@ -116,14 +148,18 @@ func (m machineFigures) of(l life, agents float64) (d demand) {
 // looks is what looking for a call that waits costs the database, in milliseconds per second: see checkEvery of server.
 func (m machineFigures) looks() float64 { return m.Look / 1.8 }
 
+// written is what a call adds to a batch that writes, in milliseconds of the database.
+func (m machineFigures) written(f figures) float64 {
+	_, charged := m.kind(ownAccount)
+	if _, writes := f.queues(); writes == "charges" {
+		return min(f.Database, charged.Database)
+	}
+	return f.Database
+}
+
 // each is how many seconds a server's queue is busy with a call of a kind, in full batches.
 func (m machineFigures) each(f figures) float64 {
-	_, charged := m.kind(ownAccount)
-	work := f.Database
-	if _, writes := f.queues(); writes == "charges" {
-		work = min(work, charged.Database)
-	}
-	return (work + (f.PerCommit+f.PerBatch+m.Flush)/maxPerBatch) / 1000
+	return (m.written(f) + (f.PerCommit+f.PerBatch+m.Flush)/maxPerBatch) / 1000
 }
 
 // agentsWith returns how many agents a primary with so many processors carries.
@@ -171,7 +207,8 @@ func (m machineFigures) tables(w io.Writer) {
 		for _, l := range lives {
 			d := m.of(l, agents)
 			slices.SortFunc(d.parts, func(a, b part) int { return cmp.Compare(b.used, a.used) })
-			row := fmt.Sprintf("10^%.0f %s | %s | %s | %.0f", math.Log10(agents), l.name, short(d.calls), short(d.cores), math.Ceil(d.servers))
+			row := fmt.Sprintf("10^%.0f %s | %s | %s | %.0f | %s", math.Log10(agents), l.name, short(d.calls), short(d.cores), math.Ceil(d.servers),
+				short(d.shared["charges"]))
 			for _, n := range [...]float64{d.wal, d.terabytes, d.claims, d.waits, d.earned, d.spent} {
 				row += " | " + short(n)
 			}
@@ -179,7 +216,7 @@ func (m machineFigures) tables(w io.Writer) {
 				short(d.parts[1].used)))
 		}
 	}
-	table(w, "agents | calls/s | cores | servers | log, MB/s | TB a year | claims/s | waits, GB | earned | spent | fullest parts", rows)
+	table(w, "agents | calls/s | cores | servers | a batch | log, MB/s | TB a year | claims/s | waits, GB | earned | spent | fullest parts", rows)
 	rows = nil
 	head, parts := "cores", "part | limit"
 	for _, l := range lives {
@@ -238,12 +275,13 @@ func (m machineFigures) sentences(w io.Writer) {
 // away returns the database's processor time of an agent in a day, the part of it that reads, and the part whose reads may be stale:
 // history and searches of conversations are for members only, so a ban must count, but directory searches and own history may be late.
 func (m machineFigures) away(l life) (all, reads, stale float64) {
-	_, charged := m.kind(ownAccount)
+	shared := m.of(l, m.agentsWith(l, largest)).shared
 	for _, f := range m.Kinds {
 		n := l.calls[f.Name]
-		all += n * (f.Database + f.PerCommit/shared)
-		if _, writes := f.queues(); writes == "charges" {
-			read := n * max(0, f.Database-charged.Database)
+		_, writes := f.queues()
+		all += n * (f.Database + f.PerCommit/shared[writes])
+		if writes == "charges" {
+			read := n * (f.Database - m.written(f))
 			reads += read
 			if f.Name == newest || f.Name == agentSearch {
 				stale += read
