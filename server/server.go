@@ -166,13 +166,15 @@ func (s *Server) routes() *echo.Echo {
 		allowCORS,                  // for agents in browsers; preflight requests are free
 		before(s.resolveOperation), // finds the operation
 		s.limitUnpaid,              // before any work; a paid call takes no token
-		before(s.readBody),         // up to the limit of the operation; without payment 16 KiB, then 402
-		before(s.priceInquiry),     // 402 if there is neither payment nor body
-		before(s.validate),         // 400: mistakes are free
-		before(s.requirePayment),   // 402 if there is no payment
-		before(s.awaitDatabase),    // 503 before the first connection to the database
-		s.refund,                   // of a payment channel, on GET operations; needs no API key
-		s.checkPayment,             // and lets a call wait
+		before(
+			s.readBody,       // up to the limit of the operation; without payment 16 KiB, then 402
+			s.priceInquiry,   // 402 if there is neither payment nor body
+			s.validate,       // 400: mistakes are free
+			s.requirePayment, // 402 if there is no payment
+			s.awaitDatabase,  // 503 before the first connection to the database
+		),
+		s.refund,       // of a payment channel, on GET operations; needs no API key
+		s.checkPayment, // and lets a call wait
 	)
 	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
@@ -182,12 +184,14 @@ func (s *Server) routes() *echo.Echo {
 	return e
 }
 
-// before is the middleware that runs a step, and then the next handler unless the step fails.
-func before(step echo.HandlerFunc) echo.MiddlewareFunc {
+// before is the middleware that runs steps, and then the next handler unless one of them fails.
+func before(steps ...echo.HandlerFunc) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if err := step(c); err != nil {
-				return err
+			for _, step := range steps {
+				if err := step(c); err != nil {
+					return err
+				}
 			}
 			return next(c)
 		}

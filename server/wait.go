@@ -42,7 +42,7 @@ func waitingShare(limits Limits) int { return max(1, limits.Connections*3/4) }
 // payment that can expire; it is charged once, and what it returns is stored. So a call that waited and was not charged changed nothing.
 func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 	check := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return s.limitTime(s.authenticate(before(s.parsePayment)(before(s.limitPayments)(next))))
+		return s.limitTime(s.authenticate(before(s.parsePayment, s.limitPayments)(next)))
 	}
 	atOnce, prepare, proceed := check(next), check(s.prepareWait), s.limitTime(s.authenticate(before(s.renewCaller)(next)))
 	return func(c echo.Context) error {
