@@ -216,7 +216,8 @@ func (m machineFigures) tables(w io.Writer) {
 				short(d.parts[1].used)))
 		}
 	}
-	table(w, "agents | calls/s | cores | servers | a batch | log, MB/s | TB a year | claims/s | waits, GB | earned | spent | fullest parts", rows)
+	table(w, "agents | calls/s | cores | servers | a batch | log, MB/s | TB a year | claims/s | waits, GB | earned | spent | fullest parts",
+		rows)
 	rows = nil
 	head, parts := "cores", "part | limit"
 	for _, l := range lives {
