@@ -50,7 +50,7 @@ type load struct {
 	trip       float64    // milliseconds, from a server to the database and back
 	waiting    float64    // milliseconds of the database per second, to look for calls that wait
 	wakes      string     // the kind of the call that each send ends, or none
-	away       [2]float64 // from when to when the database is away, in seconds
+	outage     [2]float64 // from when to when the database is unavailable, in seconds
 	seconds    float64    // that are simulated
 }
 
@@ -209,7 +209,7 @@ func (s *simulation) call(kind, server int, then func()) {
 	}
 	var try func()
 	try = func() {
-		if s.now >= s.away[0]*1000 && s.now < s.away[1]*1000 {
+		if s.now >= s.outage[0]*1000 && s.now < s.outage[1]*1000 {
 			s.after(retryAfter, try)
 			return
 		}
@@ -281,6 +281,6 @@ func simulate(l load) outcome {
 	if slices.Sort(s.took); len(s.took) > 0 {
 		s.seen.p99 = s.took[len(s.took)*99/100]
 	}
-	s.seen.restored = max(0, s.last/1000-l.away[1])
+	s.seen.restored = max(0, s.last/1000-l.outage[1])
 	return s.seen
 }

@@ -66,6 +66,7 @@ type demand struct {
 	calls, cores, servers, wal, terabytes, claims, waits, earned, spent float64
 
 	sums   float64            // of the cores: for the sum of claims, which every server adds up
+	looks  float64            // of the cores: to look for calls that wait
 	shared map[string]float64 // calls in a batch, by queue
 	parts  []part             // of one primary with its standby
 }
@@ -127,20 +128,21 @@ func (m machineFigures) with(shared map[string]float64, l life, agents float64) 
 	d.calls, d.wal = d.calls*busiest, d.wal*busiest
 	d.servers = max(1, server*busiest/share/serverCores, max(sends, polls)*busiest/share, waiting/waitsAt)
 	d.sums = d.servers * min(agents*summing, sumLimit) / 5 / share
-	d.cores = (database*busiest+waiting*m.looks()/1000)/share + d.sums
+	d.looks = waiting * m.looks() / 1000 / share
+	d.cores = database*busiest/share + d.looks + d.sums
 	d.waits = waiting * waitBytes / 1e9
 	daily := max(1, d.earned/agents/claimSum) * agents
 	d.claims = daily / day
 	d.spent = daily*claimCost + d.earned*depositCost + (2*d.cores+d.servers*serverCores)*coreCost + 2*d.terabytes*terabyteCost
 	d.parts = []part{
-		{"processors", "64 at 60 %", d.cores / largest},
-		{"disk", "64 TB in a year", d.terabytes / volume},
-		{"replay", "one processor at 60 %, 4.1 ms per MB", d.wal * replay / 1000 / share},
-		{"connections", "500, 8 for a server", d.servers * perServer / sessions},
-		{"claims", "12.5 channels/s and server", d.claims / claimsAt / d.servers},
+		{"processors", fmt.Sprintf("%.0f at %.0f %%", largest, 100*share), d.cores / largest},
+		{"disk", fmt.Sprintf("%.0f TB in a year", volume), d.terabytes / volume},
+		{"replay", fmt.Sprintf("one processor at %.0f %%, %.1f ms per MB", 100*share, replay), d.wal * replay / 1000 / share},
+		{"connections", fmt.Sprintf("%.0f, %.0f for a server", sessions, perServer), d.servers * perServer / sessions},
+		{"claims", fmt.Sprintf("%.1f channels/s and server", claimsAt), d.claims / claimsAt / d.servers},
 		{"withdrawals", "36,000 channels an hour", agents / refreshed},
-		{"sum of claims", "2.5 s for a statement", agents * summing / sumLimit},
-		{"blockchain", "15 M gas/s", (d.claims*claimGas + d.earned/day*depositGas) / chainGas},
+		{"sum of claims", fmt.Sprintf("%.1f s for a statement", sumLimit), agents * summing / sumLimit},
+		{"blockchain", fmt.Sprintf("%.0f M gas/s", chainGas/1e6), (d.claims*claimGas + d.earned/day*depositGas) / chainGas},
 	}
 	return d
 }
@@ -250,15 +252,18 @@ func (m machineFigures) tables(w io.Writer) {
 func (m machineFigures) sentences(w io.Writer) {
 	var rows []string
 	for _, l := range lives {
-		all, reads, old := m.away(l)
+		all, reads, old := m.movable(l)
 		rows = append(rows, fmt.Sprintf("%s | %.0f %% | %.0f %%", l.name, 100*reads/all, 100*old/all))
 	}
 	table(w, "share of the database's processor time | reads | reads that may be stale", rows)
+	many := m.of(lives[1], 1e6)
+	table(w, "10^6 chatty: cores | sum of claims | looks for calls that wait",
+		[]string{fmt.Sprintf("%s | %s | %s", short(many.cores), short(many.sums), short(many.looks))})
 	rows = nil
 	polling := lives[2]
 	for _, full := range []float64{0.5, 0.6, 0.7, 0.8} {
 		l := m.arriving(polling, full*m.of(polling, m.agentsWith(polling, 2)).calls/share, 2, 2, 35)
-		l.away = [2]float64{10, 15}
+		l.outage = [2]float64{10, 15}
 		rows = append(rows, fmt.Sprintf("%.0f %% | %s", 100*full, digits(simulate(l).restored/5)))
 	}
 	table(w, "processors used | backlog is gone, in times of the outage", rows)
@@ -273,9 +278,9 @@ func (m machineFigures) sentences(w io.Writer) {
 	table(w, "round trip, ms | calls/s of one server", rows)
 }
 
-// away returns the database's processor time of an agent in a day, the part of it that reads, and the part whose reads may be stale:
+// movable returns the database's processor time of an agent in a day, the part of it that reads, and the part whose reads may be stale:
 // history and searches of conversations are for members only, so a ban must count, but directory searches and own history may be late.
-func (m machineFigures) away(l life) (all, reads, stale float64) {
+func (m machineFigures) movable(l life) (all, reads, stale float64) {
 	shared := m.of(l, m.agentsWith(l, largest)).shared
 	for _, f := range m.Kinds {
 		n := l.calls[f.Name]

@@ -47,7 +47,7 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	half := load{kinds: []figures{own}, rates: []float64{250}, charge: 2, processors: 2, apart: true, servers: 1, seconds: 60,
-		away: [2]float64{10, 20}}
+		outage: [2]float64{10, 20}}
 	if seen := simulate(half); seen.restored < 8 || seen.restored > 12 {
 		t.Errorf("at half load the backlog of 10 s is gone after %.1f s, want 10", seen.restored)
 	}
