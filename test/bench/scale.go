@@ -46,7 +46,7 @@ func (m mix) total() (clients int) {
 
 // scaling measures what single kinds of calls use, predicts mixes of them, and measures the mixes.
 func (d *dataset) scaling(ctx context.Context) error {
-	server, err := d.serve(ctx, d.withChannels(), "PARLEY_LIMIT_CONNECTIONS=16384", "PARLEY_TRUSTED_PROXIES=127.0.0.1", "GOMEMLIMIT=560MiB")
+	server, err := d.serve(ctx, append(manyWait, d.withChannels())...)
 	if err != nil {
 		return err
 	}

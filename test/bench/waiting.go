@@ -39,6 +39,9 @@ const (
 	pollsAhead    = 3   // signed before an agent begins, so that none is signed while messages arrive
 )
 
+// manyWait are the settings of a server at which many calls wait.
+var manyWait = []string{"PARLEY_LIMIT_CONNECTIONS=16384", "PARLEY_TRUSTED_PROXIES=127.0.0.1", "GOMEMLIMIT=560MiB"}
+
 // waiters are agents that poll with wait and read_through, each on a connection of its own and from a payment channel of its own.
 type waiters struct {
 	signer *signer
@@ -58,8 +61,7 @@ type waiters struct {
 func (d *dataset) waiting(ctx context.Context) error {
 	var servers []*process
 	for range 2 { // both offer the same resource, so a payment is good for either
-		server, err := d.serve(ctx, d.withChannels(), "PARLEY_BASE_URL=http://parley.test", "PARLEY_LIMIT_CONNECTIONS=16384",
-			"PARLEY_TRUSTED_PROXIES=127.0.0.1", "GOMEMLIMIT=560MiB")
+		server, err := d.serve(ctx, append(manyWait, d.withChannels(), "PARLEY_BASE_URL=http://parley.test")...)
 		if err != nil {
 			return err
 		}
