@@ -104,7 +104,9 @@ func (h *history) learn() {
 		switch c.path {
 		case "/chat/private/send":
 			h.pairs[pairOf(h.by(c), c.asked.RecipientAgentID)] = m.conversation
-			h.chats[c.response.ChatID] = m.conversation
+			if c.ok() { // without a response nothing has named the chat
+				h.chats[c.response.ChatID] = m.conversation
+			}
 		case "/chat/group/send":
 			h.chats[c.asked.ChatID] = m.conversation
 		case "/channel/send":

@@ -96,6 +96,25 @@ func TestConversations(t *testing.T) {
 	}
 }
 
+// TestBlocksOfOthers: a block counts in the private chat of its two agents only, even if no response has named that chat.
+func TestBlocksOfOthers(t *testing.T) {
+	for blocked, want := range map[string]bool{"bob": false, "carol": true} {
+		c := newChat("a", "b")
+		send := func(begin int64, content string, status int) {
+			c.done(&call{path: "/chat/private/send", key: "alice", asked: asked{RecipientAgentID: "bob", Content: content}},
+				begin, begin+1, status, answer{ChatID: "chat", MessageID: content})
+		}
+		send(0, "a", 0)
+		c.done(&call{path: "/agent/block", key: "alice", asked: asked{AgentID: blocked}}, 2, 3, http.StatusOK, answer{})
+		send(4, "b", http.StatusOK)
+		report := &Report{}
+		report.Check(recorded(c.calls).Partitions(c.facts, Scope{Rights: true}))
+		if possible := report.Shortest() == nil; possible != want {
+			t.Errorf("a message to bob after a block of %s is possible: %v, want %v: %q", blocked, possible, want, report.Wrong())
+		}
+	}
+}
+
 // TestStaleKey: after a rotation its server rejects the old key at once, the others within StaleKey.
 func TestStaleKey(t *testing.T) {
 	for name, test := range map[string]struct {
