@@ -84,7 +84,7 @@ func TestUnclearSettlements(t *testing.T) {
 		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY",
 			alice.Key, x402.HeaderPaymentSignature, payment)
 		other.Want(t, test.name+", another request with the open payment", 409, "payment_reused")
-		a = send()
+		a = known(send)
 		a.Want(t, test.name+", sent again", 200)
 		if again := send(); again.Status != http.StatusOK || !bytes.Equal(again.Body, a.Body) {
 			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
@@ -359,10 +359,13 @@ func TestFormerTerms(t *testing.T) {
 					config.PayTo = "0x" + strings.Repeat("42", 20)
 				})
 				other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
-				again := other.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, signed)
-				again.Want(t, "the payment again", http.StatusOK)
-				other.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, unused).
-					Want(t, "another payment for the former terms", http.StatusPaymentRequired)
+				send := func(payment string) testkit.Reply {
+					return known(func() testkit.Reply {
+						return other.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+					})
+				}
+				send(signed).Want(t, "the payment again", http.StatusOK)
+				send(unused).Want(t, "another payment for the former terms", http.StatusPaymentRequired)
 				if n := other.Count(`SELECT count(*) FROM messages WHERE content = 'hello'`); n != 1 {
 					t.Errorf("%d messages, want 1", n)
 				}
