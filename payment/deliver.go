@@ -45,7 +45,7 @@ func (e *Engine) CommitDelivery(
 	a := call.Attempt
 	a.id = row.ID // which the effect keeps: an earlier attempt may have written the row
 	response, err = e.Commit(ctx, call, row, response, store.Closing{
-		Delivery: &store.Delivery{Payment: row.ID, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
+		Delivery: &store.Delivery{Payment: row.ID, State: row.State, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
 	})
 	refusal, refused := errors.AsType[*store.Refusal](err)
 	switch {

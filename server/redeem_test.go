@@ -173,7 +173,8 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 		"refused": func() error { return o.on.PaymentUndeliverable(t.Context(), refund.PaymentID, "", "blocked") },
 		"delivered": func() error {
 			_, err := o.on.Commit(t.Context(), store.Done(nil), store.Closing{
-				Delivery: &store.Delivery{Payment: refund.PaymentID, Fingerprint: make([]byte, 32)}, Seal: func([]byte) ([]byte, error) {
+				Delivery: &store.Delivery{Payment: refund.PaymentID, State: store.PaymentUndeliverable, Fingerprint: make([]byte, 32)},
+				Seal: func([]byte) ([]byte, error) {
 					return nil,
 						nil
 				},

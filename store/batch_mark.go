@@ -106,7 +106,7 @@ var (
 	deliverPages = `
 		WITH item AS (SELECT ` + deliveryFields.names() + `, n FROM ` + deliveryFields.items() + `), ` + rangesOfBatch + heldMarkers + `,
 		due AS MATERIALIZED (
-			SELECT i.payment, i.n FROM item i JOIN payments p ON p.id = i.payment AND ` + deliverable + ` FOR NO KEY UPDATE OF p SKIP LOCKED
+			SELECT d.payment, d.n FROM item d JOIN payments p ON p.id = d.payment AND ` + deliverable + ` FOR NO KEY UPDATE OF p SKIP LOCKED
 		), closed AS (
 			` + closeDelivered + ` JOIN due u ON u.payment = d.payment
 			WHERE p.id = d.payment AND u.n NOT IN (SELECT n FROM unready) RETURNING p.id

@@ -123,6 +123,7 @@ var deliveryFields = fieldsOfDelivery(func(c Closing) *Delivery { return c.Deliv
 func fieldsOfDelivery[T any](of func(T) *Delivery) fields[T] {
 	return fields[T]{
 		each("payment", "uuid", func(t T) *[16]byte { return (*[16]byte)(of(t).payment()) }),
+		each("state", "text", func(t T) string { return of(t).State }),
 		each("fingerprint", "bytea", func(t T) []byte { return of(t).Fingerprint }),
 		each("transaction", "text", func(t T) string { return of(t).Transaction }),
 		each("response", "bytea", func(t T) []byte { return of(t).Response }),

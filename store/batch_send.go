@@ -31,16 +31,17 @@ type paidMessage struct {
 //     the conversation first, so the two never wait for each other.
 //   - Own messages are never unread. If nothing else is unread, the read marker of the sender moves forward, up to the
 //     next message of another agent. The other own messages are counted in unread_own.
-//   - A message is not sent if its payment is already closed, or if another transaction has locked the payment. One without a payment is
-//     sent in a transaction that closes its payment by itself, or makes other changes: see Tx.SendMessage.
+//   - A message is not sent if its payment is not in the state of its delivery any more, or if another transaction has locked the payment.
+//     One without a payment is sent in a transaction that closes its payment by itself, or makes other changes: see Tx.SendMessage.
 //   - sendCharged sends a message, and records its payment, exactly if its voucher is charged.
 var (
 	sendMessages = `
 		WITH item AS (
 			SELECT ` + sendFields.names() + `, n FROM ` + sendFields.items() + `
 		), due AS MATERIALIZED (
-			SELECT id AS payment FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) AND ` + deliverable + `
-			FOR NO KEY UPDATE SKIP LOCKED
+			SELECT p.id AS payment FROM (
+				SELECT id, state, failure_reason FROM payments WHERE id = ANY (ARRAY(SELECT payment FROM item)) FOR NO KEY UPDATE SKIP LOCKED
+			) p JOIN item d ON d.payment = p.id WHERE ` + deliverable + `
 		), ` + admitMessages + `, admitted AS (
 			SELECT conversation_id, sender, message, content, reply_to, about, payment, n FROM allowed
 		), ` + writeMessages + `, closed AS (` + closeDelivered + ` JOIN numbered n ON n.payment = d.payment WHERE p.id = d.payment)
@@ -143,9 +144,9 @@ var (
 	}
 	sendChargedFields = slices.Concat(messageFields, voucherFields(func(m paidMessage) *VoucherCharge { return m.Charge }))
 
-	// The item has the payment too, the first value of a delivery: the statement joins both by it.
+	// The item has the payment and its state too, the first values of a delivery: the statement joins both by the payment.
 	closeFields = fieldsOfDelivery(func(m paidMessage) *Delivery { return m.Delivery })
-	sendFields  = slices.Concat(messageFields, closeFields[:1])
+	sendFields  = slices.Concat(messageFields, closeFields[:2])
 )
 
 // sendStatement returns the statement that sends a batch, and its values.
@@ -154,5 +155,5 @@ func sendStatement(now time.Time, batch []batchItem[paidMessage]) (statement str
 	if batch[0].value.Charge != nil {
 		return sendCharged, append(sendChargedFields.add(values, batch), pair{"now", now})
 	}
-	return sendMessages, closeFields[1:].add(append(sendFields.add(values, batch), pair{"now", now}), batch)
+	return sendMessages, closeFields[2:].add(append(sendFields.add(values, batch), pair{"now", now}), batch)
 }

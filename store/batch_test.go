@@ -29,7 +29,8 @@ func beginning(payer string, agent uuid.UUID) *store.Payment {
 
 // deliveryOf is the closing of a payment that was delivered.
 func deliveryOf(payment *store.Payment) store.Closing {
-	return store.Closing{Delivery: &store.Delivery{Payment: payment.ID, Fingerprint: payment.Fingerprint, Transaction: "0xf"}, Seal: sealed}
+	return store.Closing{Delivery: &store.Delivery{Payment: payment.ID, State: payment.State, Fingerprint: payment.Fingerprint,
+		Transaction: "0xf"}, Seal: sealed}
 }
 
 func sealed([]byte) ([]byte, error) { return []byte("sealed"), nil }
@@ -234,7 +235,7 @@ func TestBatches(t *testing.T) {
 }
 
 // TestBatchDeliversAPaymentOnce: many requests redeem one payment at the same moment. One of them has its effect, whether it sends
-// a message or writes nothing, and the others are told that the payment has changed.
+// a message or writes nothing, and the others are told that the payment has changed. So is another attempt of the call that was refused.
 func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -268,6 +269,10 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := deliver(payment, fmt.Sprint("refused ", round)); !errors.Is(err, store.ErrStalePayment) {
+			t.Errorf("round %d: another attempt of the refused call: %v, want ErrStalePayment", round, err)
+		}
+		payment.State = store.PaymentUndeliverable
 		text := []string{"", fmt.Sprintf("redeemed %d", round)}[round%2]
 		var delivered atomic.Int64
 		var calls sync.WaitGroup

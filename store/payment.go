@@ -191,9 +191,14 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	return s.changePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
 }
 
-// deliverable is true for payments that may still get their effect. A refunded payment is closed for good: a redemption that read it
-// before the refund was recorded must not deliver it.
-const deliverable = "state IN ('settling', 'undeliverable') AND failure_reason <> '" + Refunded + "'"
+const (
+	// owed is true for payments that may still get their effect. A refunded payment is closed for good: a redemption that read it before
+	// the refund was recorded must not deliver it.
+	owed = "state IN ('settling', 'undeliverable') AND failure_reason <> '" + Refunded + "'"
+	// deliverable is true for a payment p that is owed and in the state of its delivery d. Who was told that the operation is refused can
+	// redeem the payment, so another attempt of the refused call must not deliver it after that.
+	deliverable = "p.state = d.state AND p.failure_reason <> '" + Refunded + "'"
+)
 
 // inHand is true while the caller works on the payment and no other server has taken it.
 const inHand = "state = 'settling' AND attempts = ?"
@@ -213,7 +218,7 @@ func asFailed(reason string) map[string]any {
 // redeemed with another request, so it releases its username.
 func (s *Store) PaymentUndeliverable(ctx context.Context, id uuid.UUID, transaction, reason string) error {
 	changes := asClosed(PaymentUndeliverable, map[string]any{"transaction": transaction, "failure_reason": reason})
-	return s.closePayment(ctx, id, changes, deliverable)
+	return s.closePayment(ctx, id, changes, owed)
 }
 
 // closePayment closes a payment that has no effect, and releases the username and the payment channel that were claimed
@@ -236,10 +241,11 @@ func asClosed(state string, changes map[string]any) map[string]any {
 	return all
 }
 
-// Delivery holds the data that closes a delivered payment. Response is returned to a repeated request; nil if none is
-// stored. Fingerprint is that of the delivered request.
+// Delivery holds the data that closes a delivered payment. State is that in which its call has the payment: undeliverable if it redeems
+// it, else settling. Response is returned to a repeated request; nil if none is stored. Fingerprint is that of the delivered request.
 type Delivery struct {
 	Payment     uuid.UUID
+	State       string
 	Fingerprint []byte
 	Transaction string
 	Response    []byte

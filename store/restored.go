@@ -59,7 +59,7 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 // RestoredOfWallet returns the oldest restored payment of a wallet with this amount, or nil.
 func (s *Store) RestoredOfWallet(ctx context.Context, scheme, network, asset, payer string, amount int64) (*Payment, error) {
 	return s.onePayment(ctx, `scheme = @scheme AND network = @network AND asset = @asset AND payer = @payer AND amount = @amount
-		AND operation = @operation AND `+deliverable+`
+		AND operation = @operation AND `+owed+`
 		ORDER BY created_at LIMIT 1`, named{"scheme": scheme, "network": network, "asset": asset, "payer": payer, "amount": amount,
 		"operation": OperationRestored})
 }
@@ -91,7 +91,7 @@ func (s *Store) BindRestored(ctx context.Context, call Redemption) error {
 	err := s.changePayment(ctx, call.Payment, map[string]any{
 		"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
 		"payment_identifier": call.PaymentIdentifier, "secret": call.Secret,
-	}, "payer = ? AND operation = ? AND "+deliverable, call.Payer, OperationRestored)
+	}, "payer = ? AND operation = ? AND "+owed, call.Payer, OperationRestored)
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
 		return ErrStalePayment
 	}

@@ -43,7 +43,8 @@ func (s *Store) SendAtOnce(ctx context.Context, conversations, senders []uuid.UU
 			return err
 		}
 		all = append(all, batchItem[paidMessage]{value: paidMessage{
-			OutgoingMessage: out, Closing: Closing{Delivery: &Delivery{Payment: payment.ID, Fingerprint: HashKey("x")}}, conversation: conversation,
+			OutgoingMessage: out, conversation: conversation,
+			Closing: Closing{Delivery: &Delivery{Payment: payment.ID, State: payment.State, Fingerprint: payment.Fingerprint}},
 		}, done: make(chan error, 1), since: time.Now()})
 	}
 	s.group.sends.sendBatch(ctx, all)
