@@ -132,7 +132,7 @@ func TestManyClaims(t *testing.T) {
 	}
 }
 
-// TestClaimOnWithdrawal: a withdrawal that the worker sees on the chain is answered with a claim at once.
+// TestClaimOnWithdrawal: a withdrawal that the worker sees on the chain is answered with a claim.
 func TestClaimOnWithdrawal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
@@ -145,6 +145,23 @@ func TestClaimOnWithdrawal(t *testing.T) {
 	payer := w.channelPayer(alice.Wallet)
 	if _, state, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")); state.WithdrawRequestedAt == 0 {
 		t.Errorf("a voucher during the withdrawal: %+v", state)
+	}
+}
+
+// TestManyAreLookedAt: the worker looks at hundreds of payment channels before it pauses.
+func TestManyAreLookedAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.opened(bob, 1)
+	w.Exec(`INSERT INTO payment_channels SELECT (jsonb_populate_record(c, jsonb_build_object('id', '0x' || lpad(to_hex(i), 64, '0')))).*
+		FROM payment_channels c, generate_series(1, 400) i`)
+	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
+	outdated := func() int {
+		return w.Count(`SELECT count(*) FROM payment_channels WHERE synced_at < now() - interval '1 hour'`)
+	}
+	if !w.recoverUntil(func() bool { return outdated() == 0 }) {
+		t.Errorf("the worker has not looked at %d payment channels", outdated())
 	}
 }
 

@@ -269,11 +269,11 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := deliver(payment, fmt.Sprint("refused ", round)); !errors.Is(err, store.ErrStalePayment) {
+		text := []string{"", fmt.Sprintf("redeemed %d", round)}[round%2]
+		if err := deliver(payment, text); !errors.Is(err, store.ErrStalePayment) {
 			t.Errorf("round %d: another attempt of the refused call: %v, want ErrStalePayment", round, err)
 		}
 		payment.State = store.PaymentUndeliverable
-		text := []string{"", fmt.Sprintf("redeemed %d", round)}[round%2]
 		var delivered atomic.Int64
 		var calls sync.WaitGroup
 		for range 24 {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
@@ -16,13 +19,15 @@ import (
 const (
 	// resumeEvery is how often the worker looks for open refunds.
 	resumeEvery = time.Second
-	// claimEvery is how often the worker looks for payment channels to claim and to refresh.
+	// claimEvery is how often the worker looks for payment channels to claim and, independently, to refresh.
 	claimEvery = 5 * time.Second
 	// supportEvery is how often it asks the facilitator whether it settles payment channels, and unsupportedEvery while it does not.
 	supportEvery     = 10 * time.Minute
 	unsupportedEvery = time.Minute
-	// refreshBatch is how many payment channels it refreshes at a time.
-	refreshBatch = 50
+	// refreshBatch is how many payment channels it refreshes before it looks again for outdated ones, refreshAtOnce how many at the same
+	// time. Finding outdated ones takes long with many payment channels.
+	refreshBatch  = 500
+	refreshAtOnce = 8
 	// refreshShare is how often a payment channel that owes us money is looked at within its withdraw delay.
 	refreshShare = 24
 	// idleEvery is how often it looks for idle payment channels, and idlePause the pause after a refund of one that failed.
@@ -37,6 +42,7 @@ func (c *Scheme) Work(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { payment.Every(ctx, resumeEvery, c.resumeRefunds) })
 	running.Go(func() { c.refundRetired(ctx) })
+	running.Go(func() { payment.Every(ctx, claimEvery, c.refreshChannels) })
 	c.checkKeys(ctx)
 	var supportDue, idleDue time.Time
 	payment.Every(ctx, claimEvery, func(ctx context.Context) {
@@ -49,7 +55,6 @@ func (c *Scheme) Work(ctx context.Context) {
 		if !c.engine.Ready() || !c.offered() {
 			return
 		}
-		c.refreshChannels(ctx)
 		c.claimDue(ctx)
 		c.payOut(ctx)
 		if now := time.Now(); c.IdleRefund > 0 && now.After(idleDue) {
@@ -70,25 +75,39 @@ func (c *Scheme) checkKeys(ctx context.Context) {
 	}
 }
 
-// refreshChannels looks at the chain for withdrawals from payment channels that owe us money.
+// refreshChannels looks at the chain for withdrawals from payment channels that owe us money. Servers look at them in different orders.
 func (c *Scheme) refreshChannels(ctx context.Context) {
-	stale, err := c.store.StaleChannels(ctx, c.network, c.asset, c.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
-	for i := range stale {
-		channel := &stale[i]
-		found, chainErr := c.stateOnChain(ctx, channel)
-		if chainErr != nil {
-			err = errors.Join(err, chainErr)
-			if errors.Is(chainErr, errNotReported) { // it concerns this channel alone
-				continue
-			}
-			break // both are unavailable: try again later
-		}
-		_, syncErr := c.synced(ctx, channel, found)
-		err = errors.Join(err, syncErr)
+	if !c.engine.Ready() || !c.offered() {
+		return
 	}
-	if err != nil && ctx.Err() == nil {
+	stale, err := c.store.StaleChannels(ctx, c.network, c.asset, c.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
+	rand.Shuffle(len(stale), func(i, j int) { stale[i], stale[j] = stale[j], stale[i] })
+	if err = errors.Join(err, c.refresh(ctx, stale)); err != nil && ctx.Err() == nil {
 		c.engine.Log.WarnContext(ctx, "refresh payment channels", "error", err)
 	}
+}
+
+// refresh records the state of payment channels on the chain. It gives up if the chain is unavailable.
+func (c *Scheme) refresh(ctx context.Context, channels []store.PaymentChannel) error {
+	failed := make([]error, len(channels))
+	refreshing, ctx := errgroup.WithContext(ctx)
+	refreshing.SetLimit(refreshAtOnce)
+	for i := range channels {
+		refreshing.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			found, err := c.stateOnChain(ctx, &channels[i])
+			if err == nil {
+				_, err = c.synced(ctx, &channels[i], found)
+			} else if !errors.Is(err, errNotReported) { // which concerns this payment channel alone
+				return err
+			}
+			failed[i] = err
+			return nil
+		})
+	}
+	return errors.Join(append(failed, refreshing.Wait())...)
 }
 
 // newestOf is a payment with the newest voucher of a payment channel, to ask for its state.

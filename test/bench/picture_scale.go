@@ -87,7 +87,7 @@ func (d diagram) draw(w io.Writer) {
 func (m machineFigures) drawLadder(w io.Writer) {
 	d := diagram{title: "Processors of the primary", x: "agents", y: "processors in the busiest hour", left: 1e4, right: 1e8,
 		bottom: 0.01, top: 1e4,
-		marks:   []mark{{2, "2 processors"}, {8, "8"}, {largest, "64, the largest primary; above: Citus"}},
+		marks:   []mark{{2, "2 processors"}, {8, "8"}, {largest, "64, the largest primary"}},
 		caption: fmt.Sprintf("The model, with figures of %s. At %.0f %% of the processors.", m.Machine, 100*share)}
 	for _, l := range lives {
 		one := line{name: l.name}
