@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ const (
 	// time. Finding outdated ones takes long with many payment channels.
 	refreshBatch  = 500
 	refreshAtOnce = 8
+	// refreshErrors is how many errors of a batch are logged.
+	refreshErrors = 10
 	// refreshShare is how often a payment channel that owes us money is looked at within its withdraw delay.
 	refreshShare = 24
 	// idleEvery is how often it looks for idle payment channels, and idlePause the pause after a refund of one that failed.
@@ -52,7 +55,7 @@ func (c *Scheme) Work(ctx context.Context) {
 				supportDue = now.Add(unsupportedEvery)
 			}
 		}
-		if !c.engine.Ready() || !c.offered() {
+		if !c.active() {
 			return
 		}
 		c.claimDue(ctx)
@@ -63,6 +66,9 @@ func (c *Scheme) Work(ctx context.Context) {
 		}
 	})
 }
+
+// active reports whether the worker may ask the facilitator.
+func (c *Scheme) active() bool { return c.engine.Ready() && c.offered() }
 
 // checkKeys logs payment channels with unclaimed vouchers whose authorizer's key this server does not have.
 func (c *Scheme) checkKeys(ctx context.Context) {
@@ -77,7 +83,7 @@ func (c *Scheme) checkKeys(ctx context.Context) {
 
 // refreshChannels looks at the chain for withdrawals from payment channels that owe us money. Servers look at them in different orders.
 func (c *Scheme) refreshChannels(ctx context.Context) {
-	if !c.engine.Ready() || !c.offered() {
+	if !c.active() {
 		return
 	}
 	stale, err := c.store.StaleChannels(ctx, c.network, c.asset, c.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
@@ -107,7 +113,9 @@ func (c *Scheme) refresh(ctx context.Context, channels []store.PaymentChannel) e
 			return nil
 		})
 	}
-	return errors.Join(append(failed, refreshing.Wait())...)
+	failed = append([]error{refreshing.Wait()}, failed...)
+	failed = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+	return errors.Join(failed[:min(len(failed), refreshErrors)]...)
 }
 
 // newestOf is a payment with the newest voucher of a payment channel, to ask for its state.

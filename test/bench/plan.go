@@ -45,11 +45,11 @@ const (
 	claimSum     = 1.0    // USD: channel-claim-sum
 	claimsAt     = 12.5   // payment channels per second that a server claims: 25, in two seconds
 	claimCost    = 0.0123 / 25
-	depositCost  = 0.0033    // for each USD
-	refreshed    = 360_000.0 // payment channels whose state servers read in an hour: 500 in five seconds, the same ones
-	scanning     = 0.9e-6    // seconds for a payment channel to add up what is not claimed, and as much to find outdated states
-	scanLimit    = 2.5       // seconds of a statement; every server runs both every five seconds
-	claimGas     = 25_200    // of a payment channel
+	depositCost  = 0.0033 // for each USD
+	refreshed    = 100.0  // payment channels per second whose state servers read, each once in an hour: 500 in five seconds, the same ones
+	scanning     = 0.9e-6 // seconds for a payment channel to add up what is not claimed, and as much to find outdated states
+	scanLimit    = 2.5    // seconds of a statement; every server runs both every five seconds
+	claimGas     = 25_200 // of a payment channel
 	depositGas   = 118_000
 	chainGas     = 15e6  // per second: a tenth of what Base takes
 	coreCost     = 1.2   // USD per day
@@ -140,7 +140,7 @@ func (m machineFigures) with(shared map[string]float64, l life, agents float64) 
 		{"replay", fmt.Sprintf("one processor at %.0f %%, %.1f ms per MB", 100*share, replay), d.wal * replay / 1000 / share},
 		{"connections", fmt.Sprintf("%.0f, %.0f for a server", sessions, perServer), d.servers * perServer / sessions},
 		{"claims", fmt.Sprintf("%.1f channels/s and server", claimsAt), d.claims / claimsAt / d.servers},
-		{"withdrawals", "360,000 channels an hour", agents / refreshed},
+		{"withdrawals", fmt.Sprintf("%.0f channels/s, each once in an hour", refreshed), agents / 3600 / refreshed},
 		{"scans of channels", fmt.Sprintf("%.1f s for a statement", scanLimit), agents * scanning / scanLimit},
 		{"blockchain", fmt.Sprintf("%.0f M gas/s", chainGas/1e6), (d.claims*claimGas + d.earned/day*depositGas) / chainGas},
 	}
