@@ -280,7 +280,8 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 		return err
 	case p.unread && !hungUp, p.unknown && p.charged:
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
-	case limited && !payer.admitted:
+	case limited && !payer.admitted: // its body was checked all the same: who goes on soon is refused before that
+		s.rates.addresses.charge(payer.address, tokens)
 		return err
 	case record.paid, p.charged && !p.redeeming:
 		s.rates.addresses.give(payer.address)

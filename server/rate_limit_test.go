@@ -226,7 +226,8 @@ func TestPublicSignaturesAreLimited(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreLimited: an account that is refused again and again must wait, and pays undisturbed up to that.
+// TestRefusalsAreLimited: an account that is refused again and again must wait, and pays undisturbed up to that. Who does not wait uses up
+// the tokens of its address, so that its requests are not read any more.
 func TestRefusalsAreLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withLimits(server.Limits{Account: few(10)}))
@@ -238,15 +239,21 @@ func TestRefusalsAreLimited(t *testing.T) {
 	w.wantLimited("one refusal too many", alice.ask(info, fields{"chat_id": noChat}), "account")
 	bob.ask(info, fields{"chat_id": noChat}).Want(t, "another account at the same address", 404)
 
-	w = newWorld(t, withLimits(server.Limits{Wallet: few(10)}))
+	w = newWorld(t, withLimits(server.Limits{Address: few(30), Wallet: few(10)}))
 	poor, _ := evm.GenerateKey()
-	for i := range 10 {
-		if a := w.pay(poor, "/register/request_account", fmt.Sprintf(`{"requested_username":"name_%d"}`,
-			i)); a.Status != http.StatusPaymentRequired {
-			t.Fatalf("payment %d of an empty wallet: %v, want 402", i+1, a)
-		}
+	const path = "/register/request_account"
+	unfunded := w.sign(poor, path)
+	try := func(n int) testkit.Reply {
+		return w.call(http.MethodPost, path, fmt.Sprintf(`{"requested_username":"name_%d"}`, n), x402.HeaderPaymentSignature, unfunded)
 	}
-	w.wantLimited("a wallet without money", w.pay(poor, "/register/request_account", `{"requested_username":"another"}`), "wallet")
+	for n := range 10 {
+		try(n).Require(t, fmt.Sprintf("payment %d of an empty wallet", n+1), http.StatusPaymentRequired)
+	}
+	w.wantLimited("a wallet without money", try(10), "wallet")
+	for n := range 20 {
+		try(n)
+	}
+	w.wantLimited("the same that goes on", try(10), "address")
 }
 
 // TestRepetitionsCountAgainstWhoRepeats: a payment is public once it has settled. Who sends it again uses up its own
