@@ -51,7 +51,8 @@ var (
 		Message: "this payment already paid for this request, and the response is no longer stored; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send " +
-			"the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not charged"}
+			"the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not " +
+			"charged within ten minutes and before the secret is used"}
 	errInProgress = &Error{Code: CodeInProgress, Undecided: true, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )

@@ -109,8 +109,10 @@ func (t *transfer) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 	if t.attempt.Conclusive && t.engine.PaidLately(t.attempt.Payer()) {
 		return nil, nil //nolint:nilnil // no payment channel
 	}
-	return nil, t.engine.Covered(ctx, t.attempt, t, t.attempt.Operation.Price, &x402.Invalid{Reason: x402.ReasonInsufficientBalance,
-		Message: "the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment"})
+	return nil, t.engine.Covered(ctx, t.attempt, t, t.attempt.Operation.Price, func() error {
+		return t.engine.Refused(t.attempt.Operation, x402.ReasonInsufficientBalance,
+			"the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment")
+	})
 }
 
 func (t *transfer) Verify(ctx context.Context) (*x402.VerifyResponse, error) {

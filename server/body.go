@@ -32,7 +32,10 @@ func (s *Server) readBody(c echo.Context) error {
 		return nil
 	}
 	described := operation.route.Operation.RequestBody
-	if described == nil { // the body of a GET has no meaning and is not read
+	if described == nil { // the body of a GET is not read
+		if operation.paid() && c.Request().ContentLength > int64(len("{}")) {
+			return invalid(*detail("", "is not part of this operation%s", operation.knownParameters()))
+		}
 		if err := requestFrom(c).finish(); err != nil {
 			return err
 		}
@@ -49,7 +52,7 @@ func (s *Server) readBody(c echo.Context) error {
 		body = emptyObject(c.Request())
 	}
 	c.Set(bodyKey, body)
-	recordFrom(c).payment.body = len(body)
+	recordFrom(c).payment.body = operation.bodyTokens(len(body))
 	return nil
 }
 

@@ -189,6 +189,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 		header.Set("WWW-Authenticate", needsKey)
 	}
 	body := p.body(record.requestID)
+	if allowed := header.Get(echo.HeaderAllow); p.code == gen.ErrorCodeMethodNotAllowed && allowed != "" {
+		body.Message += ": " + allowed
+	}
 	if (p.unread || p.status == http.StatusInternalServerError) && hasPayment(c) { // 500: the fault may have come after the charge
 		body.Charged = nil
 	}

@@ -53,7 +53,7 @@ func wasteful() map[string]struct {
 			http.StatusRequestEntityTooLarge),
 		"240 KB for a hundred ids": post("/chat/group/create", `{"name":"x","initial_member_ids":[`+strings.Repeat("1,", 119_999)+`1]}`,
 			http.StatusRequestEntityTooLarge),
-		"a body for a GET": {http.MethodGet, "/agent/me", strings.Repeat(" ", 240_000), nil, http.StatusPaymentRequired},
+		"a body for a GET": {http.MethodGet, "/agent/me", strings.Repeat(" ", 240_000), nil, http.StatusBadRequest},
 		"a long parameter": {http.MethodGet, "/agent/unread?" + strings.Repeat("x", 50_000) + "=1", "",
 			[]string{x402.HeaderPaymentSignature, "x"}, http.StatusBadRequest},
 		"a payment with a long network": {http.MethodPost, "/agent/profile", `{"username":"alice"}`, []string{x402.HeaderPaymentSignature,

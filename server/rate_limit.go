@@ -28,9 +28,10 @@ const (
 	bucketTries   = 8       // how many buckets are looked at to make room for another
 
 	// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, which take a millisecond to
-	// decode and check.
-	workPerToken = 5 * time.Millisecond
-	bodyPerToken = 32 << 10
+	// decode and check. A change is tried in the database, which can take a millisecond for the few ids that so many bytes hold.
+	workPerToken   = 5 * time.Millisecond
+	bodyPerToken   = 32 << 10
+	changePerToken = 256
 )
 
 // policy describes a limit for the RateLimit header fields.
@@ -175,7 +176,7 @@ type payer struct {
 	account   uuid.UUID // charged if it is known
 	wallet    walletAt
 	worked    time.Duration // what the handler took to make a response
-	body      int           // bytes that were read
+	body      int           // tokens that the body takes
 	checked   bool          // the payment's form, key and signature are in order
 	byAddress bool          // the address is charged
 	admitted  bool          // as a recent payer, at an address without tokens
@@ -191,7 +192,15 @@ func (p *payer) measure(started time.Time, err error) {
 }
 
 // tokens is what a call that ended unpaid takes.
-func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body/bodyPerToken }
+func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body }
+
+// bodyTokens is what a body of so many bytes takes.
+func (o *operation) bodyTokens(bytes int) int {
+	if o.handler.alone != nil {
+		return bytes / changePerToken
+	}
+	return bytes / bodyPerToken
+}
 
 // limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the address has none left,
 // a paying account may use its own. A call with a payment first goes through the cheap checks, so that others cannot use up the tokens of
@@ -219,23 +228,27 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		err := next(c)
-		return s.countPayment(record, hungUp(c), err)
+		return s.countPayment(record, !hungUp(c) && !s.store.Responds(), err)
 	}
 }
 
 // admitRecentPayer admits a call with a payment at an address without tokens if its account paid lately, which the API key proves, or if
 // its payment is signed by a wallet or for a payment channel that paid lately. Such a signature can be public, and anybody can send it
-// again: those calls share one bucket of the address.
+// again: those calls share one bucket of the address, from which payments that are signed otherwise take a token too.
 func (s *Server) admitRecentPayer(operation *operation, header http.Header, payer *payer, exceeded error) error {
 	if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
 		payer.account, payer.admitted = account, true
 		return s.rates.accounts.check(account)
 	}
+	if err := s.rates.recent.check(payer.address); err != nil {
+		return err
+	}
 	if !s.payments.SignedByRecentPayer(&operation.Operation, header) {
+		s.rates.recent.charge(payer.address, 1) // payments are long
 		return exceeded
 	}
 	payer.admitted, payer.public = true, true
-	return s.rates.recent.check(payer.address)
+	return nil
 }
 
 // limitPayments rejects a payment that passed the local checks if its account or wallet has no token left. The bucket
@@ -264,8 +277,9 @@ func (s *Server) limitPayments(c echo.Context) error {
 }
 
 // countPayment charges a call with a payment that ended unpaid. A paid call returns the token of its price inquiry to
-// the address or the account. A caller that hung up cannot tell what its call came to, and pays for the work in tokens.
-func (s *Server) countPayment(record *record, hungUp bool, err error) error {
+// the address or the account. Down reports that the database does not respond and the caller was told so. If it does respond, it may be
+// the calls of this caller that others wait for.
+func (s *Server) countPayment(record *record, down bool, err error) error {
 	payer := &record.payment
 	p := &problem{}
 	if err != nil {
@@ -278,7 +292,7 @@ func (s *Server) countPayment(record *record, hungUp bool, err error) error {
 	case p == errDisplaced || p == errCrowded: // by requests of its own address, most likely
 		s.rates.addresses.charge(payer.address, 1)
 		return err
-	case p.unread && !hungUp, p.unknown && p.charged:
+	case p.unread && down, p.unknown && p.charged:
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
 	case limited && !payer.admitted: // its body was checked all the same: who goes on soon is refused before that
 		s.rates.addresses.charge(payer.address, tokens)

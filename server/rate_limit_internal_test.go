@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -63,21 +64,29 @@ func TestConcurrentFailuresAreLimited(t *testing.T) {
 	if wait := s.rates.addresses.wait(netip.Prefix{}); wait < 9*time.Second {
 		t.Errorf("after ten concurrent failures the next call is admitted in %s, want 10s: a second each", wait)
 	}
-	if long := (&payer{body: 200 << 10}).tokens(); long != 7 {
-		t.Errorf("a rejected call with a body of 200 KiB takes %d tokens, want 7", long)
+	change := handler{alone: func(context.Context, *change, any) (any, error) { return nil, nil }}
+	for name, one := range map[string]struct {
+		handler handler
+		bytes   int
+		want    int
+	}{"a message of 200 KiB": {handler{}, 200 << 10, 7}, "a hundred ids": {change, 3_500, 14}} {
+		if takes := (&payer{body: (&operation{handler: one.handler}).bodyTokens(one.bytes)}).tokens(); takes != one.want {
+			t.Errorf("a rejected call with %s takes %d tokens, want %d", name, takes, one.want)
+		}
 	}
 }
 
-// TestHangingUpIsNotFree: an unavailable database takes no token, but whoever does not wait for the response pays for the work.
+// TestHangingUpIsNotFree: a database that does not respond takes no token. One that is busy does, and so does a caller that does not wait
+// for the response.
 func TestHangingUpIsNotFree(t *testing.T) {
 	t.Parallel()
-	for hungUp, want := range map[bool]time.Duration{false: time.Second, true: 4 * time.Second} {
+	for down, want := range map[bool]time.Duration{true: time.Second, false: 4 * time.Second} {
 		limits := Limits{Address: Rate{PerSecond: 1, Burst: 10}}.withDefaults()
 		s := &Server{rates: newRateLimits(limits)}
 		s.rates.addresses.charge(netip.Prefix{}, 10)
-		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 10 * time.Millisecond}}, hungUp, errUnavailable)
+		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 10 * time.Millisecond}}, down, errUnavailable)
 		if wait := s.rates.addresses.wait(netip.Prefix{}); wait.Round(time.Second) != want {
-			t.Errorf("hung up %t: the address waits for %s, want %s", hungUp, wait, want)
+			t.Errorf("down %t: the address waits for %s, want %s", down, wait, want)
 		}
 	}
 }

@@ -5,14 +5,10 @@ import (
 	"regexp"
 
 	"github.com/parley-chat/parley/gen"
-	"github.com/parley-chat/parley/store"
 )
 
 // ReactToMessage adds or replaces the reaction of the caller.
 func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageRequestObject) (gen.ReactToMessageResponseObject, error) {
-	if !oneEmoji.MatchString(req.Body.Emoji) {
-		return nil, store.ErrNotAnEmoji
-	}
 	message, err := c.messageForReader(ctx, messageID(req.Body.MessageID))
 	if err != nil {
 		return nil, err

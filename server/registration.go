@@ -128,5 +128,6 @@ func (t *tanTry) over(wrong bool) {
 
 // tooManyTANs is the limit of calls with a wrong TAN.
 func tooManyTANs(most int) policy {
-	return policy{"tan", most, wrongTANsFor, "with a wrong TAN", "request a new TAN with POST /register/request_account"}
+	return policy{"tan", most, wrongTANsFor, "with a wrong TAN",
+		"send the right TAN, or request a new TAN with POST /register/request_account"}
 }

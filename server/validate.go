@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -117,7 +118,11 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 		case token.Kind() == '0' && strings.ContainsAny(token.String(), ".eE"): // every number of the contract is an integer
 			return detail(string(decoder.StackPointer()), "must be an integer without fraction and exponent")
 		case token.Kind() == 'n':
-			return detail(string(decoder.StackPointer()), "must not be null; leave it out instead")
+			pointer, remedy := string(decoder.StackPointer()), "must not be null; leave it out instead"
+			if slices.Contains(operation.body().Required, strings.TrimPrefix(pointer, "/")) {
+				remedy = "is required and must not be null"
+			}
+			return detail(pointer, "%s", remedy)
 		case token.Kind() == '"' && strings.ContainsRune(token.String(), 0):
 			return detail(string(decoder.StackPointer()), "must not contain U+0000")
 		case decoder.StackDepth() > maxDepth:
@@ -230,11 +235,12 @@ func violation(e *openapi3.SchemaError, field string) (of, message string) {
 		case strings.HasPrefix(schema.Pattern, notSpace):
 			return field, "must not be white space alone"
 		}
-		return field, "must match " + schema.Pattern
+		return field, fmt.Sprintf("must match %s, and is %q", schema.Pattern, begin(e.Value))
 	case "type":
 		return field, "must be of type " + strings.Join(schema.Type.Slice(), " or ")
 	case "minLength", "maxLength":
-		return field, "must have " + between(schema.MinLength, schema.MaxLength) + " characters"
+		text, _ := e.Value.(string)
+		return field, fmt.Sprintf("must have %s characters, and has %d", between(schema.MinLength, schema.MaxLength), utf8.RuneCountInString(text))
 	case "minItems", "maxItems":
 		return field, "must have " + between(schema.MinItems, schema.MaxItems) + " entries"
 	case "minProperties":
@@ -262,7 +268,12 @@ func (o *operation) knownFields() string {
 	if o.route.Operation.RequestBody == nil {
 		return ""
 	}
-	return fieldsOf(o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value)
+	return fieldsOf(o.body())
+}
+
+// body is the schema of the request body, which the operation has.
+func (o *operation) body() *openapi3.Schema {
+	return o.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value
 }
 
 // knownParameters lists the parameters in the query, for error messages.

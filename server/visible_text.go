@@ -11,9 +11,13 @@ import (
 	"github.com/parley-chat/parley/gen"
 )
 
-// labelText marks names and descriptions in the contract (x-text). They must not reorder the text around them, because readers tell agents
-// and conversations apart by them.
-const labelText = "label"
+// Kinds of texts in the contract (x-text). Readers tell agents and conversations apart by names and descriptions, which must therefore not
+// reorder the text around them. Names stand within sentences.
+const (
+	nameText        = "name"
+	descriptionText = "description"
+	emojiText       = "emoji"
+)
 
 // checkTexts checks the texts (x-text) of a request that is valid otherwise.
 func checkTexts(c echo.Context, operation *operation) (wrong []gen.ErrorDetail) {
@@ -22,25 +26,35 @@ func checkTexts(c echo.Context, operation *operation) (wrong []gen.ErrorDetail) 
 		return nil
 	}
 	values, _ := body.ValidatedValue().(map[string]any)
-	properties := operation.route.Operation.RequestBody.Value.Content["application/json"].Schema.Value.Properties
+	properties := operation.body().Properties
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		kind := properties[name].Value.Extensions["x-text"]
 		text, isText := values[name].(string)
 		if kind == nil || !isText {
 			continue
 		}
+		label := kind == nameText || kind == descriptionText
 		switch {
+		case kind == emojiText && !oneEmoji.MatchString(text):
+			wrong = append(wrong, *detail("/"+name, "must be exactly one emoji, such as 👍, and is %q", begin(text)))
 		case text != "" && !strings.ContainsFunc(text, visible):
 			wrong = append(wrong, *detail("/"+name, "must have a visible character"))
-		case kind == labelText && strings.ContainsFunc(text, bidirectional):
+		case label && strings.ContainsFunc(text, bidirectional):
 			wrong = append(wrong, *detail("/"+name, "must not have bidirectional control characters (U+061C, U+200E, U+200F, U+202A to U+202E, "+
 				"U+2066 to U+2069); remove them"))
+		case kind == nameText && strings.ContainsFunc(text, control):
+			wrong = append(wrong, *detail("/"+name, "must not have control characters or line breaks; remove them"))
+		case kind == descriptionText && strings.ContainsFunc(lineBreaks.Replace(text), control):
+			wrong = append(wrong, *detail("/"+name, "must not have control characters except tabs and line breaks; remove them"))
 		}
 	}
 	return wrong
 }
 
 func bidirectional(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
+func control(r rune) bool       { return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp) }
+
+var lineBreaks = strings.NewReplacer("\t", "", "\n", "", "\r", "")
 
 // visible reports whether a character shows something by itself. Unicode calls the blank of Braille a symbol, and some format characters
 // of Arabic have a shape.

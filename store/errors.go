@@ -65,7 +65,6 @@ var (
 		"the expression is too complex; use fewer or smaller repetitions, or write \\{ to search for a brace")
 	ErrNotACursor = invalid("invalid_request", "?read_through",
 		"this is no cursor of a page of this account, or it is damaged; send the cursor of a response unchanged, or begin with mark_read=false")
-	ErrNotAnEmoji        = invalid("invalid_request", "/emoji", "send exactly one emoji")
 	ErrSuccessorRequired = invalid("successor_required", "/successor_agent_id",
 		"the admin must name a successor before leaving; set successor_agent_id to another current member")
 	ErrNoSuccessor = invalid("invalid_request", "/transfer_message",
@@ -95,10 +94,12 @@ var (
 	ErrSuccessorNotMember = refuse(Forbidden, "not_member",
 		"the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
 
-	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username")
+	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username (both must be of the same agent)")
 	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "chat not found; check the id and whether it is a private or a group chat")
 	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "channel not found; check the id")
 	ErrMessageNotFound = refuse(NotFound, "message_not_found", "message not found; check the id and the conversation")
+	ErrReplyNotFound   = refuse(NotFound, "message_not_found",
+		"reply_to_message_id is not the id of a message of this conversation; correct it or leave it out")
 
 	ErrUsernameTaken    = refuse(Conflict, "username_taken", "this username is already in use; choose another one")
 	ErrUsernameReserved = refuse(Conflict, "username_reserved",

@@ -57,7 +57,7 @@ func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uu
 	return conversation.LastNumber, right.refusal(message.Kind)
 }
 
-// CheckReply returns ErrMessageNotFound if the message answers one that is not of its conversation. It says nothing to who may not read
+// CheckReply returns ErrReplyNotFound if the message answers one that is not of its conversation. It says nothing to who may not read
 // that: SendMessage does. No call can move a message to another conversation, so this needs no lock.
 func (r *Reader) CheckReply(ctx context.Context, message OutgoingMessage) error {
 	if message.ReplyTo == nil {
@@ -75,7 +75,9 @@ func (r *Reader) CheckReply(ctx context.Context, message OutgoingMessage) error 
 		message.Kind == KindChannel && *view.AdminID != message.Sender {
 		return err
 	}
-	_, err = r.newestBefore(ctx, view, message.ReplyTo)
+	if _, err = r.newestBefore(ctx, view, message.ReplyTo); errors.Is(err, ErrMessageNotFound) {
+		return ErrReplyNotFound
+	}
 	return err
 }
 

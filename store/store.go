@@ -72,8 +72,11 @@ func (s *Store) Close() {
 // Ping returns nil if the database responds.
 func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
 
-// Ready reports whether the database responds, or did to a call of the last second: all connections may be in use.
-func (s *Store) Ready(ctx context.Context) bool { return s.guard.alive() || s.Ping(ctx) == nil }
+// Responds reports whether the database responded to a call of the last second.
+func (s *Store) Responds() bool { return s.guard.alive() }
+
+// Ready reports whether the database responds, or did lately: all connections may be in use.
+func (s *Store) Ready(ctx context.Context) bool { return s.Responds() || s.Ping(ctx) == nil }
 
 // Now returns the time of the database. It costs no query: BePresent and ReadClock read the database's clock.
 func (r *Reader) Now() time.Time { return r.clock.now() }

@@ -25,8 +25,8 @@ func agentDocuments(document *openapi3.T, config Config, operations []Operation)
 		return nil, fmt.Errorf("write the agent card: %w", err)
 	}
 	skill := []byte(strings.ReplaceAll(parley.Skill, "https://parley.example", config.BaseURL))
-	sdks := []byte(strings.NewReplacer("](../", "](https://github.com/parley-chat/parley/blob/main/", localServer, config.BaseURL).
-		Replace(parley.SDKs))
+	sdks := []byte(strings.NewReplacer("](../skills/parley/", "]("+config.BaseURL+"/",
+		"](../", "](https://github.com/parley-chat/parley/blob/main/", localServer, config.BaseURL).Replace(parley.SDKs))
 	index, err := skillIndex(config, skill)
 	if err != nil {
 		return nil, err

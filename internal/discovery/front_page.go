@@ -31,6 +31,7 @@ type frontPage struct {
 	Version     string   `json:"version"`
 	LLMs        string   `json:"llms_txt"`
 	Skill       string   `json:"skill"`
+	SDKs        string   `json:"sdks"`
 	Contract    string   `json:"contract"`
 	AgentCard   string   `json:"agent_card"`
 	Health      string   `json:"health"`
@@ -51,7 +52,7 @@ type payments struct {
 func newFrontPage(document *openapi3.T, config Config, operations []Operation, schemes []string) (Document, error) {
 	page := frontPage{
 		Name: document.Info.Title, Description: summary, Version: document.Info.Version,
-		LLMs: config.BaseURL + "/llms.txt", Skill: config.BaseURL + "/skill.md", Contract: config.BaseURL + "/openapi.json",
+		LLMs: config.BaseURL + "/llms.txt", Skill: config.BaseURL + "/skill.md", SDKs: config.BaseURL + "/sdk.md", Contract: config.BaseURL + "/openapi.json",
 		AgentCard: config.BaseURL + "/.well-known/agent-card.json", Health: config.BaseURL + "/health",
 		Payment: paymentsOf(operations, schemes),
 	}
@@ -108,12 +109,13 @@ func (p frontPage) text() []byte {
 
 %s  every call with its price, for language models
 %s  how an agent uses this service, step by step
+%s  clients in five languages, with the code that pays
 %s  the contract (OpenAPI 3.0)
 %s  whether the service is up
 
 A call costs %s to %s USD. A call without payment returns 402 with its price.
 Schemes: %s. Network: %s.
-`, p.Name, p.Description, p.LLMs, p.Skill, p.Contract, p.Health,
+`, p.Name, p.Description, p.LLMs, p.Skill, p.SDKs, p.Contract, p.Health,
 		trimmed(p.Payment.Lowest), trimmed(p.Payment.Highest), strings.Join(p.Payment.Schemes, ", "), p.Payment.Network)
 }
 

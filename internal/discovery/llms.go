@@ -18,7 +18,8 @@ import (
 var howToPay = map[string]string{
 	x402.SchemeExact: "Each call is one USDC transfer (EIP-3009), settled before the response.",
 	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the " +
-		"blockchain. What you do not spend is refunded on request.",
+		"blockchain. What you do not spend is refunded on request. The offer says how much official clients deposit (`extra.minDeposit`); " +
+		"pay with `exact` if the wallet has less.",
 }
 
 // llmsText follows llmstxt.org: a title, a summary, and links with notes. It is enough to work with: each operation with its

@@ -70,8 +70,11 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 			return nil, err
 		}
 	}
-	err = d.engine.Covered(ctx, d.a, d, d.of.Deposit, &x402.Invalid{Reason: x402.ReasonBatchInsufficientBalance,
-		Message: "the balance of the wallet is below the deposit and nothing was charged; add funds, or sign a smaller deposit"})
+	err = d.engine.Covered(ctx, d.a, d, d.of.Deposit, func() error {
+		d.exactForNow() // the wallet may have the price
+		return d.refusedFor(x402.ReasonBatchInsufficientBalance, fmt.Sprintf("the balance of the wallet is below the deposit of %d atomic "+
+			"units and nothing was charged; pay with scheme exact, sign a smaller deposit, or add funds", d.of.Deposit))
+	})
 	if err != nil || channel != nil {
 		return channel, err
 	}

@@ -94,12 +94,10 @@ func (c *Scheme) offerGeneration(slot string, generation uint64, lifetime time.D
 	}
 }
 
-// stays records the generation of the payment channel that the client pays from.
+// stays records the generation of the payment channel that the client pays from, for its next call and for a refund.
 func (v *voucher) stays() {
 	v.offerGeneration(slotOf(v.a.Operation, v.a.Client), v.generation(), v.remembered())
-	if v.a.Caller != nil {
-		v.offerGeneration(v.a.Address, v.generation(), lostFor)
-	}
+	v.offerGeneration(v.a.Address, v.generation(), lostFor)
 }
 
 // Moved offers the payment channel to the new API key of the client, too.

@@ -17,8 +17,8 @@ const (
 	// lostFor is how long a client that lost the state of its payment channel is offered exact first.
 	lostFor = 24 * time.Hour
 	maxLost = 10_000 // about 2 MB
-	// exactFor is how long exact is offered first to a client whose voucher was refused because too much is unclaimed, or to the address
-	// of a client without an account, or to a client that is behind its payment channel.
+	// exactFor is how long exact is offered first to a client whose voucher was refused because too much is unclaimed, or whose wallet is
+	// below its deposit, or to the address of a client without an account, or to a client that is behind its payment channel.
 	exactFor = time.Minute
 	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
 	// anybody can sign a voucher of a channel that does not exist. One client has a share of them.
@@ -55,12 +55,17 @@ func (v *voucher) barred() error {
 // unclaimedTooMuch returns the 402 for a voucher that fits, but would raise what is not claimed above a bound. Clients that can
 // go on with exact, which it offers first.
 func (v *voucher) unclaimedTooMuch(of string) error {
-	if _, lost := v.lost.Get(v.a.Client); !lost {
-		v.lost.Add(v.a.Client, false, exactFor)
-	}
+	v.exactForNow()
 	return v.refusedFor(x402.ReasonBatchChannelBusy, "too much of what "+of+
 		" was charged is not claimed on the blockchain yet, and nothing was charged now; pay with scheme exact, or send the same payment "+
 		"again in a minute")
+}
+
+// exactForNow offers the client exact first for a minute, unless it is offered that for longer.
+func (v *voucher) exactForNow() {
+	if _, lost := v.lost.Get(v.a.Client); !lost {
+		v.lost.Add(v.a.Client, struct{}{}, exactFor)
+	}
 }
 
 // refusedFor returns a 402 with the payment requirements in the order for the client.
@@ -92,7 +97,7 @@ func (v *voucher) next() bool {
 // preferExact offers the client exact first from now on. A client without an account is known by its address, which it
 // may share with others: they are offered payment channels again soon.
 func (v *voucher) preferExact() {
-	v.lost.Add(v.a.Client, true, v.remembered())
+	v.lost.Add(v.a.Client, struct{}{}, v.remembered())
 }
 
 // isBehind offers the client exact first for a minute: it has a state of its payment channel, and usually another of its calls was charged
@@ -102,7 +107,7 @@ func (v *voucher) isBehind() (lost bool) {
 	missed, now := v.behind.Get(v.of.ChannelID)
 	if !now { // else they are those calls
 		v.behind.Add(v.of.ChannelID, true, exactFor)
-		v.lost.Add(v.a.Client, true, exactFor)
+		v.lost.Add(v.a.Client, struct{}{}, exactFor)
 	}
 	return missed && !now
 }

@@ -62,9 +62,9 @@ type Scheme struct {
 	metrics     *metrics
 	failing     rate.Sometimes // a line of the log about the database is enough in a minute
 
-	charged      payment.Recent[string, uint64] // what payment channels were charged lately, by id; 0 if this is not certain
-	lost         payment.Recent[string, bool]   // clients whose vouchers do not fit, since the last one that did: see Standing
-	behind       payment.Recent[string, bool]   // payment channels, by id, whose vouchers do not fit: see isBehind
+	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
+	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Standing
+	behind       payment.Recent[string, bool]     // payment channels, by id, whose vouchers do not fit: see isBehind
 	unclaimed    unclaimed
 	generations  payment.Recent[string, uint64] // of the payment channels that clients are offered, by slot: see generation.go
 	retired      chan *store.PaymentChannel     // to be refunded: see retire
@@ -98,7 +98,7 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 			ReceiverAuthorizer: authorizer, MinDeposit: config.MinDeposit, WithdrawDelay: uint64(seconds), //nolint:gosec // positive
 		},
 		checker: checker, keys: keys, started: time.Now(),
-		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, bool](maxLost),
+		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost),
 		behind:      payment.NewRecent[string, bool](maxLost),
 		generations: payment.NewRecent[string, uint64](maxLost), retired: make(chan *store.PaymentChannel, refreshBatch),
 		adoptions:    newAdoptions(),

@@ -50,7 +50,7 @@ func TestMisfit(t *testing.T) {
 			t.Parallel()
 			engine := payment.New(payment.Config{ResponseKeys: []payment.ResponseKey{{1}}}, nil, nil, nil, slog.New(slog.DiscardHandler))
 			scheme := &Scheme{Config: Config{WithdrawDelay: time.Hour}, engine: engine, started: now.Add(-time.Hour),
-				lost: payment.NewRecent[string, bool](maxLost), behind: payment.NewRecent[string, bool](maxLost),
+				lost: payment.NewRecent[string, struct{}](maxLost), behind: payment.NewRecent[string, bool](maxLost),
 				generations: payment.NewRecent[string, uint64](maxLost)}
 			operation := &payment.Operation{ID: "editAgent", Price: 1000, Extensions: map[string]jsontext.Value{}}
 			if err := engine.Offer([]*payment.Operation{operation}, scheme); err != nil {

@@ -67,6 +67,7 @@ function dropPayment(request) {
 async function pay(request, waits) { // sends the request until it has a response
   let last = "none";
   const wait = async (seconds) => {
+    if (waits === 30) console.error(`no final response yet (the last: ${last}); sending the same again for a minute`);
     if (waits-- <= 0) throw new Error(`no final response (the last: ${last}); run this again later, it continues with the same payment`);
     await sleep(1000 * Math.min(60, seconds));
   };
@@ -77,7 +78,7 @@ async function pay(request, waits) { // sends the request until it has a respons
     const options = { method: request.method, headers, body: request.body || undefined, signal: AbortSignal.timeout(120_000) };
     let response, result;
     try {
-      response = await fetch(process.env.PARLEY_URL + request.path, options);
+      response = await fetch(process.env.PARLEY_URL.replace(/\/+$/, "") + request.path, options);
       result = await response.json();
       last = [response.status, result.code, result.request_id, result.message].filter(Boolean).join(" ");
     } catch (error) { // no response, or an incomplete one
@@ -195,7 +196,7 @@ async function main([method, path, body, field, ...more]) {
   if (method === "GET" && !field && /^\w+$/.test(body ?? "")) [body, field] = ["", body]; // a GET has no body
   await call(method, path, body, ({ status, result }) => {
     if (status === 200 && (!field || field in result)) {
-      const value = field ? result[field] : result;
+      const value = field ? result[field] : result.api_key ? { ...result, api_key: `(stored in ${FOLDER})` } : result;
       return console.log(typeof value === "string" ? value : JSON.stringify(value));
     }
     if (status === 200) console.error(`the response has no field ${field}:`);

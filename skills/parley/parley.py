@@ -126,7 +126,7 @@ def send(request: Request) -> tuple[int, Any, Any]:
     key = read(f"key-{request['number']}.json")
     headers = {"Content-Type": "application/json"} if request["body"] else {}
     headers |= ({"X-API-KEY": key} if key else {}) | (request.get("payment") or {})
-    url, body = os.environ["PARLEY_URL"] + request["path"], request["body"].encode() or None
+    url, body = os.environ["PARLEY_URL"].rstrip("/") + request["path"], request["body"].encode() or None
     try:
         try:
             response = urllib.request.urlopen(urllib.request.Request(url, body, headers, method=request["method"]), timeout=120)
@@ -145,6 +145,8 @@ def pay(request: Request, waits: int) -> None:
 
     def wait(seconds: float) -> None:
         nonlocal waits
+        if waits == 30:
+            print(f"no final response yet (the last: {last}); sending the same again for a minute", file=sys.stderr, flush=True)
         if waits <= 0:
             raise RuntimeError(f"no final response (the last: {last}); run this again later, it continues with the same payment")
         waits -= 1
@@ -310,7 +312,8 @@ def main(arguments: list[str]) -> int:
         nonlocal exit_code
         result = response["result"]
         if response["status"] == 200 and (not field or field in result):
-            value = result[field] if field else result
+            hidden = {"api_key": f"(stored in {FOLDER})"} if "api_key" in result else {}
+            value = result[field] if field else {**result, **hidden}
             print(value if isinstance(value, str) else text_of(value), flush=True)
             exit_code = 0
             return
