@@ -207,6 +207,44 @@ func TestUnknownPaymentChannel(t *testing.T) {
 	}
 }
 
+// TestRefundOfANewcomer: a refund without a key finds the payment channel that the last call of the address was paid from, also if that call
+// had no account yet.
+func TestRefundOfANewcomer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice := w.forgetful(w.agent("alice"))
+	alice.me().Require(t, "a call of alice", http.StatusOK)
+	alice.refund().Require(t, "a refund, after which she has another payment channel", http.StatusNoContent)
+	alice.me().Require(t, "a call from that", http.StatusOK)
+	newcomer := w.newcomer(testkit.Dollar)
+	newcomer.pay(http.MethodPost, "/register/request_account", `{"requested_username":"carol"}`).Require(t, "a request", http.StatusOK)
+	newcomer.refund().Require(t, "a refund after it", http.StatusNoContent)
+}
+
+// newcomer is a client that has a wallet and no account.
+func (w *world) newcomer(funds uint64) *forgetful {
+	newcomer := w.forgetful(&agent{Agent: &testkit.Agent{}, w: w})
+	newcomer.key = w.Wallet(funds)
+	return newcomer
+}
+
+// TestDepositAboveTheBalance: a wallet that has the price and not the deposit is offered exact first.
+func TestDepositAboveTheBalance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	newcomer := w.newcomer(suggestedDeposit - 1)
+	const path = "/register/request_account"
+	a := newcomer.pay(http.MethodPost, path, `{"requested_username":"carol"}`)
+	a.Want(t, "a deposit above the balance", http.StatusPaymentRequired, "payment_refused")
+	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
+	if err != nil || required.Error != x402.ReasonBatchInsufficientBalance || required.Accepts[0].Scheme != x402.SchemeExact {
+		t.Errorf("it is refused with %+v (%v), want exact first", required, err)
+	}
+	if first := w.price(path).Accepts[0].Scheme; first != x402.SchemeExact {
+		t.Errorf("after it %s is offered first", first)
+	}
+}
+
 // TestSuggestedDeposit: the deposit that is suggested to newcomers pays for the account too.
 func TestSuggestedDeposit(t *testing.T) {
 	t.Parallel()

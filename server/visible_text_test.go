@@ -6,14 +6,15 @@ import (
 	"testing"
 )
 
-// TestVisibleText: a message, name or description that shows nothing, and a name or description that reorders the text around it, are
-// refused free of charge. Other Unicode passes unchanged.
+// TestVisibleText: a message, name or description that shows nothing, a name or description that reorders the text around it or has control
+// characters, and what is no emoji are refused free of charge. Other Unicode passes unchanged, and so do lines of a description.
 func TestVisibleText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	group, channel := alice.createGroup("planners", bob), alice.channel("news")
 	const shows, reorders = "must have a visible character", "must not have bidirectional control characters"
+	const controls, emoji = "must not have control characters", "must be exactly one emoji"
 	nothing := []string{"\u200b", "\u200d\u200c\ufeff", "\u2060 \u3164", "\u00ad", "\u180e\ufe0f", "\U000e0041", "\u2800", "\u202e", "\x01"}
 	reordering := []string{"bank\u202eknab", "\u2066a\u2069", "x\u200f", "\u061cy"}
 	blank := append([]string{" ", "\u00a0\u3000"}, nothing...)
@@ -34,6 +35,9 @@ func TestVisibleText(t *testing.T) {
 		{"/channel/create", "name", reorders, reordering, fields{}},
 		{"/channel/edit", "name", reorders, reordering, fields{"channel_id": channel}},
 		{"/agent/edit", "description", reorders, reordering, fields{}},
+		{"/agent/edit", "description", controls, []string{"a\x1bb", "a\u2028b", "a\u0085b"}, fields{}},
+		{"/chat/group/edit", "name", controls, []string{"a\nb", "a\tb", "a\x07b", "a\u2029b"}, fields{"chat_id": group}},
+		{"/message/react", "emoji", emoji, []string{"ok", ":thumbsup:"}, fields{"message_id": noMessage}},
 	} {
 		for _, text := range test.texts {
 			test.body[test.field] = text
@@ -46,7 +50,7 @@ func TestVisibleText(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"👩‍👩‍👧", "שלום", "می\u200cخواهم", "a\u200bb", "\u0600", "Ünïcödé\u0301", "🏴\U000e0067\U000e0062\U000e007f"} {
-		alice.must("/agent/edit", fields{"description": text})
+		alice.must("/agent/edit", fields{"description": text + "\r\n\t" + text})
 		alice.groupMust("edit", group, "name", text, "description", "")
 		if got := bob.group(group); got.Name != text || got.Description == nil || *got.Description != "" {
 			t.Errorf("the name %q is read as %q", text, got.Name)
