@@ -144,10 +144,49 @@ func (b *buckets[K]) give(key K) {
 	}
 }
 
+// siteFactor is how many times the tokens of one address an IPv6 /48 has, which may be one customer's site with 65,536 addresses.
+const siteFactor = 10
+
+// addressBuckets are the buckets of client addresses. An IPv6 address takes its tokens from the bucket of its /48, too.
+type addressBuckets struct {
+	*buckets[netip.Prefix]
+	sites *buckets[netip.Prefix]
+}
+
+func newAddressBuckets(limit Rate) addressBuckets {
+	site := Rate{PerSecond: siteFactor * limit.PerSecond, Burst: siteFactor * limit.Burst}
+	return addressBuckets{newBuckets("address", "from this address", limit, widerNetwork),
+		newBuckets("address", "from this network", site, widerNetwork)}
+}
+
+// each calls what with the bucket of the address, and then with that of its site, until one returns an error.
+func (a addressBuckets) each(address netip.Prefix, what func(b *buckets[netip.Prefix], key netip.Prefix) error) error {
+	if err := what(a.buckets, address); err != nil || !address.Addr().Is6() {
+		return err
+	}
+	return what(a.sites, widerNetwork(address))
+}
+
+func (a addressBuckets) take(address netip.Prefix) error {
+	return a.each(address, (*buckets[netip.Prefix]).take)
+}
+
+func (a addressBuckets) check(address netip.Prefix) error {
+	return a.each(address, (*buckets[netip.Prefix]).check)
+}
+
+func (a addressBuckets) charge(address netip.Prefix, tokens int) {
+	_ = a.each(address, func(b *buckets[netip.Prefix], key netip.Prefix) error { b.charge(key, tokens); return nil })
+}
+
+func (a addressBuckets) give(address netip.Prefix) {
+	_ = a.each(address, func(b *buckets[netip.Prefix], key netip.Prefix) error { b.give(key); return nil })
+}
+
 // rateLimits count unpaid calls.
 type rateLimits struct {
-	addresses *buckets[netip.Prefix]
-	recent    *buckets[netip.Prefix] // for recent payers at an address without tokens; nobody is exempt from it
+	addresses addressBuckets
+	recent    addressBuckets // for recent payers at an address without tokens; nobody is exempt from it
 	accounts  *buckets[uuid.UUID]
 	wallets   *buckets[walletAt]
 }
@@ -162,8 +201,8 @@ type walletAt struct {
 func newRateLimits(limits Limits) *rateLimits {
 	ofNetwork := func(w walletAt) walletAt { return walletAt{address: widerNetwork(w.address)} } // wallets cost nothing
 	return &rateLimits{
-		addresses: newBuckets("address", "from this address", limits.Address, widerNetwork),
-		recent:    newBuckets("address", "from this address", limits.Address, widerNetwork),
+		addresses: newAddressBuckets(limits.Address),
+		recent:    newAddressBuckets(limits.Address),
 		accounts:  newBuckets("account", "of this account", limits.Account, func(uuid.UUID) uuid.UUID { return uuid.Nil }),
 		wallets:   newBuckets("wallet", "by this wallet", limits.Wallet, ofNetwork),
 	}

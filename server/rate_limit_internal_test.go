@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -148,7 +149,7 @@ func newcomers(limit *buckets[netip.Prefix], of, n int) {
 func TestNewcomersKeepBuckets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limit := newRateLimits(DefaultLimits()).addresses
+		limit := newRateLimits(DefaultLimits()).addresses.buckets
 		greedy := network(netip.MustParseAddr("203.0.113.7"))
 		for range limit.rate.Burst {
 			_ = limit.take(greedy)
@@ -202,6 +203,35 @@ func TestNewcomersShareBuckets(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSitesShareABucket: the addresses of an IPv6 /48 have ten times the tokens of one together, and those of an IPv4 /24 have their own.
+func TestSitesShareABucket(t *testing.T) {
+	t.Parallel()
+	limit := newAddressBuckets(Rate{PerSecond: 0.001, Burst: 2})
+	taken := func(address string) (n int) {
+		for i := range 64 {
+			if limit.take(network(netip.MustParseAddr(fmt.Sprintf(address, i)))) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	if got := taken("2001:db8:1:%x::1"); got != 2*siteFactor {
+		t.Errorf("the addresses of a /48 take %d tokens, want %d", got, 2*siteFactor)
+	}
+	if got := taken("203.0.113.%d"); got != 64 {
+		t.Errorf("64 addresses of a /24 take %d tokens, want 64", got)
+	}
+	first := network(netip.MustParseAddr("2001:db8:1:0::1"))
+	limit.give(first)
+	if err := limit.check(first); err != nil {
+		t.Errorf("a token that was given back is refused: %v", err)
+	}
+	limit.charge(first, 1)
+	if limit.check(network(netip.MustParseAddr("2001:db8:1:1::1"))) == nil {
+		t.Error("what an address is charged does not count for its site")
+	}
 }
 
 // TestWiderKeys: new wallets share a bucket with those of their network, new accounts with all new accounts.

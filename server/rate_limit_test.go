@@ -198,31 +198,37 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 }
 
 // TestPublicSignaturesAreLimited: at an address without tokens only a signature by a recent payer admits a call without a recent account's
-// key. It can be public, so calls that fail with it use up a bucket of the address. A 429 asks the database for nothing.
+// key. It can be public, so calls that fail with it use up a bucket of the address, and so do payments that are signed otherwise. A 429
+// asks the database for nothing.
 func TestPublicSignaturesAreLimited(t *testing.T) {
 	t.Parallel()
 	const failures = 10
-	w := newWorld(t, withLimits(server.Limits{Address: few(failures)}))
-	alice := w.agent("alice")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
-	required := w.price(profile)
-	junk := w.Encode(testkit.Payment(t, alice.Wallet, required, func(p *x402.PaymentPayload) {
-		p.Payload.Signature = "0x" +
-			strings.Repeat("11", 65)
-	}))
-	genuine := w.Encode(testkit.Payment(t, alice.Wallet, required))
-	w.exhaust()
-	call := func(payment, key string) testkit.Reply {
-		return w.call(http.MethodPost, profile, body, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
-	}
-	unknown := alice.Key[:len(alice.Key)-1] // not well-formed: refused after the limit, without the database
-	for n := range failures {
-		call(genuine, unknown).Require(t, fmt.Sprintf("failure %d with alice's signature", n+1), http.StatusTooManyRequests)
-	}
-	w.store.Close()
-	for n := range 3 {
-		w.wantLimited("a junk signature that names alice", call(junk, testkit.UnknownKey(n)), "address")
-		w.wantLimited("alice's signature after too many failures", call(genuine, testkit.UnknownKey(n)), "address")
+	for _, with := range []string{"alice's signature", "junk"} {
+		w := newWorld(t, withLimits(server.Limits{Address: few(failures)}))
+		alice := w.agent("alice")
+		required := w.price(profile)
+		junk := w.Encode(testkit.Payment(t, alice.Wallet, required, func(p *x402.PaymentPayload) {
+			p.Payload.Signature = "0x" + strings.Repeat("11", 65)
+		}))
+		genuine := w.Encode(testkit.Payment(t, alice.Wallet, required))
+		w.exhaust()
+		call := func(payment, key string) testkit.Reply {
+			return w.call(http.MethodPost, profile, body, "X-API-KEY", key, x402.HeaderPaymentSignature, payment)
+		}
+		unknown := alice.Key[:len(alice.Key)-1] // not well-formed: refused after the limit, without the database
+		for n := range failures {
+			payment := genuine
+			if with == "junk" {
+				payment = junk
+			}
+			call(payment, unknown).Require(t, fmt.Sprintf("failure %d with %s", n+1, with), http.StatusTooManyRequests)
+		}
+		w.store.Close()
+		for n := range 3 {
+			w.wantLimited("a junk signature that names alice", call(junk, testkit.UnknownKey(n)), "address")
+			w.wantLimited("alice's signature after too many failures with "+with, call(genuine, testkit.UnknownKey(n)), "address")
+		}
 	}
 }
 

@@ -15,6 +15,25 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
+// TestChangeIsNotTriedForAUsedPayment: a payment that paid for another request is refused before the change is tried, which would write
+// rows and wait for locks.
+func TestChangeIsNotTriedForAUsedPayment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	group := alice.createGroup("planners")
+	const path = "/chat/group/edit"
+	used := w.sign(alice.Wallet, path)
+	edit := func(name string) testkit.Reply {
+		return w.call(http.MethodPost, path, fields{"chat_id": group, "name": name}.json(t), "X-API-KEY", alice.Key,
+			x402.HeaderPaymentSignature, used)
+	}
+	edit("travellers").Require(t, "an edit", http.StatusOK)
+	commit := w.hold("SELECT 1 FROM conversations FOR UPDATE")
+	defer commit()
+	edit("others").Want(t, "another edit with the same payment", http.StatusConflict, "payment_reused")
+}
+
 // TestReadIsExecutedOnce: the ledger is asked before a read is executed. So a payment that was used, refused or is in progress buys no
 // second execution, however many copies of it arrive.
 func TestReadIsExecutedOnce(t *testing.T) {
