@@ -357,6 +357,9 @@ func (s *Server) countPayment(record *record, down bool, err error) error {
 		if !payer.admitted { // concurrent calls may all have seen the last token; each takes one, so that the bucket becomes negative
 			s.rates.addresses.charge(payer.address, tokens)
 		}
+		if p.unread { // a 429 would say that nothing was charged
+			return err
+		}
 		return cmp.Or(exceeded, err)
 	}
 	// Somebody else may have sent a payment that is already in the ledger, or a claimed voucher, which is public.

@@ -29,9 +29,29 @@ func TestChangeIsNotTriedForAUsedPayment(t *testing.T) {
 			x402.HeaderPaymentSignature, used)
 	}
 	edit("travellers").Require(t, "an edit", http.StatusOK)
-	commit := w.hold("SELECT 1 FROM conversations FOR UPDATE")
-	defer commit()
-	edit("others").Want(t, "another edit with the same payment", http.StatusConflict, "payment_reused")
+	defer w.hold("SELECT 1 FROM conversations FOR UPDATE")()
+	w.withoutLocks("another edit with the same payment", func() testkit.Reply { return edit("others") }).
+		Want(t, "another edit with the same payment", http.StatusConflict, "payment_reused")
+}
+
+// waiting counts the calls that wait for a lock.
+const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+
+// withoutLocks makes a call and fails if it waits for a lock that somebody holds.
+func (w *world) withoutLocks(what string, call func() testkit.Reply) testkit.Reply {
+	w.T.Helper()
+	replied := make(chan testkit.Reply, 1)
+	go func() { replied <- call() }()
+	for {
+		select {
+		case a := <-replied:
+			return a
+		case <-time.After(20 * time.Millisecond):
+			if w.Count(waiting) > 0 {
+				w.T.Errorf("%s waits for a lock", what)
+			}
+		}
+	}
 }
 
 // TestReadIsExecutedOnce: the ledger is asked before a read is executed. So a payment that was used, refused or is in progress buys no
@@ -58,26 +78,9 @@ func TestReadIsExecutedOnce(t *testing.T) {
 		if _, err := c.Exec(ctx, `BEGIN; LOCK TABLE messages`); err != nil {
 			return err
 		}
-		const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-		again := func(what, payment string, status int) {
-			replied := make(chan testkit.Reply, 1)
-			go func() { replied <- search(payment) }()
-			for {
-				select {
-				case a := <-replied:
-					if a.Status != status {
-						t.Errorf("%s again: %v, want %d", what, a, status)
-					}
-					return
-				case <-time.After(20 * time.Millisecond):
-					if w.Count(waiting) > 0 {
-						t.Errorf("%s executes its search again", what)
-					}
-				}
-			}
-		}
-		again("a used payment", used, http.StatusOK)
-		again("a refused payment", w.Encode(cancelled), http.StatusPaymentRequired)
+		w.withoutLocks("a used payment again", func() testkit.Reply { return search(used) }).Want(t, "a used payment again", http.StatusOK)
+		w.withoutLocks("a refused payment again", func() testkit.Reply { return search(w.Encode(cancelled)) }).
+			Want(t, "a refused payment again", http.StatusPaymentRequired)
 		var copies sync.WaitGroup
 		for range 8 {
 			copies.Go(func() {

@@ -55,12 +55,28 @@ var floodings = []flooding{
 			fmt.Sprintf(`{"chat_id":%q,"query":"(\\w?){100}[z]{3}|(x|xx)*(y|yy)*[q]{2}"}`, chat))}
 	}},
 	// Messages with all trigrams of a query that they do not match, which the database compares with sixteen long patterns each.
-	{name: "searches that the index cannot answer", workers: 4, free: true, orders: func(x *trial) []order {
+	{name: "searches that the index cannot answer", workers: 100, free: true, orders: func(x *trial) []order {
 		reader, chat := x.largeChat(150, func(n int) string {
 			return fmt.Sprintf("%06d ", n) + strings.Repeat(strings.Repeat("a", 240)+"b", 67)
 		})
 		wallet, body := x.Wallet(100*testkit.Dollar), fmt.Sprintf(`{"chat_id":%q,"query":%q}`, chat, "(a?a?a?a?)"+strings.Repeat("a", 241)+"b")
 		return prepared(2_000, func(int) order { return forged(wallet, reader.key, searchPath, body) })
+	}},
+	// Each is tried with its locks and a row for each id, and refused in its last step.
+	{name: "changes that are refused", workers: 100, limited: true, orders: func(x *trial) (orders []order) {
+		others := make([]string, 50)
+		for i := range others {
+			others[i] = x.s.agent(fmt.Sprintf("banned_%d", i)).id
+		}
+		blocker := x.s.agent("blocker")
+		for i := range 2 {
+			admin := x.s.agent(fmt.Sprintf("admin_%d", i))
+			group := x.s.pay(x.order(admin.wallet, admin.key, "/chat/group/create", map[string]any{"name": "x"})).Text("chat_id")
+			x.s.pay(x.order(blocker.wallet, blocker.key, "/agent/block", map[string]any{"agent_id": admin.id}))
+			orders = append(orders, x.order(admin.wallet, admin.key, "/chat/group/edit", map[string]any{"chat_id": group,
+				"ban_agent_ids": others, "add_member_ids": []string{blocker.id}}))
+		}
+		return orders
 	}},
 	{name: "empty wallets ask for usernames", workers: 8, empty: true, orders: func(*trial) []order {
 		return prepared(10_000, func(i int) order {
