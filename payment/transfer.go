@@ -27,8 +27,8 @@ const (
 	shownPause   = 500 * time.Millisecond
 )
 
-// Covered returns nil if the wallet has the amount, and poor's error if it has not. Only the facilitator can judge the signature of a smart wallet.
-// It is asked too if the chain does not respond in time: it uses an endpoint of its own. The error is for the caller.
+// Covered returns nil if the wallet has the amount, and poor's error if it has not. Only the facilitator can judge the signature of a smart
+// wallet. It is asked too if the chain does not respond in time: it uses an endpoint of its own. The error is for the caller.
 func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount uint64, poor func() error) error {
 	if a.Conclusive {
 		asking, cancel := context.WithTimeout(ctx, balanceTimeout)

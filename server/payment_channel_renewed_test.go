@@ -207,8 +207,8 @@ func TestUnknownPaymentChannel(t *testing.T) {
 	}
 }
 
-// TestRefundOfANewcomer: a refund without a key finds the payment channel that the last call of the address was paid from, also if that call
-// had no account yet.
+// TestRefundOfANewcomer: a refund without a key finds the payment channel of the last call from the address, also if that call was of a
+// newcomer.
 func TestRefundOfANewcomer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)

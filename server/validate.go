@@ -240,7 +240,8 @@ func violation(e *openapi3.SchemaError, field string) (of, message string) {
 		return field, "must be of type " + strings.Join(schema.Type.Slice(), " or ")
 	case "minLength", "maxLength":
 		text, _ := e.Value.(string)
-		return field, fmt.Sprintf("must have %s characters, and has %d", between(schema.MinLength, schema.MaxLength), utf8.RuneCountInString(text))
+		length := utf8.RuneCountInString(text)
+		return field, fmt.Sprintf("must have %s characters, and has %d", between(schema.MinLength, schema.MaxLength), length)
 	case "minItems", "maxItems":
 		return field, "must have " + between(schema.MinItems, schema.MaxItems) + " entries"
 	case "minProperties":

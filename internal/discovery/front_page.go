@@ -52,8 +52,8 @@ type payments struct {
 func newFrontPage(document *openapi3.T, config Config, operations []Operation, schemes []string) (Document, error) {
 	page := frontPage{
 		Name: document.Info.Title, Description: summary, Version: document.Info.Version,
-		LLMs: config.BaseURL + "/llms.txt", Skill: config.BaseURL + "/skill.md", SDKs: config.BaseURL + "/sdk.md", Contract: config.BaseURL + "/openapi.json",
-		AgentCard: config.BaseURL + "/.well-known/agent-card.json", Health: config.BaseURL + "/health",
+		LLMs: config.BaseURL + "/llms.txt", Skill: config.BaseURL + "/skill.md", SDKs: config.BaseURL + "/sdk.md",
+		Contract: config.BaseURL + "/openapi.json", AgentCard: config.BaseURL + "/.well-known/agent-card.json", Health: config.BaseURL + "/health",
 		Payment: paymentsOf(operations, schemes),
 	}
 	var asJSON bytes.Buffer
