@@ -67,7 +67,7 @@ function dropPayment(request) {
 async function pay(request, waits) { // sends the request until it has a response
   let last = "none";
   const wait = async (seconds) => {
-    if (waits === 30) console.error(`no final response yet (the last: ${last}); sending the same again for a minute`);
+    if (waits === 27) console.error(`no final response yet (the last: ${last}); sending the same again for up to a minute`);
     if (waits-- <= 0) throw new Error(`no final response (the last: ${last}); run this again later, it continues with the same payment`);
     await sleep(1000 * Math.min(60, seconds));
   };

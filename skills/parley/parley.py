@@ -145,8 +145,8 @@ def pay(request: Request, waits: int) -> None:
 
     def wait(seconds: float) -> None:
         nonlocal waits
-        if waits == 30:
-            print(f"no final response yet (the last: {last}); sending the same again for a minute", file=sys.stderr, flush=True)
+        if waits == 27:
+            print(f"no final response yet (the last: {last}); sending the same again for up to a minute", file=sys.stderr, flush=True)
         if waits <= 0:
             raise RuntimeError(f"no final response (the last: {last}); run this again later, it continues with the same payment")
         waits -= 1

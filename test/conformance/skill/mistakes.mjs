@@ -6,11 +6,11 @@ import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { startProgram } from "./faults.mjs";
 
-// misled returns the address of a server that refuses 30 requests and then does what last says.
-async function misled(last) {
+// misled returns the address of a server that refuses some requests and then does what last says.
+async function misled(last, refused = 30) {
   let requests = 0;
   const server = createServer((request, response) => {
-    if (++requests > 30) return last(request, response);
+    if (++requests > refused) return last(request, response);
     response.writeHead(503, { "Content-Type": "application/json", "Retry-After": "0" }).end('{"success":false,"code":"unavailable","message":"busy","request_id":"req_1"}');
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -42,14 +42,14 @@ export async function refuseMistakes({ directory, environment, program, url }) {
   await run(/^the method is GET or POST, not PUT\n/, ["PUT", "/agent/me"]);
   await run(/^the path begins with \//, ["GET", "agent/me"]);
   await run(/^the response has no field colour:\n\{.*"status":"OK"/, ["GET", "/health", "", "colour"]);
-  await run(/^the response has no field colour:\n\{.*"status":"OK"/, ["GET", "/health", "colour"]);
+  await run(/^the response has no field colour:\n\{.*"status":"OK"/, ["GET", "/health", "colour"], { PARLEY_URL: `${url}/` });
 
   for (const [says, last] of [
-    [/^no final response \(the last: 503 unavailable req_1 busy\); run this again later/, (_, response) =>
+    [/^no final response yet \(the last: 503 .*\nno final response \(the last: 503 unavailable req_1 busy\); run this again later/, (_, response) =>
       response.writeHead(503, { "Content-Type": "application/json", "Retry-After": "0" })
         .end('{"success":false,"code":"unavailable","message":"busy","request_id":"req_1"}')],
-    [/^no final response \(the last: .*(ECONNRESET|RemoteDisconnected|other side closed).*\); run this again later/, (request) => request.socket.destroy()],
-    [/^no final response \(the last: .*JSON.*\); run this again later/, (_, response) => response.writeHead(502).end("<html>")],
+    [/^no final response \(the last: .*(ECONNRESET|RemoteDisconnected|other side closed).*\); run this again later/m, (request) => request.socket.destroy()],
+    [/^no final response \(the last: .*JSON.*\); run this again later/m, (_, response) => response.writeHead(502).end("<html>")],
   ]) {
     const { url, server } = await misled(last);
     try {
@@ -58,5 +58,17 @@ export async function refuseMistakes({ directory, environment, program, url }) {
       server.close();
     }
   }
-  return 15;
+
+  const { url: rotating, server } = await misled((_, response) =>
+    response.writeHead(200, { "Content-Type": "application/json" }).end('{"success":true,"api_key":"parley_new"}'), 0);
+  try {
+    const env = { ...environment, PARLEY_URL: rotating };
+    const { code, output, error } = await startProgram(file, ["POST", "/agent/rotate_key", "{}"], { cwd, env }).finished;
+    assert.deepEqual([code, error], [0, ""], `${output}${error}`);
+    assert.match(output, /"\(stored in parley-state\)"/);
+    assert.doesNotMatch(output, /parley_new/);
+  } finally {
+    server.close();
+  }
+  return 16;
 }
