@@ -86,7 +86,7 @@ func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequir
 	}
 	key := ""
 	if operation.Account {
-		key = " and X-API-KEY"
+		key = " and the X-API-KEY that POST /register/create_account returned"
 	}
 	return &Error{Code: CodeRequired, Required: required, Header: header,
 		Message: fmt.Sprintf("this call costs %s USD; sign one of the payment requirements in the PAYMENT-REQUIRED header and send the "+

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -109,9 +110,9 @@ func (t *transfer) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 	if t.attempt.Conclusive && t.engine.PaidLately(t.attempt.Payer()) {
 		return nil, nil //nolint:nilnil // no payment channel
 	}
-	return nil, t.engine.Covered(ctx, t.attempt, t, t.attempt.Operation.Price, func() error {
-		return t.engine.Refused(t.attempt.Operation, x402.ReasonInsufficientBalance,
-			"the balance of the wallet is below the price and nothing was charged; add funds and sign a new payment")
+	return nil, t.engine.Covered(ctx, t.attempt, t, t.attempt.Operation.Price, func(has string) error {
+		return t.engine.Refused(t.attempt.Operation, x402.ReasonInsufficientBalance, has+fmt.Sprintf(
+			"price of %d, and nothing was charged; add funds and sign a new payment", t.attempt.Operation.Price))
 	})
 }
 

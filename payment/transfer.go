@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -27,16 +28,16 @@ const (
 	shownPause   = 500 * time.Millisecond
 )
 
-// Covered returns nil if the wallet has the amount, and poor's error if it has not. Only the facilitator can judge the signature of a smart
+// Covered returns nil if the wallet has the amount, and poor's error if it has not, which gets the beginning of a text. Only the facilitator can judge the signature of a smart
 // wallet. It is asked too if the chain does not respond in time: it uses an endpoint of its own. The error is for the caller.
-func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount uint64, poor func() error) error {
+func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount uint64, poor func(has string) error) error {
 	if a.Conclusive {
 		asking, cancel := context.WithTimeout(ctx, balanceTimeout)
 		defer cancel()
 		switch balance, err := e.Chain.Balance(asking, strings.ToLower(a.Requirements.Asset), a.Payer()); {
 		case err != nil:
 		case balance < amount:
-			return poor()
+			return poor(fmt.Sprintf("the balance of %s is %d atomic units, below the ", a.Payer(), balance))
 		default:
 			return nil
 		}

@@ -22,9 +22,16 @@ const needsKey = `ApiKey realm="parley", header="X-API-KEY"`
 // rotateKey is the only operation that accepts the replaced key, to repeat its stored response.
 const rotateKey = "rotateKey"
 
-var errInvalidKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
-	message: "missing or invalid API key; send the newest API key of your account in the X-API-KEY header; without an account, register " +
-		"with POST /register/request_account and then POST /register/create_account, which returns a key"}
+var (
+	errNoKey      = keyProblem("no API key")
+	errInvalidKey = keyProblem("this is no API key of an account")
+)
+
+func keyProblem(what string) *problem {
+	return &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
+		message: what + "; send the newest API key of your account in the X-API-KEY header; without an account, register with POST " +
+			"/register/request_account and then POST /register/create_account, which returns a key"}
+}
 
 var errReplacedKey = &problem{status: http.StatusUnauthorized, code: gen.ErrorCodeInvalidAPIKey,
 	message: "this API key was replaced by POST /agent/rotate_key; send the newest API key of your account in the X-API-KEY header"}
@@ -79,7 +86,10 @@ func (s *Server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 
 // agentByKey returns the agent of a current API key. A key with a wrong checksum causes no database query.
 func (s *Server) agentByKey(ctx context.Context, key string) (*store.Agent, error) {
-	if !wellFormedKey(key) {
+	switch {
+	case key == "":
+		return nil, errNoKey
+	case !wellFormedKey(key):
 		return nil, errInvalidKey
 	}
 	return s.store.AgentByKey(ctx, key)

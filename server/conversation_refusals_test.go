@@ -57,7 +57,7 @@ var refusals = []refusal{
 	{"removing a reaction in a deleted group", "dave", "/message/react/remove message_id=ended_message", "410 deleted"},
 	{"a reaction that is no emoji", "alice", "/message/react message_id=message emoji=👍👍", "400 invalid_request"},
 
-	{"a message to nobody", "alice", "/chat/private/send recipient_agent_id=nobody content=hello", "404 agent_not_found"},
+	{"a message to nobody", "alice", "/chat/private/send recipient_agent_id=nobody content=hello", "404 agent_not_found nobody"},
 	{"a message to oneself", "alice", "/chat/private/send recipient_agent_id=alice content=hello", "400 invalid_request"},
 	{"an unknown private chat", "alice", "/chat/private/info chat_id=no_chat", "404 chat_not_found"},
 	{"an unknown username", "alice", "/agent/profile username=somebody", "404 agent_not_found"},

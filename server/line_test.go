@@ -180,7 +180,7 @@ func TestValidation(t *testing.T) {
 		}
 	}
 	says := map[string]string{
-		"?page_size=x": "must be of type integer", "?mark_read=2": "must be of type boolean",
+		"?page_size=x": "must be of type integer", "?mark_read=2": "must be true or false", "?mark_read=1": "must be true or false",
 		"?limit=5": "is not a parameter of this operation; its parameters are page (integer), page_size (integer), mark_read (boolean)",
 	}
 	w.call(http.MethodGet, "/agent/me?page=1", "").Want(t, "a parameter where there are none", http.StatusBadRequest, "invalid_request")
@@ -188,6 +188,7 @@ func TestValidation(t *testing.T) {
 		"?page=0":      w.call(http.MethodGet, "/agent/unread?page=0", "", x402.HeaderPaymentSignature, "x"),
 		"?page_size=x": w.call(http.MethodGet, "/agent/unread?page_size=x", "", x402.HeaderPaymentSignature, "x"),
 		"?mark_read=2": w.call(http.MethodGet, "/agent/unread?mark_read=2", "", x402.HeaderPaymentSignature, "x"),
+		"?mark_read=1": w.call(http.MethodGet, "/agent/unread?mark_read=1", "", x402.HeaderPaymentSignature, "x"),
 		"?limit=5":     w.call(http.MethodGet, "/agent/unread?limit=5", "", x402.HeaderPaymentSignature, "x"),
 	} {
 		unpaid := w.call(http.MethodGet, "/agent/unread"+name, "")

@@ -59,41 +59,49 @@ func (s *Server) validate(c echo.Context) error {
 			return invalid(*wrong)
 		}
 	}
+	var wrong []gen.ErrorDetail
 	if operation.paid() {
-		if wrong := checkQuery(request.URL.RawQuery, operation); wrong != nil {
-			return invalid(*wrong)
-		}
+		wrong = checkQuery(request.URL.RawQuery, operation)
 	}
 	err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
 		Request: request, Route: operation.route,
 		Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
 	})
-	if err != nil {
-		return invalid(violations(err)...)
+	if err == nil {
+		wrong = append(wrong, checkTexts(c, operation)...)
 	}
-	if wrong := checkTexts(c, operation); wrong != nil {
+	for _, one := range violations(err) {
+		if !slices.ContainsFunc(wrong, func(known gen.ErrorDetail) bool { return known.Field == one.Field }) {
+			wrong = append(wrong, one)
+		}
+	}
+	if wrong != nil {
 		return invalid(wrong...)
 	}
 	return nil
 }
 
-// checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, and broken escapes.
-func checkQuery(raw string, operation *operation) *gen.ErrorDetail {
+// checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, broken escapes, and booleans
+// such as 1.
+func checkQuery(raw string, operation *operation) (wrong []gen.ErrorDetail) {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return detail("?", "is not a valid query; separate parameters with & and escape other characters with %%")
+		wrong = append(wrong, *detail("?", "is not a valid query; separate parameters with & and escape other characters with %%"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
+		parameter, value := operation.route.Operation.Parameters.GetByInAndName(openapi3.ParameterInQuery, name), query.Get(name)
 		switch {
-		case operation.route.Operation.Parameters.GetByInAndName("query", name) == nil:
-			return detail("?"+name, "is not a parameter of this operation%s", operation.knownParameters())
+		case parameter == nil:
+			wrong = append(wrong, *detail("?"+name, "is not a parameter of this operation%s", operation.knownParameters()))
 		case len(query[name]) > 1:
-			return detail("?"+name, "must be sent once")
-		case query.Get(name) == "": // the validator would use the default
-			return detail("?"+name, "must have a value; leave it out instead")
+			wrong = append(wrong, *detail("?"+name, "must be sent once"))
+		case value == "": // the validator would use the default
+			wrong = append(wrong, *detail("?"+name, "must have a value; leave it out instead"))
+		case parameter.Schema.Value.Type.Is(openapi3.TypeBoolean) && value != "true" && value != "false":
+			wrong = append(wrong, *detail("?"+name, "must be true or false"))
 		}
 	}
-	return nil
+	return wrong
 }
 
 // checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the value, invalid UTF-8
@@ -192,7 +200,9 @@ func violations(err error) []gen.ErrorDetail {
 		}
 		details = append(details, gen.ErrorDetail{Field: field, Message: message})
 	}
-	walk(err, "")
+	if err != nil {
+		walk(err, "")
+	}
 	slices.SortFunc(details, func(a, b gen.ErrorDetail) int { return strings.Compare(a.Field, b.Field) })
 	return slices.Compact(details)
 }

@@ -107,7 +107,7 @@ type Profile struct {
 }
 
 // Profile returns the agent with this id, this username, or both if both are not nil, as the viewer sees it. It returns
-// ErrAgentNotFound if there is none, or if id and username belong to different agents.
+// ErrAgentNotFound if there is none, or ErrNoSuchPair if both were given.
 func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
 	found, err := read[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
@@ -115,6 +115,9 @@ func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, u
 			a.username)
 			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id,
 		"username": username})
+	if id != nil && username != nil {
+		return firstOr(found, err, "load profile", ErrNoSuchPair)
+	}
 	return firstOr(found, err, "load profile", ErrAgentNotFound)
 }
 

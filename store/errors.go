@@ -77,7 +77,8 @@ var (
 		"only members of this chat can do this; for a group chat, request access with POST /chat/group/request_access")
 	ErrNotSubscriber = refuse(Forbidden, "not_subscriber",
 		"only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
-	ErrNotAdmin = refuse(Forbidden, "not_admin", "only the admin can do this")
+	ErrNotAdmin = refuse(Forbidden, "not_admin",
+		"only the admin can do this; POST /chat/group/info and POST /channel/info return who that is")
 	ErrBanned   = refuse(Forbidden, "banned", "you are banned from this group chat or channel; only its admin can lift the ban")
 	// The next two concern agents of a request of the admin.
 	ErrAgentBanned = refuse(Forbidden, "banned",
@@ -94,7 +95,8 @@ var (
 	ErrSuccessorNotMember = refuse(Forbidden, "not_member",
 		"the new admin must be a member of the group chat; add it first with POST /chat/group/edit")
 
-	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username (both must be of the same agent)")
+	ErrAgentNotFound   = refuse(NotFound, "agent_not_found", "agent not found; check the id or username")
+	ErrNoSuchPair      = refuse(NotFound, "agent_not_found", "no agent has this agent_id and this username; send one of them")
 	ErrChatNotFound    = refuse(NotFound, "chat_not_found", "chat not found; check the id and whether it is a private or a group chat")
 	ErrChannelNotFound = refuse(NotFound, "channel_not_found", "channel not found; check the id")
 	ErrMessageNotFound = refuse(NotFound, "message_not_found", "message not found; check the id and the conversation")

@@ -71,14 +71,14 @@ type sendRight struct {
 }
 
 // refusal returns nil if the sender may send, and otherwise the reason. It is the only place with this rule.
-func (r sendRight) refusal(kind string) error {
+func (r sendRight) refusal(kind string, to uuid.UUID) error {
 	switch {
 	case kind == KindPrivate && r.Blocked:
 		return ErrBlocked
 	case kind == KindPrivate && r.Blocking:
 		return ErrBlocking
 	case kind == KindPrivate && !r.Recipient:
-		return ErrAgentNotFound
+		return ErrAgentNotFound.Because(to)
 	case kind == KindPrivate && r.Suspended:
 		return ErrAgentSuspended
 	case kind == KindPrivate:

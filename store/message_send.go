@@ -54,7 +54,7 @@ func (tx *Tx) lockForSending(ctx context.Context, message OutgoingMessage, to uu
 	if len(memberships) > 0 {
 		right.Status = memberships[0].Status
 	}
-	return conversation.LastNumber, right.refusal(message.Kind)
+	return conversation.LastNumber, right.refusal(message.Kind, message.To)
 }
 
 // CheckReply returns ErrReplyNotFound if the message answers one that is not of its conversation. It says nothing to who may not read
@@ -97,7 +97,7 @@ func (s *Store) checkMessage(ctx context.Context, message OutgoingMessage) error
 	if err := s.group.checks.ask(ctx, check); err != nil {
 		return fmt.Errorf("check message: %w", err)
 	}
-	return check.right.refusal(message.Kind)
+	return check.right.refusal(message.Kind, message.To)
 }
 
 var checkFields = fields[*messageCheck]{

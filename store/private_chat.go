@@ -58,7 +58,7 @@ func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uui
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("check message: %w", err)
 	}
-	if err := rights[0].refusal(KindPrivate); err != nil {
+	if err := rights[0].refusal(KindPrivate, message.To); err != nil {
 		return uuid.Nil, err
 	}
 	if chat, err := tx.findPrivateChat(ctx, pairOf(message.Sender, message.To)); err != nil || chat != uuid.Nil {

@@ -70,10 +70,10 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 			return nil, err
 		}
 	}
-	err = d.engine.Covered(ctx, d.a, d, d.of.Deposit, func() error {
+	err = d.engine.Covered(ctx, d.a, d, d.of.Deposit, func(has string) error {
 		d.exactForNow() // the wallet may have the price
-		return d.refusedFor(x402.ReasonBatchInsufficientBalance, fmt.Sprintf("the balance of the wallet is below the deposit of %d atomic "+
-			"units and nothing was charged; pay with scheme exact, sign a smaller deposit, or add funds", d.of.Deposit))
+		return d.refusedFor(x402.ReasonBatchInsufficientBalance, has+fmt.Sprintf(
+			"deposit of %d, and nothing was charged; pay with scheme exact, sign a smaller deposit, or add funds", d.of.Deposit))
 	})
 	if err != nil || channel != nil {
 		return channel, err

@@ -102,8 +102,8 @@ func (c *Scheme) Refund(
 	}
 	if channel.Charged-channel.Claimed < refundWorth {
 		if after := c.cheapRefunds.wait(refundsOf(account, client)); after > 0 {
-			return nil, tooSoon("many payment channels that were hardly used were refunded for this client within the last hour, and withdrawing "+
-				"on the blockchain needs no refund", after)
+			return nil, tooSoon("many payment channels that were hardly used were refunded for this client within the last hour: with the header "+
+				"X-API-KEY only those of the account count, and withdrawing on the blockchain needs no refund", after)
 		}
 	}
 	if err := c.engine.Facilitator.Available(); err != nil { // no voucher is charged while a refund is open

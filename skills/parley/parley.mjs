@@ -131,7 +131,8 @@ function isAbandoned(name) { // its process ended or did nothing for five minute
   if (busy.has(name)) return false;
   if (pid === 0 || pid === process.pid || age(name) > 300) return true;
   try {
-    return !process.kill(pid, 0);
+    process.kill(pid, 0);
+    return ifPresent(() => fs.readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ")) === true; // killed, and its parent has not noticed
   } catch (error) {
     return error.code === "ESRCH";
   }

@@ -215,6 +215,9 @@ def is_abandoned(name: str) -> bool:
         return True
     if os.name == "nt":  # there, kill ends a process
         return False
+    with suppress(OSError):
+        if ") Z " in Path(f"/proc/{pid}/stat").read_text("utf-8", "replace"):  # killed, and its parent has not noticed
+            return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
 // Loses the program's responses, and kills it, in each way that the skill promises to survive.
 import { strict as assert } from "node:assert";
 import { spawn } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { decodePaymentRequiredHeader, decodePaymentSignatureHeader, encodePaymentRequiredHeader } from "@x402/core/http";
 import { openProxy } from "../proxy.mjs";
@@ -63,9 +63,12 @@ class World {
     this.process.kill("SIGKILL");
   }
 
+  get options() {
+    return { cwd: this.directory, env: { ...this.environment, PARLEY_URL: this.proxy.url } };
+  }
+
   start(...parameters) {
-    const options = { cwd: this.directory, env: { ...this.environment, PARLEY_URL: this.proxy.url } };
-    this.process = startProgram(this.program.command, parameters, options);
+    this.process = startProgram(this.program.command, parameters, this.options);
     return this.process.finished.then(({ code, output, error }) => ({ code, output: (output + error).trim() }));
   }
 
@@ -140,6 +143,20 @@ async function kills(world) {
     await world.run([killed], null, ...world.send("repeated"));
     await world.run([], 0, ...world.send("between"));
     await world.run([], 0, ...world.send("repeated"));
+  });
+  await world.once("killed, and its parent does not notice", ["unnoticed"], async () => {
+    const killed = new Promise((resolve) => {
+      world.plan = [async ({ request, forward }) => {
+        await forward();
+        process.kill(Number(readFileSync(join(world.directory, "child"), "utf8")), "SIGKILL");
+        resolve(request.socket.destroy());
+      }];
+    });
+    const call = [...world.program.command, ...world.send("unnoticed")];
+    const parent = spawn("sh", ["-c", '"$@" & echo $! > child; exec sleep 60', "sh", ...call], { ...world.options, stdio: "ignore" });
+    await killed;
+    await world.run([], 0, ...world.send("unnoticed"));
+    parent.kill("SIGKILL");
   });
   await world.once("killed, and its number is that of another process", ["reused"], async () => {
     await world.run([killed], null, ...world.send("reused"));
