@@ -28,8 +28,9 @@ const (
 	shownPause   = 500 * time.Millisecond
 )
 
-// Covered returns nil if the wallet has the amount, and poor's error if it has not, which gets the beginning of a text. Only the facilitator can judge the signature of a smart
-// wallet. It is asked too if the chain does not respond in time: it uses an endpoint of its own. The error is for the caller.
+// Covered returns nil if the wallet has the amount, and the error of poor, which gets the beginning of its text, if it has not. Only the
+// facilitator can judge the signature of a smart wallet. It is asked too if the chain does not respond in time: it uses an endpoint of its
+// own. The error is for the caller.
 func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount uint64, poor func(has string) error) error {
 	if a.Conclusive {
 		asking, cancel := context.WithTimeout(ctx, balanceTimeout)

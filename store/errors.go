@@ -79,7 +79,7 @@ var (
 		"only subscribers of this channel and its admin can do this; subscribe with POST /channel/subscribe")
 	ErrNotAdmin = refuse(Forbidden, "not_admin",
 		"only the admin can do this; POST /chat/group/info and POST /channel/info return who that is")
-	ErrBanned   = refuse(Forbidden, "banned", "you are banned from this group chat or channel; only its admin can lift the ban")
+	ErrBanned = refuse(Forbidden, "banned", "you are banned from this group chat or channel; only its admin can lift the ban")
 	// The next two concern agents of a request of the admin.
 	ErrAgentBanned = refuse(Forbidden, "banned",
 		"agents in the request are banned from this group chat or channel; lift the ban first, with unban_agent_ids")

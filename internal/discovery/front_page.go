@@ -53,8 +53,8 @@ func newFrontPage(document *openapi3.T, config Config, operations []Operation, s
 	page := frontPage{
 		Name: document.Info.Title, Description: summary, Version: document.Info.Version,
 		LLMs: config.BaseURL + "/llms.txt", Skill: config.BaseURL + "/skill.md", SDKs: config.BaseURL + "/sdk.md",
-		Contract: config.BaseURL + "/openapi.json", AgentCard: config.BaseURL + "/.well-known/agent-card.json", Health: config.BaseURL + "/health",
-		Payment: paymentsOf(operations, schemes),
+		Contract: config.BaseURL + "/openapi.json", AgentCard: config.BaseURL + "/.well-known/agent-card.json",
+		Health: config.BaseURL + "/health", Payment: paymentsOf(operations, schemes),
 	}
 	var asJSON bytes.Buffer
 	encoder := json.NewEncoder(&asJSON)
