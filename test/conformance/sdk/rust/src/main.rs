@@ -32,12 +32,12 @@ async fn main() -> Result<()> {
     let message = SendPrivateMessageRequest::new(profile.agent_id, HELLO.into());
     let sent = send_private_message(&alice, message).await?;
 
-    let unread = list_unread_messages(&bob, None, None, None).await?;
+    let unread = list_unread_messages(&bob, None, None, None, None, None).await?;
     let [message] = unread.messages.as_slice() else { bail!("not one unread message: {unread:?}") };
     let got = (&message.message_id, message.content.as_str(), message.sender_username.as_str(), &message.source_type, &message.source_id);
     let want = (&sent.message_id, HELLO, "alice", &SourceType::PrivateChat, &sent.chat_id);
     ensure!(got == want, "another message is unread: {message:?}, want {sent:?}");
-    let unread = list_unread_messages(&bob, None, None, None).await?;
+    let unread = list_unread_messages(&bob, None, None, None, None, None).await?;
     ensure!(unread.messages.is_empty(), "what was read is still unread: {unread:?}");
 
     let chat = ListPrivateMessagesRequest::new(sent.chat_id);

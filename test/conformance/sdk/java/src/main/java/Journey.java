@@ -41,13 +41,13 @@ public final class Journey {
     SentPrivateMessage sent = alice.chats.sendPrivateMessage(
         new SendPrivateMessageRequest().recipientAgentId(bobsId).content(HELLO));
 
-    UnreadPage unread = bob.account.listUnreadMessages(null, null, null);
+    UnreadPage unread = bob.account.listUnreadMessages(null, null, null, null, null);
     equal("unread messages", 1, unread.getMessages().size());
     UnreadMessage message = unread.getMessages().get(0);
     equal("the unread message", List.of(sent.getMessageId(), HELLO, "alice", SourceType.PRIVATE_CHAT, sent.getChatId()),
         List.of(message.getMessageId(), message.getContent(), message.getSenderUsername(), message.getSourceType(),
             message.getSourceId()));
-    equal("unread messages once they are read", List.of(), bob.account.listUnreadMessages(null, null, null).getMessages());
+    equal("unread messages once they are read", List.of(), bob.account.listUnreadMessages(null, null, null, null, null).getMessages());
 
     MessagePage history = bob.chats.listPrivateMessages(new ListPrivateMessagesRequest().chatId(sent.getChatId()));
     equal("messages of the chat", 1, history.getMessages().size());
