@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -44,13 +45,6 @@ func (a *Attempt) Payer() string { return a.Checked.Payer }
 
 // Channel is the id of the payment channel that pays, or "".
 func (a *Attempt) Channel() string { return a.payment.Channel() }
-
-// Moved records that the client that pays is another one from now on, because it has a new API key.
-func (a *Attempt) Moved(client string) {
-	if charger, ok := a.payment.(Charger); ok {
-		charger.Moved(client)
-	}
-}
 
 // Signer is Identity if that is certain, else "": whoever names a wallet must not use up its tokens.
 func (a *Attempt) Signer() string {
@@ -178,6 +172,19 @@ func mismatch(a *Attempt) string {
 	const remedy = "; sign one of the entries of accepts in the PAYMENT-REQUIRED header"
 	if amount, err := strconv.ParseUint(a.payload.Amount(), 10, 64); err == nil && amount != a.Operation.Price {
 		return fmt.Sprintf("the payment is for %d atomic units, and this operation costs exactly %d", amount, a.Operation.Price) + remedy
+	}
+	var theirs struct{ Accepted x402.PaymentRequirements }
+	if err := json.Unmarshal(a.payload.Raw(), &theirs); err == nil {
+		for _, ours := range a.Operation.Requirements() {
+			for _, of := range [...]struct{ name, theirs, ours string }{
+				{"network", theirs.Accepted.Network, ours.Network}, {"asset", theirs.Accepted.Asset, ours.Asset},
+				{"payTo", theirs.Accepted.PayTo, ours.PayTo},
+			} {
+				if ours.Scheme == theirs.Accepted.Scheme && !strings.EqualFold(of.theirs, of.ours) {
+					return fmt.Sprintf("%s is %q in accepted of the payment, and %q in accepts", of.name, Shorten(of.theirs, maxReason), of.ours) + remedy
+				}
+			}
+		}
 	}
 	return "the payment does not match the payment requirements of this operation" + remedy
 }

@@ -47,6 +47,13 @@ func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	return challenge
 }
 
+// Moved records that the client of a call is known by the hash of an API key, too, that the call brought it.
+func (e *Engine) Moved(a *Attempt, keyHash string) {
+	for _, scheme := range e.schemes {
+		scheme.Moved(a.Operation, a.Client, keyHash)
+	}
+}
+
 // prepareChallenges makes the challenges of an operation: one for each order of schemes, for each combination of standings.
 func (e *Engine) prepareChallenges(operation *Operation) error {
 	byOrder := map[string]*Error{}

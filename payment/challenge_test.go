@@ -23,6 +23,8 @@ func (s standingScheme) Requirements(*Operation) x402.PaymentRequirements {
 	return x402.PaymentRequirements{Scheme: s.name}
 }
 
+func (s standingScheme) Moved(*Operation, string, string) {}
+
 func (s standingScheme) Renewed(_ *Operation, client string) (x402.PaymentRequirements, bool) {
 	return x402.PaymentRequirements{Scheme: s.name, PayTo: "renewed"}, client == "renewed" && s.name == "b"
 }

@@ -41,6 +41,9 @@ func (x *Exact) Requirements(operation *Operation) x402.PaymentRequirements {
 // Renewed implements [Scheme].
 func (*Exact) Renewed(*Operation, string) (_ x402.PaymentRequirements, _ bool) { return }
 
+// Moved implements [Scheme].
+func (*Exact) Moved(*Operation, string, string) {}
+
 // Standing implements [Scheme].
 func (*Exact) Standing(uint64, string) Standing { return Preferred }
 

@@ -43,6 +43,13 @@ func (r Recent[K, V]) Change(key K, value V) {
 	}
 }
 
+// Copy adds the value of an entry, if there is one, under another key. Its lifetime stays the same.
+func (r Recent[K, V]) Copy(key, other K) {
+	if found, ok := r.entries.Peek(key); ok {
+		r.entries.Add(other, found)
+	}
+}
+
 // Get returns the value of an entry, and whether it is there and has not expired.
 func (r Recent[K, V]) Get(key K) (value V, ok bool) {
 	found, ok := r.entries.Get(key)

@@ -18,6 +18,8 @@ type Scheme interface {
 	Renewed(operation *Operation, client string) (x402.PaymentRequirements, bool)
 	// Standing is how the scheme is offered to a client now: see [Engine.Challenge].
 	Standing(price uint64, client string) Standing
+	// Moved records that a client is known as next too: the call of the operation brought it an API key.
+	Moved(operation *Operation, client, next string)
 	// Payment makes the payment of an attempt from its payload, or returns nil if the payload is of another scheme.
 	Payment(attempt *Attempt, payload x402.Payment) Payment
 	// Work does what the scheme has to do beside calls, until ctx ends. Any number of servers may run it on one database.
@@ -101,8 +103,6 @@ type Charger interface {
 	Correct(ctx context.Context) error
 	// Proves reports whether nobody but the payer of the row can have this payment, which is another one.
 	Proves(ctx context.Context, row *store.Payment) (bool, error)
-	// Moved records that the client of the payment is another one from now on: see [Engine.Challenge].
-	Moved(client string)
 }
 
 // Checked is the result of a scheme's checks. Nonce is the ledger's: see store.Payment.

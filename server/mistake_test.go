@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
 )
 
 // TestErrorsHelp: errors name the remedy, and every 400 has details.
@@ -40,6 +41,9 @@ func TestErrorsHelp(t *testing.T) {
 		{"a group of others", ask("/chat/group/info", `{"chat_id":`+quote(chat)+`}`), 403, []string{"POST /chat/group/request_access"}, ""},
 		{"a payment for another price", w.call(http.MethodPost, "/agent/edit", `{"description":"x"}`, "X-API-KEY", alice.Key, "PAYMENT-SIGNATURE",
 			w.sign(alice.Wallet, "/agent/profile")), 402, []string{" atomic units", "costs exactly"}, ""},
+		{"a payment to somebody else", w.call(http.MethodPost, "/agent/edit", `{"description":"x"}`, "X-API-KEY", alice.Key, "PAYMENT-SIGNATURE",
+			w.sign(alice.Wallet, "/agent/edit", func(p *x402.PaymentPayload) { p.Accepted.PayTo = p.Accepted.Asset })), 402,
+			[]string{"payTo is", "in accepts"}, ""},
 	} {
 		test.reply.Want(t, test.name, test.status)
 		for _, text := range test.says {

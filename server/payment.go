@@ -189,8 +189,8 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		record.transaction, record.paid, record.responseBytes = receipt.Settled.Transaction, !receipt.Repeated, len(receipt.Response)
 		s.setPaymentResponse(c, receipt.Settled)
 		var account gen.CreateAccountResult // or gen.RotateKeyResult
-		if operation.Secret && json.Unmarshal(receipt.Response, &account) == nil && account.APIKey != "" {
-			record.attempt.Moved(string(store.HashKey(account.APIKey)))
+		if operation.Secret && !receipt.Repeated && json.Unmarshal(receipt.Response, &account) == nil && account.APIKey != "" {
+			s.payments.Moved(record.attempt, string(store.HashKey(account.APIKey)))
 		}
 		if receipt.Repeated {
 			c.Response().Header().Set("Idempotent-Replayed", "true")

@@ -112,6 +112,7 @@ func TestForgetfulClient(t *testing.T) {
 		alice.me().Require(t, fmt.Sprint("another call after refund ", n), http.StatusOK)
 	}
 	for n := range 3 {
+		w.Exec(`UPDATE payment_channels SET refunded_at = now()`) // refunds that the payer asks for have a pause
 		lost(fmt.Sprint("state lost ", n))
 		alice.refund().Require(t, fmt.Sprint("refund after state lost ", n), http.StatusNoContent)
 		alice.lose()
@@ -128,10 +129,15 @@ func TestForgetfulClient(t *testing.T) {
 	}
 	alice.me().Require(t, "the call after it", http.StatusOK)
 	delay := alice.signer("X-API-KEY", alice.Key).Config.WithdrawDelay
-	alice.Key = alice.pay(http.MethodPost, rotate, "{}").Field(t, "api_key")
-	w.Secret(alice.Key)
-	if now := alice.signer("X-API-KEY", alice.Key).Config.WithdrawDelay; now != delay || delay == 24*3600 {
-		t.Errorf("with its new API key the agent is offered a payment channel with a delay of %d s, before %d s", now, delay)
+	for scheme, rotated := range map[string]func() testkit.Reply{
+		x402.SchemeBatch: func() testkit.Reply { return alice.pay(http.MethodPost, rotate, "{}") },
+		x402.SchemeExact: func() testkit.Reply { return alice.ask(rotate, fields{}) },
+	} {
+		alice.Key = rotated().Field(t, "api_key")
+		w.Secret(alice.Key)
+		if now := alice.signer("X-API-KEY", alice.Key).Config.WithdrawDelay; now != delay || delay == 24*3600 {
+			t.Errorf("with an API key that %s paid for the agent is offered a payment channel with a delay of %d s, before %d s", scheme, now, delay)
+		}
 	}
 	bob := w.agent("bob")
 	for who, signer := range map[string]*x402.ChannelSigner{

@@ -100,8 +100,13 @@ func (v *voucher) stays() {
 	v.offerGeneration(v.a.Address, v.generation(), lostFor)
 }
 
-// Moved offers the payment channel to the new API key of the client, too.
-func (v *voucher) Moved(client string) { v.offerGeneration(client, v.generation(), lostFor) }
+// Moved implements [payment.Scheme].
+func (c *Scheme) Moved(operation *payment.Operation, client, next string) {
+	c.lost.Copy(client, next)
+	if generation, ok := c.generations.Get(slotOf(operation, client)); ok {
+		c.offerGeneration(next, generation, 2*lostFor)
+	}
+}
 
 // beginsAgain reports whether this is a deposit with the first voucher of a payment channel that was charged before.
 func (v *voucher) beginsAgain(channel *store.PaymentChannel) bool {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// refundPause is the pause between two refunds of one payment channel. Each costs the operator a transaction, and the voucher
-	// that asks for it is public once it is claimed.
+	// refundPause is the pause before a payer can ask for another refund of a payment channel. Each costs the operator a
+	// transaction, and the voucher that asks for it is public once it is claimed.
 	refundPause = time.Minute
 	// refundLeast is the smallest refund of a part, and of the rest of an idle payment channel, in atomic units: one cent. The
 	// transaction costs the operator about a third of that. A payer can ask for the rest whatever it is.
@@ -112,7 +112,7 @@ func (c *Scheme) Refund(
 	// From here on the refund continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
-	settled, err := c.beginRefund(ctx, channel, left)
+	settled, err := c.beginRefund(ctx, channel, left, refundPause)
 	if bad, ok := errors.AsType[*payment.RefusedSettlement](err); ok {
 		return nil, c.engine.Refused(operation, bad.Reason, "the facilitator rejected the refund ("+bad.Reason+")")
 	}
@@ -168,10 +168,12 @@ func MayBeRefund(header http.Header) bool {
 	return err == nil && bytes.Contains(raw, []byte(`"`+x402.BatchRefund+`"`))
 }
 
-// beginRefund begins a refund and settles it. If it certainly did not reach the facilitator, the payment channel is open again. The error
-// is as from refund, or errChannelBusy if the payment channel has changed before it began.
-func (c *Scheme) beginRefund(ctx context.Context, channel *store.PaymentChannel, amount int64) (*x402.SettleResponse, error) {
-	channel, err := c.store.BeginRefund(ctx, channel, amount, payment.Lease, refundPause)
+// beginRefund begins a refund, unless there was another within the pause, and settles it. If it certainly did not reach the facilitator,
+// the payment channel is open again. The error is as from refund, or errChannelBusy if the payment channel has changed before it began.
+func (c *Scheme) beginRefund(
+	ctx context.Context, channel *store.PaymentChannel, amount int64, pause time.Duration,
+) (*x402.SettleResponse, error) {
+	channel, err := c.store.BeginRefund(ctx, channel, amount, payment.Lease, pause)
 	switch {
 	case errors.Is(err, store.ErrVoucherMismatch):
 		return nil, errChannelBusy

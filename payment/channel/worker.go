@@ -163,7 +163,7 @@ func (c *Scheme) refundOne(ctx context.Context, idle *store.PaymentChannel) erro
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
 	left := channel.Balance - channel.Charged
-	switch _, err := c.beginRefund(settling, channel, left); {
+	switch _, err := c.beginRefund(settling, channel, left, 0); {
 	case errors.Is(err, errChannelBusy): // a call was faster
 		return nil
 	case err != nil:
