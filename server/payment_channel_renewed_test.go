@@ -158,6 +158,9 @@ func TestForgetfulClient(t *testing.T) {
 	second.Ledger, second.Facilitator = w.Ledger, w.Facilitator
 	alice.w = second
 	alice.me().Require(t, "the first call after a restart of the server", http.StatusPaymentRequired)
+	if first := alice.firstOffer(); first != x402.SchemeBatch {
+		t.Errorf("a client that has the state of its newest payment channel is offered %s first after a restart of the server", first)
+	}
 	alice.me().Require(t, "the second call after a restart of the server", http.StatusOK)
 	w.checkChannels()
 }

@@ -18,8 +18,8 @@ import (
 // refund of everything, which makes them forget the payment channel, and after a restart, if they keep their state in memory. Such a
 // voucher never fits again, and official clients follow a corrective 402 only if they can read the chain. So they are offered another
 // payment channel, of the next generation: its withdraw delay is a second longer. The delay is the one part of a payment channel's id that
-// the server can choose. After a restart of the server, or a day without calls, one call fails before they are offered their generation
-// again.
+// the server can choose. A server that does not know their generation, after a restart or a day without calls, refuses one call before it
+// offers them their newest again.
 
 // maxGeneration is the newest generation that is offered, if the delay allows it.
 const maxGeneration = 63
@@ -120,12 +120,13 @@ func (v *voucher) misses(channel *store.PaymentChannel) bool {
 }
 
 // renew offers the client the next payment channel if it begins again, or if it counts on money that was refunded: official clients add no
-// deposit then.
-func (v *voucher) renew(ctx context.Context, channel *store.PaymentChannel) {
+// deposit then. Has is as from offerNext.
+func (v *voucher) renew(ctx context.Context, channel *store.PaymentChannel) (has bool) {
 	if v.beginsAgain(channel) || v.of.Type == x402.BatchVoucher && v.max() > channel.Balance {
 		// It lasts longer than exact is offered first: afterwards the client deposits into it, and what is left in this one is refunded.
-		v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), 2*v.remembered())
+		has, _ = v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), 2*v.remembered())
 	}
+	return has
 }
 
 // renewRefunded offers the next payment channel to the account that the last call on a payment channel was for, after a refund of
@@ -149,22 +150,24 @@ func (c *Scheme) renewRefunded(ctx context.Context, channel *store.PaymentChanne
 	}
 }
 
-// offerNext offers a client the payment channel after this one: of the newest generation that it has, or of the next. It returns false if
-// there is none.
-func (c *Scheme) offerNext(ctx context.Context, channel *store.PaymentChannel, slot string, lifetime time.Duration) bool {
+// offerNext offers a client the payment channel after this one: of the newest generation that it has, or of the next. It returns whether
+// the client has that one, and whether there is one.
+func (c *Scheme) offerNext(ctx context.Context, channel *store.PaymentChannel, slot string, lifetime time.Duration) (has, ok bool) {
 	all, err := c.allGenerations(ctx, channel)
 	if err != nil {
-		return false // as above
+		return false, false // as above
 	}
 	next := c.generationOf(uint64(channel.WithdrawDelay)) + 1 //nolint:gosec // positive
 	for _, one := range all {
-		next = max(next, c.generationOf(uint64(one.WithdrawDelay))) //nolint:gosec // positive
+		if generation := c.generationOf(uint64(one.WithdrawDelay)); generation >= next { //nolint:gosec // positive
+			next, has = generation, true
+		}
 	}
 	if next > c.lastGeneration() {
-		return false
+		return false, false
 	}
 	c.offerGeneration(slot, next, lifetime)
-	return true
+	return has, true
 }
 
 // allGenerations returns the payment channels that differ from this one by their generation at most.

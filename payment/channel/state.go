@@ -82,14 +82,20 @@ func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
 // voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
 func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
-	v.renew(ctx, channel)
+	hasNext := v.renew(ctx, channel)
 	message := bad.Message
-	if v.beginsAgain(channel) {
+	switch {
+	case v.beginsAgain(channel) && hasNext: // this server did not know which one to offer
+		message = "this payment channel was followed by another one of your client, and nothing was charged; send the request again without " +
+			"a payment: the next 402 offers the newest one"
+	case v.beginsAgain(channel):
 		v.preferExact()
 		message = v.lostState(channel)
-	} else {
-		if v.isBehind() && !v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), v.remembered()) {
-			v.preferExact()
+	default:
+		if v.isBehind() {
+			if _, ok := v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), v.remembered()); !ok {
+				v.preferExact()
+			}
 		}
 		message += "; to repeat a call whose response was lost, send the same request with the same payment identifier; a client that cannot " +
 			"sign this voucher sends a request without a payment in a minute: the next 402s offer exact, and then a new payment channel"
