@@ -48,8 +48,8 @@ var (
 		Message: "this payment or its payment identifier was already used for another request; sign a new payment, with a new identifier " +
 			"if it has one"}
 	errGone = &Error{Code: CodeReused,
-		Message: "this payment already paid for this request, which has its effect; the response is deleted, after its time or because the " +
-			"TAN or API key in it was used; sign a new payment only to send the request again"}
+		Message: "this payment already paid for this request, and the response is no longer stored, because its time is over or the TAN or " +
+			"API key in it was used; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send " +
 			"the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not " +
