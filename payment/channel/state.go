@@ -113,9 +113,9 @@ func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel,
 // lostState is the message for a client that begins again.
 func (v *voucher) lostState(channel *store.PaymentChannel) string {
 	price := int64(v.a.Operation.Price) //nolint:gosec // a price
-	return fmt.Sprintf("your client lost this channel's state: the channel was charged %d and this request costs %d; nothing was charged "+
-		"now. Sign a voucher for exactly %d, or send the request again without a payment: the next 402 offers exact first, and a new "+
-		"payment channel",
+	return fmt.Sprintf("your client lost this channel's state, or another client of the wallet pays from this channel, with the same salt: "+
+		"the channel was charged %d and this request costs %d; nothing was charged now. Sign a voucher for exactly %d, or send the request "+
+		"again without a payment: the next 402 offers exact first, and a new payment channel",
 		channel.Charged, price, channel.Charged+price)
 }
 

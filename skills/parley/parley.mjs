@@ -211,4 +211,5 @@ if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) 
     console.error(error.message);
     process.exitCode = 1;
   });
+  process.stdout.write("", () => process.exit()); // at once: a program that is killed after it has printed would be run again
 }

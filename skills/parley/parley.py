@@ -330,6 +330,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        os._exit(main(sys.argv[1:]))  # at once: a program that is killed after it has printed would be run again
     except (Exception, KeyboardInterrupt) as error:
         sys.exit(str(error) or type(error).__name__)
