@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -170,21 +169,25 @@ func (e *Engine) check(ctx context.Context, a *Attempt) (Checked, error) {
 // mismatch tells why a payment matches no entry of accepts. The most frequent reason is a payment for another operation.
 func mismatch(a *Attempt) string {
 	const remedy = "; sign one of the entries of accepts in the PAYMENT-REQUIRED header"
-	if amount, err := strconv.ParseUint(a.payload.Amount(), 10, 64); err == nil && amount != a.Operation.Price {
+	theirs := a.payload.Offer()
+	if amount, err := strconv.ParseUint(theirs.Amount, 10, 64); err == nil && amount != a.Operation.Price {
 		return fmt.Sprintf("the payment is for %d atomic units, and this operation costs exactly %d", amount, a.Operation.Price) + remedy
 	}
-	var theirs struct{ Accepted x402.PaymentRequirements }
-	if err := json.Unmarshal(a.payload.Raw(), &theirs); err == nil {
-		for _, ours := range a.Operation.Requirements() {
-			for _, of := range [...]struct{ name, theirs, ours string }{
-				{"network", theirs.Accepted.Network, ours.Network}, {"asset", theirs.Accepted.Asset, ours.Asset},
-				{"payTo", theirs.Accepted.PayTo, ours.PayTo},
-			} {
-				if ours.Scheme == theirs.Accepted.Scheme && !strings.EqualFold(of.theirs, of.ours) {
-					return fmt.Sprintf("%s is %q in accepted of the payment, and %q in accepts", of.name, Shorten(of.theirs, maxReason), of.ours) + remedy
-				}
-			}
+	for _, ours := range a.Operation.Requirements() {
+		var name, accepted, offered string
+		switch {
+		case theirs.Scheme != ours.Scheme:
+			continue
+		case theirs.Network != ours.Network:
+			name, accepted, offered = "network", theirs.Network, ours.Network
+		case !strings.EqualFold(theirs.Asset, ours.Asset):
+			name, accepted, offered = "asset", theirs.Asset, ours.Asset
+		case !strings.EqualFold(theirs.PayTo, ours.PayTo):
+			name, accepted, offered = "payTo", theirs.PayTo, ours.PayTo
+		default:
+			continue
 		}
+		return fmt.Sprintf("%s is %q in accepted of the payment, and %q in accepts", name, Shorten(accepted, maxReason), offered) + remedy
 	}
 	return "the payment does not match the payment requirements of this operation" + remedy
 }

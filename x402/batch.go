@@ -142,8 +142,8 @@ func (p *BatchPayment) Raw() []byte { return p.raw }
 // Version implements [Payment].
 func (p *BatchPayment) Version() int { return p.X402Version }
 
-// Amount implements [Payment].
-func (p *BatchPayment) Amount() string { return p.Accepted.Amount }
+// Offer implements [Payment].
+func (p *BatchPayment) Offer() PaymentRequirements { return p.Accepted }
 
 // Extension implements [Payment].
 func (p *BatchPayment) Extension(name string) jsontext.Value { return p.Extensions[name] }

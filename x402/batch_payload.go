@@ -51,8 +51,8 @@ type Payment interface {
 	Version() int
 	// Raw is the JSON exactly as it was received. Do not change it and do not log it.
 	Raw() []byte
-	// Amount is that of the offer that the payer accepted, as the payer says.
-	Amount() string
+	// Offer is the payer's copy of the payment requirements that it accepted. A payment of version 1 names only scheme and network.
+	Offer() PaymentRequirements
 	// Extension is the payer's copy of an extension, or nil.
 	Extension(name string) jsontext.Value
 	// PayerAddress is the address that pays, in any case of letters.

@@ -99,8 +99,8 @@ func (p *PaymentPayload) Raw() []byte { return p.raw }
 // Version implements [Payment].
 func (p *PaymentPayload) Version() int { return p.X402Version }
 
-// Amount implements [Payment].
-func (p *PaymentPayload) Amount() string { return p.Accepted.Amount }
+// Offer implements [Payment].
+func (p *PaymentPayload) Offer() PaymentRequirements { return p.Accepted }
 
 // Extension implements [Payment].
 func (p *PaymentPayload) Extension(name string) jsontext.Value { return p.Extensions[name] }
