@@ -122,8 +122,8 @@ func TestControls(t *testing.T) {
 			report := run(t, w, uint64(number), searchTime, func(r *Report) bool { return shown(r) != nil }) //nolint:gosec // small
 			anomaly := shown(report)
 			if anomaly == nil {
-				t.Fatalf("the checks of %d operations find nothing in the histories of kind %q, but %d other anomalies", report.Operations, c.shows,
-					len(report.Anomalies))
+				t.Fatalf("the checks of %d operations find nothing in the histories of kind %q, but %d other anomalies; %d took too long",
+					report.Operations, c.shows, len(report.Anomalies), len(report.Unknown))
 			}
 			found++
 			t.Logf("found after %d operations:\n%s", report.Operations, anomaly)

@@ -6,10 +6,12 @@ import (
 )
 
 // placeKeys makes a history of each agent's key. A server may accept a key for StaleKey after another server has replaced it: then it is
-// as if the call had begun so much earlier. It rejects no key that is valid.
+// as if the call had begun so much earlier. It rejects no key that is valid. A key is valid during one period, so of its accepted uses
+// only the one that ends first and the one that begins last count: with all of them, the check of a stale key takes minutes.
 func (h *history) placeKeys() {
 	replacedBy, all := map[string]map[string]bool{}, map[string]*Partition{}
 	numbers, rotations := map[string]int{}, map[[2]string]*op{}
+	returned := map[int]bool{} // new keys
 	number := func(key string) int {
 		if numbers[key] == 0 {
 			numbers[key] = len(numbers) + 1
@@ -41,22 +43,24 @@ func (h *history) placeKeys() {
 			repeated.begin, repeated.end = min(repeated.begin, begin), min(repeated.end, end)
 			continue
 		}
-		from, to := number(k.key), -1
+		from, to, again := number(k.key), -1, false
 		o := &op{begin: begin, end: end, indefinite: !k.ok(), what: fmt.Sprintf("key %d is replaced, and the response is lost", from)}
 		if k.ok() {
 			to = number(k.response.APIKey)
+			again, returned[to] = returned[to], true
 			o.what = fmt.Sprintf("key %d is replaced by key %d at %s", from, to, servers(k.servers()))
 		}
 		o.freed = func(any) any { return 0 }
 		o.step = func(_ *Partition, state any) (any, bool) {
 			if state == from || state == 0 {
-				return to, true
+				return to, !again // no key becomes valid again
 			}
 			return state, !k.ok()
 		}
 		rotations[[2]string{k.key, k.response.APIKey}] = o
 		p.add(o)
 	}
+	first, last := map[string]*op{}, map[string]*op{} // accepted uses of each key
 	for _, u := range h.uses {
 		p := of(u.key)
 		if p == nil {
@@ -80,7 +84,22 @@ func (h *history) placeKeys() {
 			}
 			return state, state != key
 		}
-		p.add(o)
+		if u.status != 200 {
+			p.add(o)
+			continue
+		}
+		if first[u.key] == nil || o.end < first[u.key].end {
+			first[u.key] = o
+		}
+		if last[u.key] == nil || o.begin > last[u.key].begin {
+			last[u.key] = o
+		}
+	}
+	for key, o := range first {
+		of(key).add(o)
+		if last[key] != o {
+			of(key).add(last[key])
+		}
 	}
 }
 

@@ -133,11 +133,27 @@ func TestStaleKey(t *testing.T) {
 				attempts: []attempt{{server: "one", begin: ms(10), end: ms(20), status: http.StatusOK}}}
 			begin := ms(20) + int64(test.after)
 			used := use{attempt{server: test.server, begin: begin, end: begin + ms(1), status: test.status}, "alice"}
+			before := use{attempt{server: test.server, begin: ms(1), end: ms(2), status: http.StatusOK}, "alice"}
 			report := &Report{}
-			report.Check(recorded([]*call{rotation}, used).Partitions(newChat().facts, Scope{}))
+			report.Check(recorded([]*call{rotation}, used, before).Partitions(newChat().facts, Scope{}))
 			if possible := report.Shortest() == nil; possible != test.want {
 				t.Errorf("the history is possible: %v, want %v: %q", possible, test.want, report.Wrong())
 			}
 		})
+	}
+}
+
+// TestReturningKey: no two rotations return one key.
+func TestReturningKey(t *testing.T) {
+	var rotations []*call
+	for i, key := range []string{"alice", "new"} {
+		begin := ms(10 * int64(i+1))
+		rotations = append(rotations, &call{path: rotatePath, key: key, first200: begin + ms(5), response: answer{APIKey: "new"},
+			attempts: []attempt{{server: "one", begin: begin, end: begin + ms(5), status: http.StatusOK}}})
+	}
+	report := &Report{}
+	report.Check(recorded(rotations).Partitions(newChat().facts, Scope{}))
+	if report.Shortest() == nil {
+		t.Error("the history is possible")
 	}
 }
