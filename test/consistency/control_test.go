@@ -95,7 +95,7 @@ var controls = []control{
 }
 
 // searchTime is how long a control may take to be found.
-const searchTime = 2 * time.Minute
+const searchTime = 5 * time.Minute
 
 // TestControls removes protections and expects that the checks find it. CONSISTENCY_CONTROLS is a pattern of their names, all by default.
 func TestControls(t *testing.T) {
