@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -54,8 +55,9 @@ func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through,
 	if len(ranges) > 0 {
 		batch.Queue(markRead, markValues(agent, ranges...))
 	}
+	forgotten := named{"agent": agent, "numbers": through.Notices}
 	if len(through.Notices) > 0 {
-		batch.Queue(forgetNotices, named{"agent": agent, "numbers": through.Notices})
+		batch.Queue(forgetNotices, forgotten)
 	}
 	var rows []unreadRow
 	queue(batch, &rows, listUnread, unreadValues(agent, page, size))
@@ -63,12 +65,20 @@ func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through,
 		return nil, wrap("confirm", err)
 	}
 	unread := unreadOf(rows)
-	if err := tx.addNotices(ctx, agent, unread); err != nil {
-		return nil, err
-	}
-	// One that is being replaced was not deleted.
-	unread.Notices = slices.DeleteFunc(unread.Notices, func(n NoticeView) bool { return slices.Contains(through.Notices, n.Number) })
-	return unread, nil
+	err := retry(ctx, time.Second, func() (bool, error) {
+		if err := tx.addNotices(ctx, agent, unread); err != nil {
+			return false, err
+		}
+		confirmed := func(n NoticeView) bool { return slices.Contains(through.Notices, n.Number) }
+		if !slices.ContainsFunc(unread.Notices, confirmed) {
+			return true, nil
+		}
+		// One that is being replaced was not deleted: without the replacement it would come again.
+		unread.Notices = slices.DeleteFunc(unread.Notices, confirmed)
+		_, err := exec(ctx, tx, forgetNotices, forgotten)
+		return false, wrap("forget notices", err)
+	})
+	return unread, err
 }
 
 // behindRanges finds the conversations of which the agent has not read a range to its end.

@@ -11,6 +11,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
@@ -134,18 +135,34 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	if g.haveUnread(me, next.Through()) {
 		t.Error("something is unread beside the second page")
 	}
-	replacing, err := connect(t, g.connection.Config().ConnString()).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	other := connect(t, g.connection.Config().ConnString())
+	replace := func() pgx.Tx {
+		t.Helper()
+		replacing, err := other.Begin(t.Context())
+		if err == nil {
+			_, err = replacing.Exec(t.Context(), "DELETE FROM notices WHERE agent_id = $1", me)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replacing
 	}
-	if _, err := replacing.Exec(t.Context(), "DELETE FROM notices WHERE agent_id = $1", me); err != nil {
-		t.Fatal(err)
-	}
+	replacing := replace()
 	if last := g.confirm(me, next.Through(), 50); len(last.Notices) > 0 {
 		t.Errorf("a notice that was confirmed while it is replaced comes again: %+v", last.Notices)
 	}
-	if err := replacing.Commit(t.Context()); err != nil {
+	if err := replacing.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	replacing = replace()
+	time.AfterFunc(50*time.Millisecond, func() {
+		if err := replacing.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	g.confirm(me, next.Through(), 50)
+	if last, err := g.Unread(t.Context(), me, 1, 50); err != nil || len(last.Notices) > 0 {
+		t.Errorf("%+v (%v) comes again: it was confirmed, and then not replaced", last.Notices, err)
 	}
 }
 

@@ -199,20 +199,25 @@ func conversationsOf(ranges []ReadRange) []uuid.UUID {
 // lockMemberships locks the agent's memberships in these conversations, and returns the conversations in which it could. Another
 // transaction may lock two of them in another order (leaving a group with a note does), so it never waits for a lock in the database.
 // It retries for a tenth of a second, which is longer than concurrent sends and reads take.
-func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) ([]uuid.UUID, error) {
-	for attempt := 1; ; attempt++ {
-		var locked []uuid.UUID
+func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversations []uuid.UUID) (locked []uuid.UUID, err error) {
+	err = retry(ctx, time.Second/10, func() (bool, error) {
+		locked = nil
 		err := gorm.G[Membership](tx.db, skipLocked).Select("conversation_id").
 			Where("agent_id = ? AND conversation_id IN ? AND status = 'member'", agent, conversations).Scan(ctx, &locked)
-		if err != nil {
-			return nil, fmt.Errorf("lock memberships: %w", err)
-		}
-		if len(locked) == len(conversations) || attempt == 20 {
-			return locked, nil
+		return len(locked) == len(conversations), wrap("lock memberships", err)
+	})
+	return locked, err
+}
+
+// retry calls try until it returns true or an error, or the time is over.
+func retry(ctx context.Context, most time.Duration, try func() (done bool, err error)) error {
+	for end := time.Now().Add(most); ; {
+		if done, err := try(); done || err != nil || time.Now().After(end) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
