@@ -155,12 +155,12 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 		t.Fatal(err)
 	}
 	replacing = replace()
-	time.AfterFunc(50*time.Millisecond, func() {
-		if err := replacing.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	rolledBack := make(chan error)
+	time.AfterFunc(50*time.Millisecond, func() { rolledBack <- replacing.Rollback(t.Context()) })
 	g.confirm(me, next.Through(), 50)
+	if err := <-rolledBack; err != nil {
+		t.Fatal(err)
+	}
 	if last, err := g.Unread(t.Context(), me, 1, 50); err != nil || len(last.Notices) > 0 {
 		t.Errorf("%+v (%v) comes again: it was confirmed, and then not replaced", last.Notices, err)
 	}

@@ -209,10 +209,12 @@ func (tx *Tx) lockMemberships(ctx context.Context, agent uuid.UUID, conversation
 	return locked, err
 }
 
-// retry calls try until it returns true or an error, or the time is over.
+// retry calls try until it returns true or an error, or the time is over. It tries at least 20 times: in a slow database others hold their
+// locks for longer too.
 func retry(ctx context.Context, most time.Duration, try func() (done bool, err error)) error {
-	for end := time.Now().Add(most); ; {
-		if done, err := try(); done || err != nil || time.Now().After(end) {
+	end := time.Now().Add(most)
+	for tries := 1; ; tries++ {
+		if done, err := try(); done || err != nil || tries >= 20 && time.Now().After(end) {
 			return err
 		}
 		select {
