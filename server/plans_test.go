@@ -295,6 +295,26 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(bob, "/message/react/remove", `{"message_id":"GM"}`)
 	add(bob, http.MethodGet, "/agent/unread?mark_read=false", "")
 	add(bob, http.MethodGet, "/agent/unread?wait=60&mark_read=false", "")
+	page := bob.polls("?mark_read=false", bob.signsPoll())
+	for _, of := range []string{"messages and notices", "messages"} { // the first page has all the notices
+		calls = append(calls, planCall{"GET /agent/unread?read_through=" + of, func() {
+			page = bob.polls("?read_through="+page.Field(t, "cursor"), bob.signsPoll())
+			page.Require(t, of, http.StatusOK)
+		}})
+	}
+	calls = append(calls, planCall{"GET /agent/unread?read_through=messages&wait=60, while it waits", func() {
+		agent, err := w.store.AgentByUsername(t.Context(), "plans_bob")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unread, err := w.store.Unread(t.Context(), agent.ID, 1, store.MaxPage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = w.store.HaveUnread(t.Context(), []store.Waiting{{Agent: agent.ID, Through: unread.Through()}}); err != nil {
+			t.Error(err)
+		}
+	}})
 	add(bob, http.MethodGet, "/agent/unread", "")
 	post(alice, "/agent/block", `{"agent_id":"BOB"}`)
 	post(alice, "/agent/unblock", `{"agent_id":"BOB"}`)
