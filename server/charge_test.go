@@ -91,7 +91,10 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range replies {
 		group.Go(func() {
-			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+			replies[i] = known(func() testkit.Reply {
+				reply, _ := w.try(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
+				return reply
+			})
 		})
 	}
 	group.Wait()

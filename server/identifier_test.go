@@ -63,8 +63,7 @@ func TestPaymentIdentifierAtOnce(t *testing.T) {
 	for i := range replies {
 		payment := w.sign(alice.Wallet, "/chat/private/send", testkit.Identified(many))
 		group.Go(func() {
-			replies[i], _ = w.try(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"at once"}`, "X-API-KEY",
-				alice.Key, x402.HeaderPaymentSignature, payment)
+			replies[i] = known(func() testkit.Reply { return alice.sendWith(payment, bob, "at once") })
 		})
 	}
 	group.Wait()

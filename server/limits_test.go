@@ -90,8 +90,8 @@ func TestErrorsStaySmall(t *testing.T) {
 	}
 }
 
-// TestWrongRequestsCostLittle: no request costs more memory than a few times its own size, or more than a moment. It runs
-// alone, because it looks at what the whole process allocates.
+// TestWrongRequestsCostLittle: no request costs more memory than a few times its own size, or more than a moment; the limit allows for a
+// busy machine. It runs alone, because it looks at what the whole process allocates.
 func TestWrongRequestsCostLittle(t *testing.T) {
 	w := newWorld(t)
 	handler := w.server.Handler()
@@ -107,8 +107,8 @@ func TestWrongRequestsCostLittle(t *testing.T) {
 		handler.ServeHTTP(httptest.NewRecorder(), request)
 		took := time.Since(started)
 		runtime.ReadMemStats(&after)
-		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8<<20 || took > time.Second {
-			t.Errorf("%s: %d bytes are allocated in %v, want at most 8 MiB in a second", name, allocated, took)
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8<<20 || took > 5*time.Second {
+			t.Errorf("%s: %d bytes are allocated in %v, want at most 8 MiB in five seconds", name, allocated, took)
 		} else {
 			t.Logf("%s: %d KiB in %v", name, allocated>>10, took)
 		}

@@ -103,6 +103,7 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 		}()
 		select {
 		case err := <-sent:
+			time.Sleep(time.Second / 2) // all senders wait by now
 			return err
 		case <-time.After(10 * time.Second):
 			return errors.New("a message to another conversation is not sent")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,34 +13,36 @@ import (
 // TestQueueIsShed: a call that waits too long for its batch is refused, and nothing of it is sent. Later calls are served.
 func TestQueueIsShed(t *testing.T) {
 	t.Parallel()
-	const limit = 200 * time.Millisecond
-	var ran []int
-	begun := make(chan struct{})
-	b := newBatcher(batchKind{limit: limit, sizes: newBatchSizes().WithLabelValues("test")}, func(_ context.Context, batch []batchItem[int]) {
-		for _, item := range batch {
-			ran = append(ran, item.value)
-			if item.value == 1 {
-				close(begun)
-				time.Sleep(2 * limit)
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 200 * time.Millisecond
+		var ran []int
+		begun := make(chan struct{})
+		b := newBatcher(batchKind{limit: limit, sizes: newBatchSizes().WithLabelValues("test")}, func(_ context.Context, batch []batchItem[int]) {
+			for _, item := range batch {
+				ran = append(ran, item.value)
+				if item.value == 1 {
+					close(begun)
+					time.Sleep(2 * limit)
+				}
+				item.done <- nil
 			}
-			item.done <- nil
+		}, nil)
+		first := b.add(t.Context(), 1)
+		<-begun
+		second := b.add(t.Context(), 2)
+		if err := <-first; err != nil {
+			t.Error(err)
 		}
-	}, nil)
-	first := b.add(t.Context(), 1)
-	<-begun
-	second := b.add(t.Context(), 2)
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
-	if err := <-second; !errors.Is(err, errNotSent) || !NotCommitted(err) || !Unavailable(err) {
-		t.Errorf("the call that waited gets %v", err)
-	}
-	if err := b.do(t.Context(), 3); err != nil {
-		t.Error(err)
-	}
-	if len(ran) != 2 || ran[1] != 3 {
-		t.Errorf("ran %v, want 1 and 3", ran)
-	}
+		if err := <-second; !errors.Is(err, errNotSent) || !NotCommitted(err) || !Unavailable(err) {
+			t.Errorf("the call that waited gets %v", err)
+		}
+		if err := b.do(t.Context(), 3); err != nil {
+			t.Error(err)
+		}
+		if len(ran) != 2 || ran[1] != 3 {
+			t.Errorf("ran %v, want 1 and 3", ran)
+		}
+	})
 }
 
 // TestBatchTakesWhatCameMeanwhile: a batch has all items that came while begin waited. If begin fails, nothing of them is sent.

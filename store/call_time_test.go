@@ -23,8 +23,11 @@ func TestCallTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	if _, err := s.AgentByID(t.Context(), uuid.New()); store.Unavailable(err) {
-		t.Fatal(err)
+	if !testkit.Eventually(20*time.Second, func() bool {
+		_, err := s.AgentByID(t.Context(), uuid.New())
+		return !store.Unavailable(err)
+	}) {
+		t.Fatal("the database is unavailable")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), store.CallTime)
 	defer cancel()

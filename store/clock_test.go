@@ -89,7 +89,7 @@ func newClockGround(t *testing.T) *clockGround {
 	var err error
 	g.connection = connect(t, url)
 	for _, s := range []**store.Store{&g.ahead, &g.behind} {
-		if *s, err = store.Open(ctx, url, store.Serving); err != nil {
+		if *s, err = store.Open(ctx, url, storetest.Patient); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup((*s).Close)

@@ -72,7 +72,7 @@ func TestSilentDatabase(t *testing.T) {
 		t.Errorf("%d of 60 later calls are refused while the database is cut off", failed)
 	}
 	route.Cut(false)
-	for deadline := time.Now().Add(10 * time.Second); all(8*time.Second) > 0; {
+	for deadline := time.Now().Add(30 * time.Second); all(8*time.Second) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("calls fail although the database is back")
 		}
@@ -128,8 +128,8 @@ func TestUnavailableErrors(t *testing.T) {
 // withLimits opens a database with short limits.
 func withLimits(t *testing.T, databaseURL string) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), databaseURL, store.Limits{Acquire: 2 * time.Second, Statement: 500 * time.Millisecond,
-		Transaction: time.Second})
+	s, err := store.Open(t.Context(), databaseURL, store.Limits{Acquire: 2 * time.Second, Statement: time.Second,
+		Transaction: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,18 +202,19 @@ func TestLocksOfALostServer(t *testing.T) {
 	if !store.Unavailable(err) || store.NotCommitted(err) {
 		t.Errorf("the COMMIT of a server that is cut off: %v, want an unknown outcome", err)
 	}
-	if _, err := g.connection.Exec(t.Context(), "SET lock_timeout = '8s'"); err != nil {
+	if _, err := g.connection.Exec(t.Context(), "SET lock_timeout = '15s'"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.connection.Exec(t.Context(), "SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE", g.group); err != nil {
 		t.Errorf("another server waits for the lock of a server that was cut off: %v", err)
 	}
+	route.Cut(false) // the connections of the store close
 }
 
 // TestBusyStoreIsReady: a server whose connections are all in use is ready as long as the database answers its calls.
 func TestBusyStoreIsReady(t *testing.T) {
 	t.Parallel()
-	s, err := store.Open(t.Context(), storetest.URL(t), store.Serving)
+	s, err := store.Open(t.Context(), storetest.URL(t), storetest.Patient)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestDeadlineShowsNoUnreplicatedCommit(t *testing.T) {
 	}
 	exec("SET synchronous_commit = off", "ALTER DATABASE postgres SET synchronous_commit = on",
 		"ALTER SYSTEM SET synchronous_standby_names = 'gone'", "SELECT pg_reload_conf()")
-	time.Sleep(500 * time.Millisecond) // the checkpointer learns of it
+	time.Sleep(2 * time.Second) // the checkpointer learns of it
 	reopened := withLimits(t, databaseURL)
 	payment := beginning("0x1", uuid.Nil)
 	payment.AgentID = nil

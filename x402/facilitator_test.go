@@ -336,7 +336,7 @@ func TestSettleTimeout(t *testing.T) {
 	facilitator, _ := facilitatorReplying(t, func(http.ResponseWriter, *http.Request) { <-release })
 	t.Cleanup(func() { close(release) })
 	payload, requirements := receivedPayment(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := facilitator.Settle(ctx, payload, requirements)
 	outcome, ok := errors.AsType[*UnknownOutcome](err)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -157,6 +159,26 @@ func (s *session) does(tool string, arguments map[string]any) string {
 		s.t.Fatalf("%s %v: %s", tool, arguments, text)
 	}
 	return text
+}
+
+// doesTwice makes two equal calls at the same time and returns their texts: the first one waits for its payment until the other has begun.
+func (s *session) doesTwice(w *world, tool string, arguments map[string]any) string {
+	s.t.Helper()
+	paying, proceed, texts := make(chan struct{}, 2), make(chan struct{}), make(chan string, 2)
+	w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		paying <- struct{}{}
+		<-proceed
+		next.ServeHTTP(rw, r)
+	})
+	for range 2 {
+		go func() { texts <- s.does(tool, arguments) }()
+	}
+	<-paying
+	time.Sleep(2 * time.Second)
+	close(proceed)
+	both := <-texts + <-texts
+	w.Answer(nil)
+	return both
 }
 
 // fails calls a tool that must return an error with a code, and returns its text.

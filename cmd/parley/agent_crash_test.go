@@ -97,7 +97,7 @@ func TestSentTwiceAtOnce(t *testing.T) {
 		testkit.NoError(t, sends[i].Start())
 	}
 	signed := testkit.Eventually(20*time.Second, func() bool { return len(alice.openPayments()) > 0 })
-	time.Sleep(2 * time.Second) // the other command begins meanwhile
+	time.Sleep(5 * time.Second) // the other command begins meanwhile
 	server.Signal(syscall.SIGCONT)
 	for _, send := range sends {
 		if err := send.Wait(); err != nil || !signed {

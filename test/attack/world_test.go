@@ -275,15 +275,15 @@ type agent struct {
 func (s *server) agent(name string) *agent {
 	s.w.T.Helper()
 	a := &agent{w: s.w, name: name, wallet: s.w.Wallet(1000 * testkit.Dollar)}
-	a.learn(s.pay(a.creates(s)))
-	a.id = s.pay(s.w.order(a.wallet, a.key, "/agent/me", nil)).Field(s.w.T, "agent_id")
+	a.learn(s.insist(a.creates(s)))
+	a.id = s.insist(s.w.order(a.wallet, a.key, "/agent/me", nil)).Field(s.w.T, "agent_id")
 	return a
 }
 
 // creates requests the agent's account and returns the order that creates it.
 func (a *agent) creates(s *server) order {
 	a.w.T.Helper()
-	requested := s.pay(a.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": a.name}))
+	requested := s.insist(a.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": a.name}))
 	tan := requested.Field(a.w.T, "tan")
 	a.w.Secret(tan)
 	return a.w.order(a.wallet, "", "/register/create_account",

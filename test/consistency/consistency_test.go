@@ -80,6 +80,14 @@ func run(t testing.TB, w *world, seed uint64, duration time.Duration, enough fun
 	})
 	report := &Report{}
 	var mu sync.Mutex
+	check := func(u *universe) {
+		mu.Lock()
+		defer mu.Unlock() // also if it ends the goroutine
+		u.check(t, report)
+		if enough(report) {
+			stop()
+		}
+	}
 	for lane := range together {
 		working.Go(func() {
 			for number := uint64(0); ctx.Err() == nil; number++ {
@@ -87,12 +95,7 @@ func run(t testing.TB, w *world, seed uint64, duration time.Duration, enough fun
 				living, end := context.WithTimeout(ctx, lifetime)
 				u.live(living)
 				end()
-				mu.Lock()
-				u.check(t, report)
-				if enough(report) {
-					stop()
-				}
-				mu.Unlock()
+				check(u)
 			}
 		})
 	}
