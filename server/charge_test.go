@@ -86,15 +86,11 @@ func TestOnePaymentSentFiftyTimes(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	revenue := w.Revenue()
 	payment := w.sign(alice.Wallet, "/chat/private/send")
-	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"once"}`
 	replies := make([]testkit.Reply, 50)
 	var group sync.WaitGroup
 	for i := range replies {
 		group.Go(func() {
-			replies[i] = known(func() testkit.Reply {
-				reply, _ := w.try(http.MethodPost, "/chat/private/send", body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
-				return reply
-			})
+			replies[i] = known(func() testkit.Reply { return alice.sendWith(payment, bob, "once") })
 		})
 	}
 	group.Wait()

@@ -28,18 +28,21 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 		return false
 	})()
 	rows, registrations := w.Count(`SELECT count(*) FROM payments`), w.Count(`SELECT count(*) FROM registrations`)
-	for range 5 {
-		empty := w.Wallet(0)
-		for _, a := range []testkit.Reply{
-			w.pay(empty, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key),
-			// The rules would refuse this with 409: whoever cannot pay does not learn it.
-			w.pay(empty, "/register/request_account", `{"requested_username":"alice"}`),
-		} {
-			a.WantRefused(t, "a wallet without money", 402)
+	if !testkit.Eventually(20*time.Second, func() bool { // on a busy machine the chain may not say in time what a wallet has
+		asked.Store(0)
+		for range 5 {
+			empty := w.Wallet(0)
+			for _, a := range []testkit.Reply{
+				w.pay(empty, "/chat/private/send", `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key),
+				// The rules would refuse this with 409: whoever cannot pay does not learn it.
+				w.pay(empty, "/register/request_account", `{"requested_username":"alice"}`),
+			} {
+				a.WantRefused(t, "a wallet without money", 402)
+			}
 		}
-	}
-	if n := asked.Load(); n >= 5 { // on a busy machine the chain may not say in time what a wallet has
-		t.Errorf("the facilitator was called %d times for ten payments", n)
+		return asked.Load() == 0
+	}) {
+		t.Errorf("the facilitator was called %d times", asked.Load())
 	}
 	if w.Count(`SELECT count(*) FROM payments`) != rows || w.Count(`SELECT count(*) FROM registrations`) != registrations {
 		t.Error("wallets without money have left rows")
@@ -185,7 +188,7 @@ func TestClocks(t *testing.T) {
 	before := w.Count(transactions)
 	send().Want(t, "sent again while another server works on it", http.StatusOK)
 	time.Sleep(2 * time.Second) // PostgreSQL counts with a delay
-	if n := w.Count(transactions) - before; n > 500 {
+	if n := w.Count(transactions) - before; n > 333 {
 		t.Errorf("the server made %d transactions while it waited for two seconds", n)
 	}
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'once'`) != 1 {

@@ -41,13 +41,17 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 	databaseURL := storetest.URL(t)
 	route, serversURL := storetest.RouteTo(t, databaseURL)
 	w := newWorldOver(t, databaseURL, serversURL)
-	if !testkit.Eventually(20*time.Second, func() bool { statuses, _ := w.health(); return statuses[http.StatusOK] == 20 }) {
-		t.Fatal("20 calls of /health do not end as 200")
+	// On a busy machine it may take long to connect.
+	if !testkit.Eventually(20*time.Second, func() bool { return w.store.Ping(t.Context()) == nil }) {
+		t.Fatal("the database is unavailable")
+	}
+	if statuses, _ := w.health(); statuses[http.StatusOK] != 20 { // nothing is known yet: they wait for the first
+		t.Fatalf("20 calls of /health end as %v, want 200", statuses)
 	}
 
 	// The database replies late, within its two seconds.
 	route.Cut(true)
-	time.AfterFunc(500*time.Millisecond, func() { route.Cut(false) })
+	time.AfterFunc(1200*time.Millisecond, func() { route.Cut(false) })
 	if statuses, slowest := w.health(); statuses[http.StatusOK] != 20 || slowest > 2*time.Second {
 		t.Errorf("with a slow database 20 calls of /health end as %v after %v, want 200 within 2 s", statuses, slowest)
 	}
@@ -66,8 +70,10 @@ func TestHealthAsksTheDatabaseOnce(t *testing.T) {
 	if a := <-asked; a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "DEGRADED") {
 		t.Errorf("the call that asked: %v, want 503 DEGRADED", a)
 	}
-	if statuses, _ := w.health(); statuses[http.StatusServiceUnavailable] != 20 {
-		t.Errorf("after that 20 calls end as %v, want 503", statuses)
+	go func() { _, _ = w.try(http.MethodGet, "/health", "") }()
+	time.Sleep(100 * time.Millisecond)
+	if statuses, slowest := w.health(); statuses[http.StatusServiceUnavailable] != 20 || slowest > time.Second {
+		t.Errorf("after that 20 calls end as %v after %v, want 503 at once", statuses, slowest)
 	}
 	route.Cut(false) // the connections of the server close
 }

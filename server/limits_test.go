@@ -90,25 +90,29 @@ func TestErrorsStaySmall(t *testing.T) {
 	}
 }
 
-// TestWrongRequestsCostLittle: no request costs more memory than a few times its own size, or more than a moment; the limit allows for a
-// busy machine. It runs alone, because it looks at what the whole process allocates.
+// TestWrongRequestsCostLittle: no request costs more memory than a few times its own size, or more than a moment. It runs
+// alone, because it looks at what the whole process allocates.
 func TestWrongRequestsCostLittle(t *testing.T) {
 	w := newWorld(t)
 	handler := w.server.Handler()
 	for name, r := range wasteful() {
-		request := httptest.NewRequestWithContext(t.Context(), r.method, r.path, strings.NewReader(r.body))
-		request.Header.Set("Content-Type", "application/json")
-		for i := 0; i < len(r.headers); i += 2 {
-			request.Header.Set(r.headers[i], r.headers[i+1])
+		allocated, took := uint64(0), time.Minute
+		for range 3 { // another program on this machine may hold up one
+			request := httptest.NewRequestWithContext(t.Context(), r.method, r.path, strings.NewReader(r.body))
+			request.Header.Set("Content-Type", "application/json")
+			for i := 0; i < len(r.headers); i += 2 {
+				request.Header.Set(r.headers[i], r.headers[i+1])
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			started := time.Now()
+			handler.ServeHTTP(httptest.NewRecorder(), request)
+			took = min(took, time.Since(started))
+			runtime.ReadMemStats(&after)
+			allocated = max(allocated, after.TotalAlloc-before.TotalAlloc)
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		started := time.Now()
-		handler.ServeHTTP(httptest.NewRecorder(), request)
-		took := time.Since(started)
-		runtime.ReadMemStats(&after)
-		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8<<20 || took > 5*time.Second {
-			t.Errorf("%s: %d bytes are allocated in %v, want at most 8 MiB in five seconds", name, allocated, took)
+		if allocated > 8<<20 || took > time.Second {
+			t.Errorf("%s: %d bytes are allocated in %v, want at most 8 MiB in a second", name, allocated, took)
 		} else {
 			t.Logf("%s: %d KiB in %v", name, allocated>>10, took)
 		}

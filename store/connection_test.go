@@ -72,7 +72,7 @@ func TestSilentDatabase(t *testing.T) {
 		t.Errorf("%d of 60 later calls are refused while the database is cut off", failed)
 	}
 	route.Cut(false)
-	for deadline := time.Now().Add(30 * time.Second); all(8*time.Second) > 0; {
+	for deadline := time.Now().Add(10 * time.Second); all(8*time.Second) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("calls fail although the database is back")
 		}
@@ -202,7 +202,7 @@ func TestLocksOfALostServer(t *testing.T) {
 	if !store.Unavailable(err) || store.NotCommitted(err) {
 		t.Errorf("the COMMIT of a server that is cut off: %v, want an unknown outcome", err)
 	}
-	if _, err := g.connection.Exec(t.Context(), "SET lock_timeout = '15s'"); err != nil {
+	if _, err := g.connection.Exec(t.Context(), "SET lock_timeout = '8s'"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.connection.Exec(t.Context(), "SELECT 1 FROM conversations WHERE id = $1 FOR NO KEY UPDATE", g.group); err != nil {

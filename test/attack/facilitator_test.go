@@ -12,10 +12,10 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// mustServeFree fails the test if what needs no facilitator does not work, within five seconds.
+// mustServeFree fails the test if what needs no facilitator does not work, within 2 s.
 func (s *server) mustServeFree(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	for path, want := range map[string]int{"/health": http.StatusOK, "/openapi.json": http.StatusOK, "/skill": http.StatusOK} {
 		if r, err := s.try(ctx, http.MethodGet, path, ""); err != nil || r.Status != want {
@@ -63,13 +63,11 @@ func TestFacilitatorGone(t *testing.T) {
 		test.gone()
 		s.mustServeFree(t)
 		again, left := alice.says(bob, "sent again"), alice.says(bob, "left alone")
-		// One of the two may wait for the other tests on this machine.
-		if took := min(s.mustSayComeAgain(t, again), s.mustSayComeAgain(t, left)); took > 3*time.Second {
-			t.Errorf("%s: the reply took %v, want two seconds", test.name, took)
-		}
-		for range 3 { // in the end nobody asks it any more, and the reply is the same
-			s.mustSayComeAgain(t, again)
-			s.mustSayComeAgain(t, left)
+		for range 4 { // in the end nobody asks it any more, and the reply is the same
+			// One of the two may wait for the other tests on this machine.
+			if took := min(s.mustSayComeAgain(t, again), s.mustSayComeAgain(t, left)); took > 3*time.Second {
+				t.Errorf("%s: the replies took at least %v, want two seconds", test.name, took)
+			}
 		}
 		test.back()
 		s.insist(again).Want(t, "sent again when the facilitator is back: "+test.name, 200)
