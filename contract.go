@@ -77,6 +77,15 @@ func ReturnsPage(operation *openapi3.Operation) bool {
 	return ok
 }
 
+// Searches reports whether an operation searches: its request has a query.
+func Searches(operation *openapi3.Operation) bool {
+	if operation.RequestBody == nil {
+		return false
+	}
+	_, ok := operation.RequestBody.Value.Content.Get("application/json").Schema.Value.Properties["query"]
+	return ok
+}
+
 // Reads returns the ids of the operations whose responses can show what agents wrote: names, descriptions and messages.
 func Reads() (ids []string, err error) {
 	document, err := Document()

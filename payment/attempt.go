@@ -335,8 +335,6 @@ func (a *Attempt) NothingNew() error {
 	return a.Caller.Suspended
 }
 
-func (a *Attempt) paid() Paid { return Paid{ID: a.id, Payer: a.Identity} }
-
 // moves reports whether the payment moves money on the chain.
 func (a *Attempt) moves() bool {
 	_, moves := a.payment.(Mover)

@@ -9,7 +9,9 @@ import (
 )
 
 // deliver makes the effect of a payment of the price itself, after the money moved.
-func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte) (*Receipt, error) {
+func (e *Engine) deliver(
+	ctx context.Context, call *Call, row *store.Payment, transaction string, response store.Response,
+) (*Receipt, error) {
 	ctx, cancel := e.Store.LimitCall(context.WithoutCancel(ctx))
 	defer cancel()
 	response, refusal, err := e.CommitDelivery(ctx, call, row, transaction, response, nil)
@@ -19,7 +21,7 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 		return nil, err
 	case refusal == nil:
 		e.payers.settled(row.Payer, call.Attempt.Caller)
-		return &Receipt{Response: response, Settled: settled}, nil
+		return &Receipt{Response: response.Body, Settled: settled}, nil
 	}
 	if err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); err != nil {
 		return nil, e.NotDelivered(ctx, row, transaction, err)
@@ -36,12 +38,12 @@ func (e *Engine) deliver(ctx context.Context, call *Call, row *store.Payment, tr
 	}
 }
 
-// CommitDelivery runs the call and closes its payment, after the money moved. Response, if not nil, is the dry run's. With a deposit the
+// CommitDelivery runs the call and closes its payment, after the money moved. Response, if not zero, is the dry run's. With a deposit the
 // voucher that came with it is charged. It returns a refusal if the operation rejects the call, or ErrVoucherMismatch if the voucher does
 // not fit; the payment is still open then. Any other error is for the caller.
 func (e *Engine) CommitDelivery(
-	ctx context.Context, call *Call, row *store.Payment, transaction string, response []byte, deposit *store.DepositCharge,
-) (_ []byte, refusal *store.Refusal, err error) {
+	ctx context.Context, call *Call, row *store.Payment, transaction string, response store.Response, deposit *store.DepositCharge,
+) (_ store.Response, refusal *store.Refusal, err error) {
 	a := call.Attempt
 	a.id = row.ID // which the effect keeps: an earlier attempt may have written the row
 	response, err = e.Commit(ctx, call, row, response, store.Closing{
@@ -54,11 +56,11 @@ func (e *Engine) CommitDelivery(
 		e.Count(row, OutcomeDelivered)
 		return response, nil, nil
 	case refused:
-		return nil, refusal, nil
+		return store.Response{}, refusal, nil
 	case errors.Is(err, store.ErrVoucherMismatch):
-		return nil, nil, err
+		return store.Response{}, nil, err
 	}
-	return nil, nil, e.NotDelivered(ctx, row, transaction, err)
+	return store.Response{}, nil, e.NotDelivered(ctx, row, transaction, err)
 }
 
 // NotDelivered keeps a payment open whose money moved, and returns the error for the caller. A stale payment is delivered by another copy.
@@ -67,20 +69,30 @@ func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transacti
 	return e.unclear(ctx, row, &UnclearSettlement{unclear, cause})
 }
 
-// Commit runs the call and closes its payment in one transaction. Response, if not nil, is the dry run's: a read is not executed again.
-func (e *Engine) Commit(ctx context.Context, call *Call, row *store.Payment, response []byte, closing store.Closing) (_ []byte, err error) {
+// Commit runs the call and closes its payment in one transaction. Response, if not zero, is the dry run's: a read is not executed again.
+func (e *Engine) Commit(
+	ctx context.Context, call *Call, row *store.Payment, response store.Response, closing store.Closing,
+) (_ store.Response, err error) {
 	name := "deliver"
 	if closing.Charge != nil {
 		name = "charge"
 	}
 	ctx, span := e.Tracer.Start(ctx, name)
 	defer func() { endSpan(span, err) }()
-	work := call.work()
-	if response != nil {
-		work = store.Done(response)
-	}
 	closing.Seal = e.sealer(call.Attempt, row)
-	return e.Store.Commit(ctx, work, closing)
+	if response.Body != nil {
+		return e.Store.Commit(ctx, store.Done(response), closing)
+	}
+	leave, err := e.admission.enter(ctx, call.Attempt, false)
+	if err != nil {
+		return response, err
+	}
+	defer leave()
+	err = e.admission.read(ctx, call.Attempt, func(page int64) (err error) {
+		response, err = e.Store.Commit(ctx, call.work(page), closing)
+		return err
+	})
+	return response, err
 }
 
 // errNobodyReads leaves a payment undeliverable: the recovery worker would deliver a response that is too long to store to nobody. The
@@ -90,13 +102,14 @@ var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_lo
 // sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last
 // executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be lost with its
 // response.
-func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response []byte) ([]byte, error) {
-	return func(response []byte) (sealed []byte, err error) {
-		if a.retried && a.Operation.ReadOnly && len(response) > maxStoredRead {
+func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response store.Response) ([]byte, error) {
+	return func(response store.Response) (sealed []byte, err error) {
+		stored := response.Stored()
+		if a.retried && a.Operation.ReadOnly && len(stored) > maxStoredRead {
 			return nil, errNobodyReads
 		}
-		if !a.Operation.ReadOnly || len(response) <= maxStoredRead {
-			sealed, err = e.responseKeys.seal(row.ID, a.request, response, a.Operation.Reads())
+		if !a.Operation.ReadOnly || len(stored) <= maxStoredRead {
+			sealed, err = e.responseKeys.seal(row.ID, a.request, stored, a.Operation.Reads())
 		}
 		Crash("committing")
 		return sealed, err

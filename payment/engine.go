@@ -25,7 +25,7 @@ type Engine struct {
 	operations   map[string]*Operation // by ID
 	contracts    *smartWallets
 	queues       *queues
-	slots        *slots
+	admission    *admission
 	payers       *payers
 	metrics      *metrics
 	unrecorded   sync.Map // of *store.Payment to unrecordedOutcome
@@ -41,7 +41,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	e := &Engine{
 		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
 		operations: map[string]*Operation{},
-		contracts:  newSmartWallets(measured), queues: newQueues(), slots: newSlots(), payers: newPayers(), wake: make(chan struct{}, 1),
+		contracts:  newSmartWallets(measured), queues: newQueues(), admission: newAdmission(), payers: newPayers(), wake: make(chan struct{}, 1),
 		responseKeys: newResponseKeys(config.ResponseKeys), failing: rate.Sometimes{Interval: time.Minute},
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)

@@ -152,7 +152,7 @@ func (t *transfer) Doubts(ctx context.Context, settled *x402.SettleResponse) boo
 }
 
 func (t *transfer) Deliver(
-	ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte,
+	ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response store.Response,
 ) (*Receipt, error) {
 	return t.engine.deliver(ctx, call, row, settled.Transaction, response)
 }

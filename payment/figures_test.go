@@ -26,7 +26,7 @@ func TestPaymentFigures(t *testing.T) {
 	promises.Says(t, "P72", joinTime)
 	promises.Says(t, "P113", shownTimeout)
 	promises.Says(t, "O51", Lease)
-	if maxStoredRead != 64<<10 || maxWaiting != 64<<20 {
-		t.Error("P40 says 64 KiB, S25 64 MiB")
+	if maxStoredRead != 64<<10 || maxWaiting != 32<<20 {
+		t.Error("P40 says 64 KiB, S25 32 MiB")
 	}
 }

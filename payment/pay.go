@@ -29,7 +29,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
 	// So it is if the operation would be tried first at some cost.
 	look := a.Operation.Secret || a.NothingNew() != nil || a.Expired != nil || a.executesFirst() ||
-		(a.moves() && (!e.Ready() || call.work().Alone != nil))
+		(a.moves() && (!e.Ready() || call.work(0).Alone != nil))
 	for began := time.Now(); ; look = true {
 		receipt, stale, err := e.payOnce(ctx, call, look)
 		switch {
@@ -107,7 +107,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		if err := call.Admitted(); err != nil {
 			return nil, err
 		}
-		return e.deliver(context.WithoutCancel(ctx), call, row, row.Transaction, nil) // see dryRun
+		return e.deliver(context.WithoutCancel(ctx), call, row, row.Transaction, store.Response{}) // see dryRun
 	case resume:
 		receipt, err := e.resume(ctx, call, row)
 		if err == nil && !proven { // the payment is complete, but public data must not return a secret
@@ -133,23 +133,36 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 	switch {
 	case err != nil:
 		return nil, err
-	case response != nil:
-	case !a.Operation.ReadOnly || row.Now.Sub(row.UpdatedAt) > repeatableRead:
+	case response != nil && a.Operation.Paged, response == nil && a.Operation.ReadOnly && row.Now.Sub(row.UpdatedAt) <= repeatableRead:
+		if response, err = e.readAgain(ctx, call, row, response); err != nil {
+			return nil, err
+		}
+	case response == nil:
 		return nil, errGone
-	default: // one at a time, however many copies arrive
-		release, err := e.Queue(ctx, row.ID.String(), errInProgress)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
-		detached, cancel := Detach(ctx)
-		defer cancel()
-		if response, err = e.dryRun(ctx, detached, call); err != nil {
-			return nil, err
-		}
 	}
 	e.Count(row, outcomeRepeated)
 	return &Receipt{Response: response, Settled: settled, Repeated: true}, nil
+}
+
+// readAgain makes the response of a delivered payment again: a page from what the ledger stored of it, and a read of which it stored
+// nothing by executing it. It does so for one copy of a payment at a time, however many arrive.
+func (e *Engine) readAgain(ctx context.Context, call *Call, row *store.Payment, stored []byte) (response []byte, err error) {
+	release, err := e.Queue(ctx, row.ID.String(), errInProgress)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	detached, cancel := Detach(ctx)
+	defer cancel()
+	if stored == nil {
+		executed, err := e.dryRun(ctx, detached, call)
+		return executed.Body, err
+	}
+	err = e.admission.turn(ctx, call.Attempt, pageTurn, func() error {
+		response, err = call.Repeat(detached, stored, row.UpdatedAt)
+		return err
+	})
+	return response, err
 }
 
 // stored returns the stored response of a payment, or nil if there is none. A response whose key is not there any more counts as

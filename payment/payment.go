@@ -11,6 +11,7 @@ package payment
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -39,7 +40,8 @@ type Operation struct {
 	ReadOnly    bool                      // changes nothing: the dry run's response is the one that is paid for
 	Secret      bool                      // the response holds a TAN or an API key
 	Account     bool                      // the call needs an API key
-	Paged       bool                      // reads a page of messages and marks it as read
+	Paged       bool                      // returns a page of messages
+	Search      bool                      // examines many rows
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
 	challenges []*Error // by the standings of all schemes: see Engine.Challenge
@@ -70,10 +72,11 @@ type Caller struct {
 	Suspended error
 }
 
-// Paid names the payment that a handler runs for.
+// Paid names the payment that a handler runs for, and what the handler may read.
 type Paid struct {
 	ID    uuid.UUID // of its row in the ledger
 	Payer string    // see Attempt.Identity
+	Page  int64     // how many bytes of content a page may have: store.ShortPage or store.LongPage
 }
 
 // Call is one request for a paid operation.
@@ -84,20 +87,24 @@ type Call struct {
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It
 	// may be nil.
 	Reserve func(ctx context.Context, tx *store.Tx, paid Paid) error
+	// Repeat makes the response of a Paged operation again from what the ledger stored of it when the payment was delivered.
+	Repeat func(ctx context.Context, stored []byte, delivered time.Time) ([]byte, error)
 	// Admit runs before a payment begins, and before an undeliverable payment is redeemed. An error rejects the call. It may be
 	// nil.
 	Admit func() error
 }
 
-// work is what the call does in the database.
-func (c *Call) work() store.Work { return c.Work(c.Attempt.paid()) }
+// work is what the call does in the database. Page is as in Paid.
+func (c *Call) work(page int64) store.Work {
+	return c.Work(Paid{ID: c.Attempt.id, Payer: c.Attempt.Identity, Page: page})
+}
 
 // reserve is Reserve for the store.
 func (c *Call) reserve(ctx context.Context) func(tx *store.Tx) error {
 	if c.Reserve == nil {
 		return nil
 	}
-	return func(tx *store.Tx) error { return c.Reserve(ctx, tx, c.Attempt.paid()) }
+	return func(tx *store.Tx) error { return c.Reserve(ctx, tx, Paid{ID: c.Attempt.id, Payer: c.Attempt.Identity}) }
 }
 
 // Admitted returns the error of Admit.

@@ -148,7 +148,7 @@ func (e *Engine) retryOnce(ctx context.Context, restore Restore, row *store.Paym
 	if err != nil {
 		return e.unreadable(ctx, row, err)
 	}
-	_, err = e.settle(ctx, call, row, nil)
+	_, err = e.settle(ctx, call, row, store.Response{})
 	return err
 }
 

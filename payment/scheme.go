@@ -86,8 +86,8 @@ type Mover interface {
 	// Doubts reports whether a settlement that the facilitator reports counts only when the chain shows it.
 	Doubts(ctx context.Context, settled *x402.SettleResponse) bool
 	// Deliver makes the effect and closes the payment in one transaction, after the money moved. Response is the dry run's, if the
-	// operation is read-only. Only Transaction and Extra of settled count.
-	Deliver(ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response []byte) (*Receipt, error)
+	// operation is read-only, else zero. Only Transaction and Extra of settled count.
+	Deliver(ctx context.Context, call *Call, row *store.Payment, settled *x402.SettleResponse, response store.Response) (*Receipt, error)
 }
 
 // Charger is a payment that the ledger charges, in the transaction of the effect, or whose deposit can be in the ledger without the call.

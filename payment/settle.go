@@ -33,10 +33,10 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 		return nil, err
 	}
 	ctx = detached // see dryRun
-	if !e.slots.keep(response) {
-		response = nil // executed again when it is paid for
+	if !e.admission.keep(response) {
+		response = store.Response{} // executed again when it is paid for
 	}
-	defer e.slots.forget(response)
+	defer e.admission.forget(response)
 	Crash("dry-run")
 	row := a.row()
 	if err := e.responseKeys.sealOpen(row); err != nil {
@@ -67,19 +67,23 @@ func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.Payme
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns
 // the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even
 // if the caller hangs up: otherwise its work would be free.
-func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response []byte, err error) {
+func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response store.Response, err error) {
 	detached, span := e.Tracer.Start(detached, "dry run")
 	defer func() { endSpan(span, err) }()
 	a := call.Attempt
-	release, err := e.slots.acquire(ctx, a, e.PaidLately(a.Payer()))
+	leave, err := e.admission.enter(ctx, a, !e.PaidLately(a.Payer()))
 	if err != nil {
-		return nil, err
+		return store.Response{}, err
 	}
-	defer release()
-	if a.Operation.ReadOnly {
-		return e.Store.Read(detached, call.work())
+	defer leave()
+	if !a.Operation.ReadOnly {
+		return store.Response{}, e.Store.DryRun(detached, call.work(0))
 	}
-	return nil, e.Store.DryRun(detached, call.work())
+	err = e.admission.read(detached, a, func(page int64) (err error) {
+		response, err = e.Store.Read(detached, call.work(page))
+		return err
+	})
+	return response, err
 }
 
 // Detach returns a context that does not end when the caller hangs up, but has the same deadline.
@@ -116,7 +120,7 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 	}
 	stored := *call
 	stored.Attempt = attempt
-	return e.settle(ctx, &stored, row, nil)
+	return e.settle(ctx, &stored, row, store.Response{})
 }
 
 // settle moves the money and then delivers. Response is the dry run's, if the operation is read-only.
@@ -133,7 +137,7 @@ func (e *Engine) resume(ctx context.Context, call *Call, row *store.Payment) (*R
 //	unknown       -> settling       ResumeSettlement (a caller), TakeOpenPayments (the recovery worker)
 //	settling      -> settling       the same, once the lease is over
 //	undeliverable -> delivered      Commit: redeemed with another request
-func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response []byte) (*Receipt, error) {
+func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, response store.Response) (*Receipt, error) {
 	mover, ok := call.Attempt.payment.(Mover)
 	if !ok {
 		return nil, e.unreadable(ctx, row, errNotMoving)

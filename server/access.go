@@ -18,6 +18,8 @@ type call struct {
 	do     store.Actions // nil for free operations
 	caller *store.Agent  // nil for operations without security
 	paid   payment.Paid  // zero for free operations
+
+	record []byte // what the ledger stores of the response: see recordPage
 }
 
 // change is a call that changes more than a shared commit can. It is the receiver of those handlers.

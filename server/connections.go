@@ -32,7 +32,7 @@ const (
 
 	maxHeldBytes = 16 << 20 // of headers and bodies, for all callers who have not paid
 	alwaysHeld   = 16 << 10 // of an address, even beyond maxHeldBytes: a small request is never displaced for its bytes
-	maxSentBytes = 64 << 20 // of responses of paid calls that their callers are reading
+	maxSentBytes = 32 << 20 // of responses of paid calls that their callers are reading
 )
 
 // connections bounds what is held for callers who have not paid: open connections, requests, and the bytes of their headers and bodies.

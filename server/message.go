@@ -45,12 +45,13 @@ func (c *call) listMessages(
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	found, err := c.do.Messages(ctx, view, n, page, optional(before, messageID))
+	found, err := c.do.Messages(ctx, view, n, page, optional(before, messageID), c.paid.Page)
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	shown, err := c.toMessages(ctx, view.ID, found.Messages)
-	if err != nil {
+	shown := gen.MessagePage{Total: view.MessageCount(), Page: page, NextBeforeMessageID: optional(found.Next, MessageID)}
+	c.recordPage(pageRecord{List: &shown}, found.Messages)
+	if shown.Messages, err = toMessages(ctx, c.read, found.Messages, nil); err != nil {
 		return gen.MessagePage{}, err
 	}
 	if len(found.Messages) > 0 && markRead {
@@ -61,12 +62,15 @@ func (c *call) listMessages(
 			err = c.do.MarkRead(ctx, c.caller.ID, read)
 		}
 	}
-	return gen.MessagePage{Messages: shown, Total: view.MessageCount(), Page: page, NextBeforeMessageID: optional(found.Next, MessageID)}, err
+	return shown, err
 }
 
-// toMessages adds the reactions to messages of one conversation.
-func (c *call) toMessages(ctx context.Context, conversation uuid.UUID, messages []store.SentMessage) ([]gen.Message, error) {
-	reactions, err := c.read.Reactions(ctx, conversation, messages)
+// toMessages adds the reactions to messages of one conversation; if until is not nil, those that came until then.
+func toMessages(ctx context.Context, read *store.Reader, messages []store.SentMessage, until *time.Time) ([]gen.Message, error) {
+	if len(messages) == 0 {
+		return []gen.Message{}, nil
+	}
+	reactions, err := read.Reactions(ctx, messages[0].ConversationID, messages, until)
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +121,14 @@ func (c *call) searchMessages(
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
-	shown, err := c.toMessages(ctx, view.ID, matches.Messages)
-	matchedAs := gen.MatchedAsRegex
+	shown := gen.MessageSearchPage{Count: int64(len(matches.Messages)), Page: page, MatchedAs: gen.MatchedAsRegex,
+		NextBeforeMessageID: optional(matches.SearchedTo, MessageID)}
 	if literal || matches.Literal {
-		matchedAs = gen.MatchedAsLiteral
+		shown.MatchedAs = gen.MatchedAsLiteral
 	}
-	return gen.MessageSearchPage{
-		Messages: shown, Count: int64(len(shown)), Page: page, MatchedAs: matchedAs, NextBeforeMessageID: optional(matches.SearchedTo, MessageID),
-	}, err
+	c.recordPage(pageRecord{Search: &shown}, matches.Messages)
+	shown.Messages, err = toMessages(ctx, c.read, matches.Messages, nil)
+	return shown, err
 }
 
 // sources maps kinds of conversations to the source types of the contract.
@@ -149,32 +153,22 @@ func (c *call) ListUnreadMessages(
 		if err != nil {
 			return nil, err
 		}
-		list = func(ctx context.Context, agent uuid.UUID, page, size int64) (*store.Unread, error) {
-			return c.do.ReadThrough(ctx, agent, through, page, size)
+		list = func(ctx context.Context, agent uuid.UUID, page store.UnreadPage) (*store.Unread, error) {
+			return c.do.ReadThrough(ctx, agent, through, page)
 		}
 	case req.Params.MarkRead:
 		list = c.do.ReadUnread
 	}
-	unread, err := list(ctx, c.caller.ID, req.Params.Page, req.Params.PageSize)
+	unread, err := list(ctx, c.caller.ID, store.UnreadPage{Number: req.Params.Page, Size: req.Params.PageSize, Most: c.paid.Page})
 	if err != nil {
 		return nil, err
 	}
 	page := gen.ListUnreadMessages200JSONResponse{
-		Messages: make([]gen.UnreadMessage, len(unread.Messages)), Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total,
+		Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total,
 		Page: req.Params.Page, PageSize: req.Params.PageSize, Cursor: new(cursorOf(c.caller.ID, unread.Through())),
 	}
 	if unread.CutShort {
 		page.CutShort = &unread.CutShort
-	}
-	for i, message := range unread.Messages {
-		source := sources[message.Kind]
-		page.Messages[i] = gen.UnreadMessage{
-			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
-			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
-			SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
-			SourceName: message.SourceName, ReplyToMessageID: optional(message.ReplyTo, MessageID),
-			About: optional(message.About, toAbout), Removed: optional(message.RemovedAt, removed),
-		}
 	}
 	for i, notice := range unread.Notices {
 		source := sources[notice.Kind]
@@ -187,5 +181,18 @@ func (c *call) ListUnreadMessages(
 			page.Notices[i].ByOperator = new(true)
 		}
 	}
+	c.recordPage(pageRecord{Unread: &page}, sentOf(unread.Messages))
+	page.Messages = each(unread.Messages, toUnread)
 	return page, nil
+}
+
+func toUnread(message store.UnreadMessage) gen.UnreadMessage {
+	source := sources[message.Kind]
+	return gen.UnreadMessage{
+		MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
+		Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
+		SourceType: source.kind, SourceID: formatID(source.prefix, message.ConversationID),
+		SourceName: message.SourceName, ReplyToMessageID: optional(message.ReplyTo, MessageID),
+		About: optional(message.About, toAbout), Removed: optional(message.RemovedAt, removed),
+	}
 }

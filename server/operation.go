@@ -59,6 +59,7 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 					ID: described.OperationID, Path: path, Description: described.Summary, Price: price,
 					Account:  len(*cmp.Or(described.Security, &document.Security)) > 0,
 					ReadOnly: parley.ReadOnly(described), Secret: secret, Paged: parley.ReturnsPage(described),
+					Search: parley.Searches(described),
 				},
 				bounds:  boundsOf(described),
 				route:   &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
@@ -160,20 +161,22 @@ type handled func(started time.Time, err error)
 // work is what a call of the operation does in the database.
 func (o *operation) work(of call, request any, done handled) store.Work {
 	if o.handler.alone != nil {
-		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
+		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
 			c := &change{call: of, tx: tx}
 			c.read, c.do = &tx.Reader, tx
 			started := time.Now()
 			response, err := o.handler.alone(ctx, c, request)
-			return done.encode(started, response, err)
+			body, err := done.encode(started, response, err)
+			return store.Response{Body: body}, err
 		}}
 	}
-	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) ([]byte, error) {
+	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) (store.Response, error) {
 		c := of
 		c.read, c.do = read, do
 		started := time.Now()
 		response, err := o.handler.shared(ctx, &c, request)
-		return done.encode(started, response, err)
+		body, err := done.encode(started, response, err)
+		return store.Response{Body: body, Record: c.record}, err
 	}}
 }
 

@@ -193,6 +193,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 			s.payments.Moved(record.attempt, string(store.HashKey(account.APIKey)))
 		}
 		if receipt.Repeated {
+			record.payment.repeated = len(receipt.Response)
 			c.Response().Header().Set("Idempotent-Replayed", "true")
 		}
 		c.Response().Header().Set("Cache-Control", "private, no-store")
@@ -202,7 +203,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 
 // newCall makes the call that the payment engine runs. Done, if not nil, is called after each run of its handler.
 func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any, done handled) *payment.Call {
-	made := &payment.Call{Attempt: attempt, Work: func(paid payment.Paid) store.Work {
+	made := &payment.Call{Attempt: attempt, Repeat: s.repeatPage, Work: func(paid payment.Paid) store.Work {
 		return operation.work(call{server: s, caller: caller, paid: paid}, request, done)
 	}}
 	if operation.ID == createAccount {

@@ -307,7 +307,7 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 		if err != nil {
 			t.Fatal(err)
 		}
-		unread, err := w.store.Unread(t.Context(), agent.ID, 1, store.MaxPage)
+		unread, err := w.store.Unread(t.Context(), agent.ID, store.UnreadPage{Number: 1, Size: store.MaxPage, Most: store.LongPage})
 		if err != nil {
 			t.Fatal(err)
 		}

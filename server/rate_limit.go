@@ -27,8 +27,8 @@ const (
 	sharedBuckets = 1 << 14 // further ones, of networks
 	bucketTries   = 8       // how many buckets are looked at to make room for another
 
-	// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, which take a millisecond to
-	// decode and check. A change is tried in the database, which can take a millisecond for the few ids that so many bytes hold.
+	// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, or of a repeated response,
+	// which take a millisecond to decode and check, or to make. A change is tried in the database, which can take a millisecond for the few ids that so many bytes hold.
 	workPerToken   = 5 * time.Millisecond
 	bodyPerToken   = 32 << 10
 	changePerToken = 256
@@ -216,6 +216,7 @@ type payer struct {
 	wallet    walletAt
 	worked    time.Duration // what the handler took to make a response
 	body      int           // tokens that the body takes
+	repeated  int           // bytes of a stored response that it gets again
 	checked   bool          // the payment's form, key and signature are in order
 	byAddress bool          // the address is charged
 	admitted  bool          // as a recent payer, at an address without tokens
@@ -231,7 +232,9 @@ func (p *payer) measure(started time.Time, err error) {
 }
 
 // tokens is what a call that ended unpaid takes.
-func (p *payer) tokens() int { return 1 + int(p.worked/workPerToken) + p.body }
+func (p *payer) tokens() int {
+	return 1 + int(p.worked/workPerToken) + p.body + p.repeated/bodyPerToken
+}
 
 // bodyTokens is what a body of so many bytes takes.
 func (o *operation) bodyTokens(bytes int) int {

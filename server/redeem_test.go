@@ -172,12 +172,9 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 	for what, end := range map[string]func() error{
 		"refused": func() error { return o.on.PaymentUndeliverable(t.Context(), refund.PaymentID, "", "blocked") },
 		"delivered": func() error {
-			_, err := o.on.Commit(t.Context(), store.Done(nil), store.Closing{
+			_, err := o.on.Commit(t.Context(), store.Done(store.Response{}), store.Closing{
 				Delivery: &store.Delivery{Payment: refund.PaymentID, State: store.PaymentUndeliverable, Fingerprint: make([]byte, 32)},
-				Seal: func([]byte) ([]byte, error) {
-					return nil,
-						nil
-				},
+				Seal:     func(store.Response) ([]byte, error) { return nil, nil },
 			})
 			return err
 		},

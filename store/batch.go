@@ -29,8 +29,9 @@ var errNotBatched = errors.New("this call needs a transaction of its own")
 const (
 	// batchTimeout bounds a batch on a store without limits.
 	batchTimeout = 30 * time.Second
-	// maxBatch is the maximum number of calls in one statement.
-	maxBatch = 64
+	// maxBatch is the maximum number of calls in one statement, and maxBatchBytes how many bytes they write; one item may have more.
+	maxBatch      = 64
+	maxBatchBytes = 256 << 10
 )
 
 // batchItem is the part of one call in a batch. The channel done is buffered, so the batch does not wait for receivers.
@@ -49,6 +50,8 @@ type batcher[T any] struct {
 	// keys, if not nil, identify what a statement can change only once. A batch ends before the second item with one of the same
 	// keys. That item goes into the next batch, which sees the change of the first.
 	keys func(T) []any
+	// bytes, if not nil, is the size of an item. A batch has at most maxBatchBytes, so that nobody waits for the long items of others.
+	bytes func(T) int
 	batchKind
 
 	lanes int // how many batches run at the same time; 0 means one
@@ -196,6 +199,9 @@ func (b *batcher[T]) next() []batchItem[T] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.waiting), maxBatch)
+	if b.bytes != nil {
+		n = b.fitting(b.waiting[:n])
+	}
 	if b.keys != nil {
 		taken := map[any]bool{}
 		for i, item := range b.waiting[:n] {
@@ -212,6 +218,17 @@ func (b *batcher[T]) next() []batchItem[T] {
 	batch := b.waiting[:n:n]
 	b.waiting = b.waiting[n:]
 	return batch
+}
+
+// fitting returns how many of the items, from the first one, have maxBatchBytes.
+func (b *batcher[T]) fitting(items []batchItem[T]) int {
+	sum := 0
+	for i, item := range items {
+		if sum += b.bytes(item.value); sum > maxBatchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(items)
 }
 
 // finish sends each item its result.

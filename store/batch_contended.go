@@ -63,6 +63,7 @@ func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) b
 	q := &sendQueues{Reader: r, contended: contended, waiters: waiters, kind: of("contended_sends")}
 	q.plain = newBatcher(of("sends"), q.sendBatch, paidMessage.keys)
 	q.charged = newBatcher(of("charged_sends"), q.sendBatch, paidMessage.keys)
+	q.plain.bytes, q.charged.bytes = paidMessage.bytes, paidMessage.bytes
 	return q, err
 }
 
@@ -143,7 +144,7 @@ func (q *sendQueues) sendAgain(items []batchItem[paidMessage]) {
 
 // queueFor returns the queue of a contended conversation, which it creates if there is none.
 func (q *sendQueues) queueFor(conversation uuid.UUID) *conversationQueue {
-	queue := &conversationQueue{batcher: &batcher[paidMessage]{keys: paidMessage.keys, batchKind: q.kind}}
+	queue := &conversationQueue{batcher: &batcher[paidMessage]{keys: paidMessage.keys, bytes: paidMessage.bytes, batchKind: q.kind}}
 	queue.begin = func() (func(context.Context, []batchItem[paidMessage]), error) {
 		return q.beginContended(conversation, queue)
 	}

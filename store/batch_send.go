@@ -119,6 +119,8 @@ type placedMessage struct {
 	chargedChannel
 }
 
+func (m paidMessage) bytes() int { return len(m.Content) + m.Closing.bytes() }
+
 // noDelivery is the delivery of a message without a payment: its transaction closes the payment by itself.
 var noDelivery Delivery
 

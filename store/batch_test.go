@@ -33,7 +33,7 @@ func deliveryOf(payment *store.Payment) store.Closing {
 		Transaction: "0xf"}, Seal: sealed}
 }
 
-func sealed([]byte) ([]byte, error) { return []byte("sealed"), nil }
+func sealed(store.Response) ([]byte, error) { return []byte("sealed"), nil }
 
 // sending is the work of a call that sends messages.
 func sending(messages ...store.OutgoingMessage) store.Work {
@@ -45,8 +45,8 @@ func sending(messages ...store.OutgoingMessage) store.Work {
 
 // sendingAlone is sending in a transaction of its own.
 func sendingAlone(messages ...store.OutgoingMessage) store.Work {
-	return store.Work{Alone: func(ctx context.Context, tx *store.Tx) ([]byte, error) {
-		return []byte("{}"), sendAll(ctx, tx, messages)
+	return store.Work{Alone: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
+		return store.Response{Body: []byte("{}")}, sendAll(ctx, tx, messages)
 	}}
 }
 
@@ -61,8 +61,8 @@ func sendAll(ctx context.Context, do store.Actions, messages []store.OutgoingMes
 
 // sharing is the work of a call that shares its commit.
 func sharing(run func(ctx context.Context, do store.Actions) error) store.Work {
-	return store.Work{Shared: func(ctx context.Context, _ *store.Reader, do store.Actions) ([]byte, error) {
-		return []byte("{}"), run(ctx, do)
+	return store.Work{Shared: func(ctx context.Context, _ *store.Reader, do store.Actions) (store.Response, error) {
+		return store.Response{Body: []byte("{}")}, run(ctx, do)
 	}}
 }
 

@@ -36,7 +36,7 @@ func TestCallTime(t *testing.T) {
 	results := []error{}
 	for range 3 {
 		_, lookUp := s.AgentByID(ctx, uuid.New())
-		_, unread := s.Unread(ctx, uuid.New(), 1, 10)
+		_, unread := s.Unread(ctx, uuid.New(), longPage(1, 10))
 		message := store.OutgoingMessage{Kind: store.KindGroup, To: uuid.New(), Sender: uuid.New(), Content: "hello"}
 		results = append(results, lookUp, unread, s.DryRun(ctx, sending(message)),
 			commit(ctx, s, sending(), deliveryOf(&store.Payment{PaymentRecord: store.PaymentRecord{ID: uuid.New()}})))

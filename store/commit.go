@@ -12,21 +12,36 @@ import (
 // Work is what a call does in the database: one of its two functions, which may run several times. The changes of a dry run are lost.
 type Work struct {
 	// Shared loads with the caller's right and returns the response. Such a call shares its commit with others if it can.
-	Shared func(ctx context.Context, read *Reader, do Actions) (response []byte, err error)
+	Shared func(ctx context.Context, read *Reader, do Actions) (Response, error)
 	// Alone runs in a transaction of its own.
-	Alone func(ctx context.Context, tx *Tx) (response []byte, err error)
+	Alone func(ctx context.Context, tx *Tx) (Response, error)
+}
+
+// Response is what a call returns. The zero value is no response.
+type Response struct {
+	Body []byte // JSON
+	// Record is what the ledger stores in place of the body; nil for the body itself. A page of messages is stored as which messages it had.
+	Record []byte
+}
+
+// Stored is what the ledger stores.
+func (r Response) Stored() []byte {
+	if r.Record != nil {
+		return r.Record
+	}
+	return r.Body
 }
 
 // Actions are what a call that shares its commit can do beside reading. It does at most one thing that changes something, at its end.
 type Actions interface {
 	// Messages returns page (from 1) of n messages of the conversation, newest first: see [Reader.Messages].
-	Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error)
+	Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID, most int64) (*MessagePage, error)
 	// MarkRead marks messages as read: see [Tx.MarkRead].
 	MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error
 	// ReadUnread returns unread messages and marks them as read: see [Tx.ReadUnread].
-	ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error)
+	ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error)
 	// ReadThrough confirms a page and returns what follows: see [Tx.ReadThrough].
-	ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error)
+	ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page UnreadPage) (*Unread, error)
 	// SendMessage sends a message: see [Tx.SendMessage].
 	SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error)
 }
@@ -38,12 +53,12 @@ var (
 )
 
 // Done is work that is done: it has the response and changes nothing.
-func Done(response []byte) Work {
-	return Work{Shared: func(context.Context, *Reader, Actions) ([]byte, error) { return response, nil }}
+func Done(response Response) Work {
+	return Work{Shared: func(context.Context, *Reader, Actions) (Response, error) { return response, nil }}
 }
 
 // in runs the work in a transaction.
-func (w Work) in(ctx context.Context, tx *Tx) (response []byte, err error) {
+func (w Work) in(ctx context.Context, tx *Tx) (Response, error) {
 	if w.Alone != nil {
 		return w.Alone(ctx, tx)
 	}
@@ -57,7 +72,7 @@ type Closing struct {
 	Deposit  *DepositCharge // only with Delivery: the payment deposited into a payment channel, and brought its voucher
 	Charge   *VoucherCharge
 	// Seal returns the response as the ledger stores it; nil if it stores none.
-	Seal func(response []byte) ([]byte, error)
+	Seal func(response Response) ([]byte, error)
 
 	page *readPage // only in the group commit
 }
@@ -75,7 +90,7 @@ func (s *Store) DryRun(ctx context.Context, work Work) (err error) {
 }
 
 // Read runs work that changes nothing and returns the response.
-func (s *Store) Read(ctx context.Context, work Work) ([]byte, error) {
+func (s *Store) Read(ctx context.Context, work Work) (Response, error) {
 	return work.Shared(ctx, &s.Reader, &sharedActions{Store: s})
 }
 
@@ -85,18 +100,20 @@ var notSentYet Sent
 // dryActions checks the rules. It returns empty pages, because nobody sees them.
 type dryActions struct{ *Store }
 
-func (d dryActions) Messages(ctx context.Context, view *ConversationView, _, _ int64, before *uuid.UUID) (*MessagePage, error) {
+func (d dryActions) Messages(
+	ctx context.Context, view *ConversationView, _, _ int64, before *uuid.UUID, _ int64,
+) (*MessagePage, error) {
 	_, err := d.newestBefore(ctx, view, before)
 	return &MessagePage{}, err
 }
 
 func (dryActions) MarkRead(context.Context, uuid.UUID, ReadRange) error { return nil }
 
-func (dryActions) ReadUnread(context.Context, uuid.UUID, int64, int64) (*Unread, error) {
+func (dryActions) ReadUnread(context.Context, uuid.UUID, UnreadPage) (*Unread, error) {
 	return &Unread{}, nil
 }
 
-func (dryActions) ReadThrough(context.Context, uuid.UUID, Through, int64, int64) (*Unread, error) {
+func (dryActions) ReadThrough(context.Context, uuid.UUID, Through, UnreadPage) (*Unread, error) {
 	return &Unread{}, nil
 }
 
@@ -134,12 +151,12 @@ func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRa
 }
 
 // ReadUnread first finds out whether there is something: for most polls there is nothing.
-func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
 	found, err := a.hasUnread(ctx, agent)
 	if !found || err != nil {
 		return &Unread{}, err
 	}
-	unread, err := a.Unread(ctx, agent, page, size)
+	unread, err := a.Unread(ctx, agent, page)
 	switch {
 	case err != nil:
 		return nil, err
@@ -159,17 +176,17 @@ func (a *sharedActions) hasUnread(ctx context.Context, agent uuid.UUID) (bool, e
 	return poll.found, nil
 }
 
-func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error) {
+func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page UnreadPage) (*Unread, error) {
 	switch {
 	case len(through.Notices) > 0:
 		return nil, errNotBatched
 	case len(through.Ranges) > 0:
 		a.page = &readPage{agent: agent, ranges: through.Ranges}
-		return a.unreadBehind(ctx, agent, through.Ranges, page, size)
+		return a.unreadBehind(ctx, agent, through.Ranges, page)
 	}
 	found, err := a.hasUnread(ctx, agent)
 	if found { // it marks nothing
-		return a.Unread(ctx, agent, page, size)
+		return a.Unread(ctx, agent, page)
 	}
 	return &Unread{}, err
 }
@@ -178,7 +195,7 @@ func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, throug
 // has a transaction of its own. It returns a Refusal if the work is rejected, ErrStalePayment if the payment was closed before or a
 // voucher's payment identifier is in the ledger, and ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See
 // NotCommitted for other errors.
-func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response []byte, err error) {
+func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response Response, err error) {
 	if work.Alone == nil && closing.Deposit == nil {
 		if response, err = s.commitShared(ctx, &work, closing); !errors.Is(err, errNotBatched) {
 			return response, err
@@ -206,13 +223,13 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 
 // commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
 // which may return the reason. Work is then what is left to do: a read is not executed again.
-func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (response []byte, err error) {
+func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (response Response, err error) {
 	effect := &sharedActions{Store: s}
 	if response, err = work.Shared(ctx, &s.Reader, effect); err != nil {
-		return nil, err
+		return Response{}, err
 	}
 	if err := closing.seal(response); err != nil {
-		return nil, err
+		return Response{}, err
 	}
 	if charge := closing.Charge; charge != nil {
 		item := *charge // the batch may write to it after the call gave up
@@ -252,7 +269,7 @@ func (c Closing) lock(ctx context.Context, tx *Tx) (err error) {
 }
 
 // seal adds the response to the row of the payment.
-func (c Closing) seal(response []byte) error {
+func (c Closing) seal(response Response) error {
 	sealed, err := c.Seal(response)
 	switch {
 	case err != nil:
@@ -282,6 +299,14 @@ func (c Closing) keys() []any {
 		keys = append(keys, c.page.agent)
 	}
 	return keys
+}
+
+// bytes is the size of the response that the ledger stores.
+func (c Closing) bytes() int {
+	if c.Charge != nil {
+		return len(c.Charge.Payment.Response)
+	}
+	return len(c.Delivery.Response)
 }
 
 // closedPayment is a row of deliverPayments or chargeVouchers: a payment that it has closed.

@@ -62,7 +62,7 @@ func TestRejectedAlike(t *testing.T) {
 			id, payer := g.openChannel(channels, 1)
 			begun, closed := beginning("0xpayer", sender), beginning("0xpayer", sender)
 			if err := errors.Join(g.BeginSettlement(ctx, begun, time.Minute, nil), g.BeginSettlement(ctx, closed, time.Minute, nil),
-				commit(ctx, g.Store, store.Done(nil), deliveryOf(closed))); err != nil {
+				commit(ctx, g.Store, store.Done(store.Response{}), deliveryOf(closed))); err != nil {
 				t.Fatal(err)
 			}
 			for how, one := range map[string]struct {

@@ -28,7 +28,7 @@ func TestSilentDatabase(t *testing.T) {
 	t.Cleanup(s.Close)
 	calls := map[string]func() error{
 		"a statement of pgx": func() error {
-			_, err := s.Unread(t.Context(), uuid.New(), 1, 10)
+			_, err := s.Unread(t.Context(), uuid.New(), longPage(1, 10))
 			return err
 		},
 		"a statement of GORM": func() error {

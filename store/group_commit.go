@@ -27,14 +27,17 @@ func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error)
 	r.reads = newBatcher(of("reads"), r.readBatch, nil)
 	r.reads.lanes = max(2, runtime.NumCPU()/2) // one statement of a page keeps a processor busy
 	sends, err := newSendQueues(r, waiters, of)
-	return &groupCommit{
+	g := &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),
 		polls:      newBatcher(of("polls"), r.pollBatch, nil),
 		begins:     newBatcher(of("begins"), r.beginBatch, nil),
 		deliveries: newBatcher(of("deliveries"), r.closeBatch, Closing.keys),
 		charges:    newBatcher(of("charges"), r.closeBatch, Closing.keys),
 		sends:      sends, sizes: sizes,
-	}, err
+	}
+	g.begins.bytes = func(p *Payment) int { return len(p.Request) + len(p.Payload) }
+	g.deliveries.bytes, g.charges.bytes = Closing.bytes, Closing.bytes
+	return g, err
 }
 
 // newBatchSizes returns the sizes of batches by kind.

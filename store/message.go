@@ -118,8 +118,11 @@ const listMessages = `
 
 // Messages returns page (from 1) of n messages of the conversation, newest first, as many as fit on a page by size. Numbers have no gaps,
 // so a page is one range of the key, however far back it is, and it stays the same range if other pages were cut short. With before, pages
-// start at the message that is older than that one. It returns ErrMessageNotFound if before is not a message of this conversation.
-func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID) (*MessagePage, error) {
+// start at the message that is older than that one. It returns ErrMessageNotFound if before is not a message of this conversation, and
+// ErrLongPage if the page has more than most bytes of content and most is ShortPage.
+func (r *Reader) Messages(
+	ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID, most int64,
+) (*MessagePage, error) {
 	newest, err := r.newestBefore(ctx, view, before)
 	if err != nil {
 		return nil, err
@@ -129,12 +132,15 @@ func (r *Reader) Messages(ctx context.Context, view *ConversationView, n, page i
 	}
 	newest -= (page - 1) * n
 	messages, err := read[SentMessage](ctx, r, listMessages,
-		named{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": maxPageContent})
+		named{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": most})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)
 	}
 	found := &MessagePage{Messages: messages[:fitting(len(messages), func(i int) string { return messages[i].Content })]}
 	if last := len(found.Messages); last > 0 && int64(last) < min(n, newest-view.FirstNumber+1) {
+		if most == ShortPage {
+			return nil, ErrLongPage
+		}
 		found.Next = &found.Messages[last-1].ID
 	}
 	return found, nil
@@ -151,6 +157,26 @@ func (r *Reader) newestBefore(ctx context.Context, view *ConversationView, befor
 		return 0, err
 	}
 	return anchor.Number - 1, nil
+}
+
+// MessageRef names a message by its place in its conversation.
+type MessageRef struct {
+	Conversation uuid.UUID
+	Number       int64
+}
+
+// MessagesAt returns messages in the order of refs. Those that were removed by retention are left out.
+func (r *Reader) MessagesAt(ctx context.Context, refs []MessageRef) ([]UnreadMessage, error) {
+	conversations, numbers := make([]uuid.UUID, len(refs)), make([]int64, len(refs))
+	for i, ref := range refs {
+		conversations[i], numbers[i] = ref.Conversation, ref.Number
+	}
+	found, err := query[UnreadMessage](ctx, r, `SELECT `+sentColumns+`, c.kind, coalesce(c.name, a.username) AS source_name
+		FROM unnest(CAST(@conversations AS uuid[]), CAST(@numbers AS bigint[])) WITH ORDINALITY AS ref (conversation_id, number, n)
+		JOIN messages m ON m.conversation_id = ref.conversation_id AND m.number = ref.number
+		JOIN conversations c ON c.id = m.conversation_id JOIN agents a ON a.id = m.sender_id
+		ORDER BY ref.n`, named{"conversations": conversations, "numbers": numbers})
+	return found, wrap("load messages", err)
 }
 
 // MessagesByID returns messages of a conversation in the order of their ids. Ids of no message there are left out.

@@ -185,7 +185,7 @@ func TestSearchMessagesAtTheBounds(t *testing.T) {
 	r := newRig(t, storetest.URL(t))
 	chat := r.chat(100, `CASE WHEN i % 10 = 0 THEN 'needle ' || i ELSE 'hay ' || i END`)
 	ids := map[uuid.UUID]int64{}
-	all, err := r.Messages(t.Context(), chat, 100, 1, nil)
+	all, err := r.Messages(t.Context(), chat, 100, 1, nil, store.LongPage)
 	if err != nil {
 		t.Fatal(err)
 	}

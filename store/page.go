@@ -1,12 +1,24 @@
 package store
 
+import "errors"
+
 // The maximum size of a page of messages; one message always fits. The database limits a page by the bytes of its
 // content, which it knows without reading the content, so that no more is loaded. JSON encodes some characters in six
 // bytes, so the loaded messages are limited again by the size of their JSON. Sixteen messages always fit.
 const (
-	maxPageContent = 1 << 20
+	maxPageContent = LongPage
 	maxPageJSON    = 2 << 20
 )
+
+// How many bytes of content a page may have. Most pages are short. A long one keeps a processor busy and takes some megabytes of memory, so
+// a server reads few of them at the same time: a call first asks for a short page, and waits for its turn if it gets ErrLongPage.
+const (
+	ShortPage = 64 << 10
+	LongPage  = 1 << 20
+)
+
+// ErrLongPage means that a page does not fit into ShortPage.
+var ErrLongPage = errors.New("the page is long")
 
 // pageRoom is the size of a page so far.
 type pageRoom struct{ messages, content, json int }

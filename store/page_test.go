@@ -71,7 +71,7 @@ func TestMessagePagesAreCut(t *testing.T) {
 		{"one long one after short ones", `CASE WHEN i > 40 THEN 'short' ELSE ` + mostBytes + ` END`, 60, 1, down(60, 26), true},
 	} {
 		chat := r.chat(60, test.content)
-		page, err := r.Messages(t.Context(), chat, test.n, test.page, nil)
+		page, err := r.Messages(t.Context(), chat, test.n, test.page, nil, store.LongPage)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestMessagePagesAreCut(t *testing.T) {
 			if *next == uuid.Nil {
 				next = nil
 			}
-			page, err := r.Messages(t.Context(), chat, 60, 1, next)
+			page, err := r.Messages(t.Context(), chat, 60, 1, next, store.LongPage)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,13 +162,13 @@ func TestUnreadPagesAreCut(t *testing.T) {
 	}
 	var whole []uuid.UUID
 	for page := int64(1); page <= 5; page++ {
-		unread, err := r.Unread(t.Context(), reader, page, 16)
+		unread, err := r.Unread(t.Context(), reader, longPage(page, 16))
 		if err != nil || unread.Total != 70 || unread.CutShort {
 			t.Fatalf("page %d of 16: %d of %d, cut short: %v (%v)", page, len(unread.Messages), unread.Total, unread.CutShort, err)
 		}
 		whole = append(whole, idsOf(unread.Messages)...)
 	}
-	second, err := r.Unread(t.Context(), reader, 2, 35)
+	second, err := r.Unread(t.Context(), reader, longPage(2, 35))
 	if err != nil || !second.CutShort || second.Messages[0].ID != whole[35] {
 		t.Errorf("page 2 of 35 has %d messages (%v), want it cut short and to begin with the 36th", len(second.Messages), err)
 	}
@@ -176,7 +176,7 @@ func TestUnreadPagesAreCut(t *testing.T) {
 	for total := int64(70); total > 0; total = 70 - int64(len(read)) {
 		var unread *store.Unread
 		err := r.Transaction(t.Context(), func(tx *store.Tx) (err error) {
-			unread, err = tx.ReadUnread(t.Context(), reader, 1, 250)
+			unread, err = tx.ReadUnread(t.Context(), reader, longPage(1, 250))
 			return err
 		})
 		if err != nil || unread.Total != total || len(unread.Messages) == 0 {

@@ -80,14 +80,17 @@ const listReactions = `
 		SELECT r.conversation_id, r.number, r.agent_id, r.emoji, r.created_at,
 			row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position,
 			row_number() OVER same AS same_position, count(*) OVER (PARTITION BY number, emoji) AS count
-		FROM reactions r WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
+		FROM reactions r WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[])) 
+			AND created_at <= coalesce(CAST(@until AS timestamptz), 'infinity')
 		WINDOW same AS (PARTITION BY number, emoji ORDER BY created_at DESC, agent_id DESC)
 	) kept JOIN agents a ON a.id = kept.agent_id
 	WHERE kept.position <= @limit OR kept.same_position = 1 ORDER BY kept.number, kept.position`
 
-// Reactions returns the reactions to these messages of a conversation, by number, in one round trip. Messages without
-// reactions have no entry.
-func (r *Reader) Reactions(ctx context.Context, conversation uuid.UUID, messages []SentMessage) (map[int64]*Reactions, error) {
+// Reactions returns the reactions to these messages of a conversation, by number, in one round trip; if until is not nil, only those that
+// came until then. Messages without reactions have no entry.
+func (r *Reader) Reactions(
+	ctx context.Context, conversation uuid.UUID, messages []SentMessage, until *time.Time,
+) (map[int64]*Reactions, error) {
 	var wanted []int64
 	for _, message := range messages {
 		if !message.Unreacted {
@@ -100,7 +103,7 @@ func (r *Reader) Reactions(ctx context.Context, conversation uuid.UUID, messages
 	rows, err := read[struct {
 		NamedReaction
 		Position, Count int64
-	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit})
+	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit, "until": until})
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}

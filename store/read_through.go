@@ -31,7 +31,7 @@ func (u *Unread) Through() Through {
 // ReadThrough marks what an earlier page returned as read, and returns what Unread returns after that. What is read already, was deleted,
 // or is of a conversation that the agent has left, is ignored: the same confirmation changes nothing when it comes again. Calls for one
 // agent run one after the other, and cannot deadlock: see ReadUnread. What another transaction locks for too long stays unread.
-func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page, size int64) (*Unread, error) {
+func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page UnreadPage) (*Unread, error) {
 	var locked []uuid.UUID
 	batch := &pgx.Batch{}
 	takeTurn(batch, agent)
@@ -60,12 +60,15 @@ func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through,
 		batch.Queue(forgetNotices, forgotten)
 	}
 	var rows []unreadRow
-	queue(batch, &rows, listUnread, unreadValues(agent, page, size))
+	queue(batch, &rows, listUnread, unreadValues(agent, page))
 	if err := tx.send(ctx, batch); err != nil {
 		return nil, wrap("confirm", err)
 	}
-	unread := unreadOf(rows)
-	err := retry(ctx, time.Second, func() (bool, error) {
+	unread, err := unreadOf(rows, page)
+	if err != nil {
+		return nil, err
+	}
+	err = retry(ctx, time.Second, func() (bool, error) {
 		if err := tx.addNotices(ctx, agent, unread); err != nil {
 			return false, err
 		}

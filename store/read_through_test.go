@@ -21,7 +21,7 @@ import (
 func (g *ground) confirm(agent uuid.UUID, through store.Through, size int64) *store.Unread {
 	g.t.Helper()
 	return g.poll(agent, func(ctx context.Context, do store.Actions) (*store.Unread, error) {
-		return do.ReadThrough(ctx, agent, through, 1, size)
+		return do.ReadThrough(ctx, agent, through, longPage(1, size))
 	})
 }
 
@@ -60,7 +60,7 @@ func TestConfirmedPages(t *testing.T) {
 			continue
 		}
 		number, size := random.Int64N(2)+1, random.Int64N(6)+1
-		looked, err := g.Unread(t.Context(), who, number, size)
+		looked, err := g.Unread(t.Context(), who, longPage(number, size))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	}
 	send(g.group)
 	notice(1000, g.group)
-	page, err := g.Unread(t.Context(), me, 1, 50)
+	page, err := g.Unread(t.Context(), me, longPage(1, 50))
 	if err != nil || len(page.Messages) != 1 || len(page.Notices) != 1 {
 		t.Fatalf("%+v (%v), want a message and a notice", page, err)
 	}
@@ -161,7 +161,7 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 	if err := <-rolledBack; err != nil {
 		t.Fatal(err)
 	}
-	if last, err := g.Unread(t.Context(), me, 1, 50); err != nil || len(last.Notices) > 0 {
+	if last, err := g.Unread(t.Context(), me, longPage(1, 50)); err != nil || len(last.Notices) > 0 {
 		t.Errorf("%+v (%v) comes again: it was confirmed, and then not replaced", last.Notices, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestMadeUpRanges(t *testing.T) {
 	}
 	all := store.Through{Ranges: []store.ReadRange{{Conversation: g.group, Oldest: 1, Newest: 1 << 53}}}
 	write(store.MaxPage)
-	page, err := g.Unread(t.Context(), me, 1, store.MaxPage)
+	page, err := g.Unread(t.Context(), me, longPage(1, store.MaxPage))
 	if err != nil || len(page.Messages) != store.MaxPage || g.haveUnread(me, page.Through()) || g.haveUnread(me, all) {
 		t.Errorf("%d messages (%v) beside which something is unread, want a full page and nothing else", len(page.Messages), err)
 	}

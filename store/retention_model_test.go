@@ -197,7 +197,7 @@ func (m *retentionModel) check(agent, conversation uuid.UUID) {
 			want = append(want, message.ID)
 		}
 	}
-	unread, err := m.Unread(ctx, agent, 1, 1000)
+	unread, err := m.Unread(ctx, agent, longPage(1, 1000))
 	if err != nil || unread.Total != int64(len(want)) {
 		m.t.Fatalf("%d messages are unread (%v), want %d", unread.Total, err, len(want))
 	}
@@ -245,7 +245,7 @@ func (m *retentionModel) checkPages(agent, conversation uuid.UUID) {
 	}
 	older := messages[from:]
 	want := older[min((int(page)-1)*int(n), len(older)):min(int(page)*int(n), len(older))]
-	found, err := m.Messages(ctx, view, n, page, before)
+	found, err := m.Messages(ctx, view, n, page, before, store.LongPage)
 	if err != nil || found.Next != nil {
 		m.t.Fatalf("page %d of %d: next %v (%v)", page, n, found.Next, err)
 	}
@@ -261,7 +261,7 @@ func (m *retentionModel) checkPages(agent, conversation uuid.UUID) {
 		}
 	}
 	if len(m.removed) > 0 {
-		if _, err := m.Messages(ctx, view, n, 1, &m.removed[len(m.removed)-1]); !errors.Is(err, store.ErrMessageNotFound) {
+		if _, err := m.Messages(ctx, view, n, 1, &m.removed[len(m.removed)-1], store.LongPage); !errors.Is(err, store.ErrMessageNotFound) {
 			m.t.Fatalf("a page before a removed message: %v, want %v", err, store.ErrMessageNotFound)
 		}
 	}

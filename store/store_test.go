@@ -172,7 +172,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.Messages(t.Context(), view, 1000, 1, nil)
+	page, err := s.Messages(t.Context(), view, 1000, 1, nil, store.LongPage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestCallersThatLeave(t *testing.T) {
 		})
 	}
 	group.Wait()
-	unread, err := s.Unread(t.Context(), bob, 1, 1)
+	unread, err := s.Unread(t.Context(), bob, longPage(1, 1))
 	if err != nil || unread.Total != writers*each {
 		t.Errorf("%v messages are there (%v), want %d", unread, err, writers*each)
 	}
@@ -347,18 +347,18 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	unknown := uuid.New()
 	if err := dryRun(func(do store.Actions) error {
 		_, err := do.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1,
-			&unknown)
+			&unknown, store.LongPage)
 		return err
 	}); !errors.Is(err, store.ErrMessageNotFound) {
 		t.Errorf("the dry run of a page before an unknown message ends with %v, want ErrMessageNotFound", err)
 	}
 	if err := dryRun(func(do store.Actions) error {
-		_, err := do.ReadUnread(ctx, bob, 1, 10)
+		_, err := do.ReadUnread(ctx, bob, longPage(1, 10))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if unread, err := s.Unread(ctx, bob, 1, 10); err != nil || unread.Total != 1 {
+	if unread, err := s.Unread(ctx, bob, longPage(1, 10)); err != nil || unread.Total != 1 {
 		t.Errorf("after the dry run of a poll %+v (%v) is unread, want the message", unread, err)
 	}
 	rejected := dryRun(func(store.Actions) error { return store.ErrNotMember })

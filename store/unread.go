@@ -86,23 +86,30 @@ type unreadRow struct {
 
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
 // only as many messages as fit on a page by size. It changes nothing and reads committed data only.
-func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
-	return r.listUnread(ctx, listUnread, agent, unreadValues(agent, page, size))
+func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
+	return r.listUnread(ctx, listUnread, agent, page, unreadValues(agent, page))
 }
+
+// UnreadPage is which page of unread messages to return: its number, from 1, its size in messages, and how many bytes of content it may
+// have: ShortPage or LongPage.
+type UnreadPage struct{ Number, Size, Most int64 }
 
 // unreadBehind is Unread as it will be when ranges are marked as read.
-func (r *Reader) unreadBehind(ctx context.Context, agent uuid.UUID, ranges []ReadRange, page, size int64) (*Unread, error) {
-	values := unreadValues(agent, page, size)
+func (r *Reader) unreadBehind(ctx context.Context, agent uuid.UUID, ranges []ReadRange, page UnreadPage) (*Unread, error) {
+	values := unreadValues(agent, page)
 	maps.Copy(values, rangeValues(ranges))
-	return r.listUnread(ctx, listUnreadBehind, agent, values)
+	return r.listUnread(ctx, listUnreadBehind, agent, page, values)
 }
 
-func (r *Reader) listUnread(ctx context.Context, statement string, agent uuid.UUID, values named) (*Unread, error) {
+func (r *Reader) listUnread(ctx context.Context, statement string, agent uuid.UUID, page UnreadPage, values named) (*Unread, error) {
 	rows, err := read[unreadRow](ctx, r, statement, values)
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
-	unread := unreadOf(rows)
+	unread, err := unreadOf(rows, page)
+	if err != nil {
+		return nil, err
+	}
 	return unread, r.addNotices(ctx, agent, unread)
 }
 
@@ -114,37 +121,42 @@ func (r *Reader) addNotices(ctx context.Context, agent uuid.UUID, unread *Unread
 	return err
 }
 
-func unreadValues(agent uuid.UUID, page, size int64) named {
-	return named{"agent": agent, "skip": (page - 1) * size, "size": size, "most": maxPageContent}
+func unreadValues(agent uuid.UUID, page UnreadPage) named {
+	return named{"agent": agent, "skip": (page.Number - 1) * page.Size, "size": page.Size, "most": page.Most}
 }
 
-// unreadOf is the page that the rows of listUnread make, without notices.
-func unreadOf(rows []unreadRow) *Unread {
+// unreadOf is the page that the rows of listUnread make, without notices. It returns ErrLongPage if it does not fit into ShortPage.
+func unreadOf(rows []unreadRow, page UnreadPage) (*Unread, error) {
 	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
 	if rows[0].Whole == 0 {
-		return unread
+		return unread, nil
 	}
 	for _, row := range rows[:fitting(len(rows), func(i int) string { return rows[i].Content })] {
 		unread.Messages = append(unread.Messages, row.UnreadMessage)
 	}
 	unread.CutShort = int64(len(unread.Messages)) < rows[0].Whole
-	return unread
+	if unread.CutShort && page.Most == ShortPage {
+		return nil, ErrLongPage
+	}
+	return unread, nil
 }
 
 // ReadUnread returns what Unread returns and marks it as read: in each conversation up to the newest returned message, unless an unread
 // message before the returned ones would be skipped (a later page). Two calls for one agent run one after the other and never return the
 // same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
-func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page, size int64) (*Unread, error) {
+func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
 	var rows []unreadRow
 	batch := &pgx.Batch{}
 	takeTurn(batch, agent)
-	queue(batch, &rows, listUnread, unreadValues(agent, page, size))
+	queue(batch, &rows, listUnread, unreadValues(agent, page))
 	if err := tx.send(ctx, batch); err != nil {
 		return nil, fmt.Errorf("list unread messages in turn: %w", err)
 	}
-	unread := unreadOf(rows)
+	unread, err := unreadOf(rows, page)
+	if err != nil {
+		return nil, err
+	}
 	if unread.noticed {
-		var err error
 		if unread.Notices, err = tx.readNotices(ctx, agent); err != nil {
 			return nil, err
 		}

@@ -132,7 +132,7 @@ func idsOf(messages []store.UnreadMessage) []uuid.UUID {
 // read is ReadUnread in one of three ways.
 func (g *ground) read(agent uuid.UUID, page, size int64) *store.Unread {
 	return g.poll(agent, func(ctx context.Context, do store.Actions) (*store.Unread, error) {
-		return do.ReadUnread(ctx, agent, page, size)
+		return do.ReadUnread(ctx, agent, longPage(page, size))
 	})
 }
 
@@ -208,7 +208,7 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 			want := g.recount(who)
 			all := int64(len(want))
 			first, last := min((page-1)*size, all), min(page*size, all)
-			peeked, peekErr := g.Unread(ctx, who, page, size)
+			peeked, peekErr := g.Unread(ctx, who, longPage(page, size))
 			read := g.read(who, page, size)
 			if err = peekErr; err != nil {
 				break
@@ -234,7 +234,7 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 			t.Fatalf("%s: %v", when, err)
 		}
 		g.checkCounters(when)
-		unread, err := g.Unread(ctx, who, 1, 1000)
+		unread, err := g.Unread(ctx, who, longPage(1, 1000))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -448,9 +448,14 @@ func TestUnreadPagesFarOut(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
 	for _, page := range []int64{3, 1 << 40, 1<<53 - 1} {
-		unread, err := g.Unread(t.Context(), g.agents[0], page, 250)
+		unread, err := g.Unread(t.Context(), g.agents[0], longPage(page, 250))
 		if err != nil || len(unread.Messages) != 0 || unread.Total != 3 {
 			t.Errorf("page %d: %+v (%v), want no messages of three", page, unread, err)
 		}
 	}
+}
+
+// longPage is a page of unread messages with as much content as any page has.
+func longPage(number, size int64) store.UnreadPage {
+	return store.UnreadPage{Number: number, Size: size, Most: store.LongPage}
 }

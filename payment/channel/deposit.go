@@ -141,7 +141,7 @@ func (d *deposit) Doubts(ctx context.Context, settled *x402.SettleResponse) bool
 // Deliver records the deposit in its payment channel, charges the voucher, makes the effect and closes the payment, in
 // one transaction. If the operation rejects the call, or the voucher does not fit any more, only the deposit is recorded.
 func (d *deposit) Deliver(
-	ctx context.Context, call *payment.Call, row *store.Payment, settled *x402.SettleResponse, response []byte,
+	ctx context.Context, call *payment.Call, row *store.Payment, settled *x402.SettleResponse, response store.Response,
 ) (*payment.Receipt, error) {
 	transaction := settled.Transaction
 	found, err := x402.ReportedChannel(settled.Extra, d.of.ChannelID)
@@ -160,7 +160,7 @@ func (d *deposit) Deliver(
 	case err == nil && refusal == nil:
 		d.wasCharged(row)
 		d.retire(ctx, charge.Channel)
-		return &payment.Receipt{Response: response, Settled: d.settled(row, charge.Channel, d.a.Operation.Price)}, nil
+		return &payment.Receipt{Response: response.Body, Settled: d.settled(row, charge.Channel, d.a.Operation.Price)}, nil
 	case err != nil && !errors.Is(err, store.ErrVoucherMismatch):
 		return nil, err
 	}

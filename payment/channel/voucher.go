@@ -194,11 +194,12 @@ func (v *voucher) fits(ctx context.Context) error {
 func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.Receipt, error) {
 	row := v.a.Charged()
 	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row, MaxAge: v.mirrorLifetime()}
-	response, err := v.engine.Commit(ctx, call, row, nil, store.Closing{Charge: charge})
+	response, err := v.engine.Commit(ctx, call, row, store.Response{}, store.Closing{Charge: charge})
 	_, refused := errors.AsType[*store.Refusal](err)
+	_, busy := errors.AsType[*payment.Error](err) // it was not admitted
 	switch {
 	case err == nil:
-	case refused, errors.Is(err, store.ErrVoucherMismatch), errors.Is(err, store.ErrStalePayment), store.NotCommitted(err):
+	case refused, busy, errors.Is(err, store.ErrVoucherMismatch), errors.Is(err, store.ErrStalePayment), store.NotCommitted(err):
 		return nil, err
 	default: // also if the commit had no response
 		return nil, payment.OutcomeUnknown(err)
@@ -206,7 +207,7 @@ func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.
 	payment.Crash("charged")
 	v.engine.Count(row, payment.OutcomeDelivered)
 	v.wasCharged(row)
-	return &payment.Receipt{Response: response, Settled: v.settled(row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+	return &payment.Receipt{Response: response.Body, Settled: v.settled(row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
 }
 
 // toCharge is the voucher as the store needs it.

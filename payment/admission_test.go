@@ -1,0 +1,149 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/uuid"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/x402"
+)
+
+// TestWaitingResponsesHaveABudget: the response of a read is kept until it is settled, unless too many wait; when they end there is room.
+func TestWaitingResponsesHaveABudget(t *testing.T) {
+	t.Parallel()
+	s := newAdmission()
+	long, short := store.Response{Body: make([]byte, maxWaiting)}, store.Response{Body: []byte("x")}
+	if !s.keep(long) {
+		t.Fatalf("%d bytes are not kept", len(long.Body))
+	}
+	if s.keep(short) {
+		t.Error("a further response is kept")
+	}
+	s.forget(long)
+	if !s.keep(short) {
+		t.Error("when the first has ended, there is no room for another")
+	}
+}
+
+// TestStrangersShareLittleRoom: dry runs for wallets that have not paid lately use up their own room, and not the room of payers.
+func TestStrangersShareLittleRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newAdmission()
+		admitted := func(stranger bool) (n int) {
+			for ; n < 100; n++ {
+				by := Checked{Checked: x402.Checked{Payer: fmt.Sprint("wallet ", n)}}
+				if _, err := s.enter(t.Context(), &Attempt{Operation: &Operation{}, Checked: by}, stranger); err != nil {
+					break
+				}
+			}
+			return n
+		}
+		if n := admitted(true); n != strangerRoom {
+			t.Errorf("%d dry runs of strangers are admitted, want %d", n, strangerRoom)
+		}
+		if n := admitted(false); n != 100 {
+			t.Errorf("then %d of payers, want all", n)
+		}
+	})
+}
+
+// TestCallsOfAnAccountAreBounded: an account has calls of a bounded weight at work, however many wallets and payment channels pay for
+// them. Other accounts do not wait for them.
+func TestCallsOfAnAccountAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, account := newAdmission(), &Caller{Account: uuid.New()}
+		call := func(n, bytes int) *Attempt {
+			return &Attempt{Operation: &Operation{}, Caller: account, request: make([]byte, bytes),
+				Checked: Checked{Checked: x402.Checked{Payer: fmt.Sprint("wallet ", n)}}}
+		}
+		for _, test := range []struct{ bytes, want int }{{80 << 10, 1}, {1 << 20, 1}, {0, ownRoom}} {
+			var all []func()
+			for {
+				leave, err := s.enter(t.Context(), call(len(all), test.bytes), false)
+				if err != nil {
+					break
+				}
+				all = append(all, leave)
+			}
+			if len(all) != test.want {
+				t.Errorf("%d calls with %d bytes are at work, want %d", len(all), test.bytes, test.want)
+			}
+			for _, leave := range all {
+				if test.bytes > 0 { // the short ones stay
+					leave()
+				}
+			}
+		}
+		other := &Attempt{Operation: &Operation{}, Caller: &Caller{Account: uuid.New()}}
+		if _, err := s.enter(t.Context(), other, false); err != nil {
+			t.Errorf("another account: %v", err)
+		}
+	})
+}
+
+// TestLongReadsTakeTurns: a page is read as a short one first. Long pages and searches wait for their turn: few of them are at work, one of
+// an account, and short pages wait for none.
+func TestLongReadsTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, end := newAdmission(), make(chan struct{})
+		running, most := map[string]int{}, map[string]int{}
+		long := func(kind string, account uuid.UUID, search bool) {
+			a := &Attempt{Operation: &Operation{Paged: true, Search: search}, Caller: &Caller{Account: account}}
+			_ = s.read(t.Context(), a, func(page int64) error {
+				if page == store.ShortPage {
+					return store.ErrLongPage
+				}
+				running[kind]++
+				most[kind] = max(most[kind], running[kind])
+				<-end
+				running[kind]--
+				return nil
+			})
+		}
+		same := uuid.New()
+		for range 8 {
+			go long("pages of one account", same, false)
+		}
+		synctest.Wait()
+		for range 8 {
+			go long("searches", uuid.New(), true)
+		}
+		synctest.Wait()
+		short := &Attempt{Operation: &Operation{Paged: true}, Caller: &Caller{Account: same}}
+		if err := s.read(t.Context(), short, func(int64) error { return nil }); err != nil {
+			t.Errorf("a short page of the same account: %v", err)
+		}
+		close(end)
+		synctest.Wait()
+		if got := most["pages of one account"]; got != 1 {
+			t.Errorf("%d long pages of one account were at work, want 1", got)
+		}
+		if got, want := most["searches"], max(pageTurn, runtime.NumCPU()); got > want || got == 0 {
+			t.Errorf("%d searches were at work, want at most %d", got, want)
+		}
+	})
+}
+
+// TestWaitForOwnCallsEnds: whoever waits too long for its own calls is told to come back, and nothing was done.
+func TestWaitForOwnCallsEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, a := newAdmission(), &Attempt{Operation: &Operation{}, request: make([]byte, 1<<20)}
+		if _, err := s.enter(t.Context(), a, false); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.enter(context.WithoutCancel(t.Context()), a, false)
+		refused, ok := err.(*Error) //nolint:errorlint // the engine returns it as it is
+		if !ok || refused.Code != CodeBusy || refused.RetryAfter == 0 || refused.Charged {
+			t.Errorf("got %v, want a free 503 with Retry-After", err)
+		}
+	})
+}
