@@ -59,10 +59,9 @@ func (w *world) withoutLocks(what string, call func() testkit.Reply) testkit.Rep
 func TestReadIsExecutedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	chat, _ := alice.send(bob, "hello")
-	const path = "/chat/private/search"
-	body := fields{"chat_id": chat, "query": "hel+o"}.json(t)
+	alice := w.agent("alice")
+	const path = "/search/channels"
+	body := fields{"query": "hello"}.json(t)
 	search := func(payment string) testkit.Reply {
 		return w.call(http.MethodPost, path, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)
 	}
@@ -74,8 +73,8 @@ func TestReadIsExecutedOnce(t *testing.T) {
 	search(w.Encode(cancelled)).Require(t, "a cancelled payment", http.StatusPaymentRequired)
 	copied := w.sign(alice.Wallet, path)
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {
-		// Until the end nobody can read messages: a search that is executed waits.
-		if _, err := c.Exec(ctx, `BEGIN; LOCK TABLE messages`); err != nil {
+		// Until the end nobody can read channels: a search that is executed waits.
+		if _, err := c.Exec(ctx, `BEGIN; LOCK TABLE conversations`); err != nil {
 			return err
 		}
 		w.withoutLocks("a used payment again", func() testkit.Reply { return search(used) }).Want(t, "a used payment again", http.StatusOK)

@@ -130,3 +130,19 @@ func TestContendedConversationLeaves(t *testing.T) {
 		}
 	}
 }
+
+// TestLongItemsEndABatch: a batch has at most maxBatchBytes, so that short items do not wait for many long ones. A longer item is alone.
+func TestLongItemsEndABatch(t *testing.T) {
+	t.Parallel()
+	b := &batcher[int]{bytes: func(n int) int { return n }}
+	for _, bytes := range []int{1, maxBatchBytes - 1, 1, 2 * maxBatchBytes, 1, 1} {
+		b.waiting = append(b.waiting, batchItem[int]{value: bytes})
+	}
+	var sizes []int
+	for len(b.waiting) > 0 {
+		sizes = append(sizes, len(b.next()))
+	}
+	if diff := cmp.Diff([]int{2, 1, 1, 2}, sizes); diff != "" {
+		t.Errorf("items of batches (-want +got):\n%s", diff)
+	}
+}
