@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sync/semaphore"
 
@@ -15,26 +16,23 @@ import (
 type admission struct {
 	own       *queues             // calls of an account or, without one, of a wallet
 	strangers *semaphore.Weighted // dry runs of wallets without a recent payment
-	turns     *semaphore.Weighted // searches and long pages
+	turns     *semaphore.Weighted // long pages
 	responses *semaphore.Weighted // bytes of reads that wait for their settlement
 }
 
 const (
-	// ownRoom is the weight of the calls that an account has at work. A call weighs one, and one more for each weightBytes of its request.
+	// ownRoom is the weight of the calls that an account has at work. A call weighs one, and one more for each weightBytes of its request. A
+	// search, which may examine thousands of rows, weighs as much as all.
 	ownRoom     = 8
 	weightBytes = 16 << 10
 	// strangerRoom is the weight of the dry runs of wallets that may have no money.
 	strangerRoom = 16
-	// pageTurn is the weight of a long page among the turns, searchTurn that of a search. An account has one turn at a time. Long pages use
-	// half of the processors, and take some megabytes each until they are sent.
-	pageTurn   = 2
-	searchTurn = 1
 	// maxWaiting is how many bytes of responses wait for their settlement.
 	maxWaiting = 32 << 20
 )
 
 func newAdmission() *admission {
-	return &admission{newQueues(), semaphore.NewWeighted(strangerRoom), semaphore.NewWeighted(int64(max(pageTurn, runtime.NumCPU()))),
+	return &admission{newQueues(), semaphore.NewWeighted(strangerRoom), semaphore.NewWeighted(int64(max(1, runtime.NumCPU()/2))),
 		semaphore.NewWeighted(maxWaiting)}
 }
 
@@ -51,6 +49,9 @@ func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
 	weight := min(1+int64(len(a.request))/weightBytes, ownRoom)
+	if a.Operation.Search {
+		weight = ownRoom
+	}
 	leaveOwn, err := s.own.enter(ctx, a.payer(), ownRoom, weight)
 	if err != nil {
 		return nil, busyWithOwn(err)
@@ -65,33 +66,43 @@ func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave
 	return func() { s.strangers.Release(weight); leaveOwn() }, nil
 }
 
-// read calls do with how many bytes of content a page may have. Most pages are short. Searches and long pages wait for their turn, at most
-// joinTime: few of them are at work at a time, and a payer has one turn.
-func (s *admission) read(ctx context.Context, a *Attempt, do func(page int64) error) error {
-	weight := int64(searchTurn)
-	if !a.Operation.Search {
-		if err := do(store.ShortPage); !errors.Is(err, store.ErrLongPage) {
-			return err
-		}
-		weight = pageTurn
+// turn waits until it is the payer's turn for a long page, at most joinTime. A payer has one turn, and all turns together use half of the
+// processors. The caller releases it, perhaps more than once.
+func (s *admission) turn(ctx context.Context, a *Attempt) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	leave, err := s.own.enter(ctx, "turn of "+a.payer(), 1, 1)
+	if err != nil {
+		return nil, busyWithOwn(err)
 	}
-	return s.turn(ctx, a, weight, func() error { return do(store.LongPage) })
+	if err := s.turns.Acquire(ctx, 1); err != nil {
+		leave()
+		return nil, Unavailable("the server is busy with long pages", 2, err)
+	}
+	return sync.OnceFunc(func() { s.turns.Release(1); leave() }), nil
 }
 
-// turn calls do when it is the payer's turn.
-func (s *admission) turn(ctx context.Context, a *Attempt, weight int64, do func() error) error {
-	waiting, cancel := context.WithTimeout(ctx, joinTime)
-	defer cancel()
-	leave, err := s.own.enter(waiting, "turn of "+a.payer(), 1, 1)
+// read calls do with the work of a call, which may read a short page. If the page is long, it waits for its turn and calls do again. The
+// turn ends when the page is read: what follows shares a commit with others.
+func (s *admission) read(ctx context.Context, call *Call, do func(work store.Work) error) error {
+	if err := do(call.work(store.ShortPage)); !errors.Is(err, store.ErrLongPage) {
+		return err
+	}
+	release, err := s.turn(ctx, call.Attempt)
 	if err != nil {
-		return busyWithOwn(err)
+		return err
 	}
-	defer leave()
-	if err := s.turns.Acquire(waiting, weight); err != nil {
-		return Unavailable("the server is busy with searches and long pages", 2, err)
+	defer release()
+	work := call.work(store.LongPage)
+	read := work.Shared
+	work.Shared = func(ctx context.Context, from *store.Reader, actions store.Actions) (store.Response, error) {
+		response, err := read(ctx, from, actions)
+		if err == nil { // else it may run again, in a transaction
+			release()
+		}
+		return response, err
 	}
-	defer s.turns.Release(weight)
-	return do()
+	return do(work)
 }
 
 func busyWithOwn(cause error) error {

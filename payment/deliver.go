@@ -88,8 +88,8 @@ func (e *Engine) Commit(
 		return response, err
 	}
 	defer leave()
-	err = e.admission.read(ctx, call.Attempt, func(page int64) (err error) {
-		response, err = e.Store.Commit(ctx, call.work(page), closing)
+	err = e.admission.read(ctx, call, func(work store.Work) (err error) {
+		response, err = e.Store.Commit(ctx, work, closing)
 		return err
 	})
 	return response, err

@@ -158,11 +158,12 @@ func (e *Engine) readAgain(ctx context.Context, call *Call, row *store.Payment, 
 		executed, err := e.dryRun(ctx, detached, call)
 		return executed.Body, err
 	}
-	err = e.admission.turn(ctx, call.Attempt, pageTurn, func() error {
-		response, err = call.Repeat(detached, stored, row.UpdatedAt)
-		return err
-	})
-	return response, err
+	end, err := e.admission.turn(ctx, call.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return call.Repeat(detached, stored, row.UpdatedAt)
 }
 
 // stored returns the stored response of a payment, or nil if there is none. A response whose key is not there any more counts as

@@ -79,8 +79,8 @@ func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response sto
 	if !a.Operation.ReadOnly {
 		return store.Response{}, e.Store.DryRun(detached, call.work(0))
 	}
-	err = e.admission.read(detached, a, func(page int64) (err error) {
-		response, err = e.Store.Read(detached, call.work(page))
+	err = e.admission.read(detached, call, func(work store.Work) (err error) {
+		response, err = e.Store.Read(detached, work)
 		return err
 	})
 	return response, err
