@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -66,8 +67,8 @@ func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave
 	return func() { s.strangers.Release(weight); leaveOwn() }, nil
 }
 
-// turn waits until it is the payer's turn for a long page, at most joinTime. A payer has one turn, and all turns together use half of the
-// processors. The caller releases it, perhaps more than once.
+// turn waits until it is the payer's turn for a long page, at most joinTime. A payer has one turn. After each turn there is a pause as long
+// as the turn was, so that long pages leave most of the processors to other calls. The caller releases it, perhaps more than once.
 func (s *admission) turn(ctx context.Context, a *Attempt) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
@@ -79,7 +80,11 @@ func (s *admission) turn(ctx context.Context, a *Attempt) (release func(), err e
 		leave()
 		return nil, Unavailable("the server is busy with long pages", 2, err)
 	}
-	return sync.OnceFunc(func() { s.turns.Release(1); leave() }), nil
+	began := time.Now()
+	return sync.OnceFunc(func() {
+		leave()
+		time.AfterFunc(time.Since(began), func() { s.turns.Release(1) })
+	}), nil
 }
 
 // read calls do with the work of a call, which may read a short page. If the page is long, it waits for its turn and calls do again. The

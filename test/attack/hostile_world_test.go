@@ -24,6 +24,7 @@ const (
 	maxMemory   = 400 << 20              // peak RSS of the server under any attack
 	maxResponse = 64 << 10               // to a caller that did not pay, headers included
 	noiseFloor  = 250 * time.Millisecond // a p99 below it passes: the machine is shared
+	medianFloor = 25 * time.Millisecond  // and a median
 
 	attackerAddress = "127.0.0.66"
 	otherAddress    = "127.0.0.2"
@@ -124,6 +125,7 @@ type trial struct {
 	honest []*honest
 	chain  int // calls of the chain's endpoint during the last attack
 
+	medians    bool // the medians of honest callers count too
 	moves      int
 	address    string // the attacker's
 	reader     *agent // of the chat that several attacks share
@@ -327,6 +329,10 @@ func (x *trial) measureOnce(attack string, run func(ctx context.Context)) (slow 
 		if p99 > allowed {
 			slow = fmt.Sprintf("%s: an honest caller of %s has p99 %s (p50 %s), want at most %s: ten times the quiet %s",
 				attack, h.where, p99, p50, allowed, line.quiet99)
+		}
+		if most := max(2*line.quiet50, medianFloor); x.medians && p50 > most {
+			slow = fmt.Sprintf("%s: an honest caller of %s has the median %s, want at most %s: twice the quiet %s", attack, h.where, p50, most,
+				line.quiet50)
 		}
 		if len(failures) > 0 {
 			x.T.Errorf("%s: %d calls of the honest caller of %s failed: %s", attack, len(failures), h.where, failures[0])
