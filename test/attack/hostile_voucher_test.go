@@ -61,7 +61,9 @@ func (b *buyer) buy(ctx context.Context, x *trial, deposit uint64) testkit.Reply
 }
 
 // again sends the last payment again.
-func (b *buyer) again(ctx context.Context, x *trial) (testkit.Reply, error) { return b.caller.send(ctx, x.s, b.order) }
+func (b *buyer) again(ctx context.Context, x *trial) (testkit.Reply, error) {
+	return b.caller.send(ctx, x.s, b.order)
+}
 
 // seeded makes agents, conversations and messages that others would have paid for.
 func (x *trial) seeded(statement string, values ...any) {
