@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -37,19 +38,32 @@ func (w *world) stored() (rows, index int64) {
 	return rows, index
 }
 
-// worstCall is a call that stores as much as it can.
+// worstCall is a call that costs the server as much as it can.
 type worstCall struct {
 	path string
-	body func() fields // a different one each time
+	body func() fields // a different one each time; nil for GET
 }
 
-// worstCalls are the calls that store most. Calls that are not listed store their payment and at most a row of a few hundred bytes.
-func worstCalls(group, channel, message string, crowd []string) []worstCall {
+// worstCalls are the calls that cost most. Calls that are not listed store their payment and at most a row of a few hundred bytes, and
+// return a few kilobytes.
+func (w *world) worstCalls(alice *agent) []worstCall {
+	w.T.Helper()
+	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+		SELECT gen_random_uuid(), 'extra_' || n, repeat('𝕏', 1024), true, sha256(CAST('extra ' || n AS bytea)), now()
+		FROM generate_series(1, 998) AS n`)
+	group, channel, crowded := alice.createGroup("Planners"), alice.channel("News"), alice.createGroup("Crowd")
+	message, crowd := alice.sendGroup(group, "short"), alice.finds("extra", 100)
+	for range 16 {
+		alice.sendGroup(crowded, hardToIndex(16_384))
+	}
+	w.Exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+		SELECT c.id, a.id, 'member', 16, 16, now() FROM conversations c, agents a WHERE c.name = 'Crowd' AND a.username LIKE 'extra%'`)
+	w.Exec(`UPDATE conversations SET member_count = 999 WHERE name = 'Crowd'`)
+	w.Exec("ANALYZE")
 	text := func() string { return hardToIndex(16_384) }
 	note := func() string { return hardToIndex(1024) }
 	name := func() string { return hardToIndex(64) }
 	return []worstCall{
-		{"/chat/group/messages", func() fields { return fields{"chat_id": group, "n": 1} }},
 		{"/chat/group/send", func() fields { return fields{"chat_id": group, "content": text()} }},
 		{"/channel/send", func() fields { return fields{"channel_id": channel, "content": text()} }},
 		{"/chat/group/edit", func() fields {
@@ -65,54 +79,93 @@ func worstCalls(group, channel, message string, crowd []string) []worstCall {
 		{"/agent/edit", func() fields { return fields{"description": note()} }},
 		{"/message/react", func() fields { return fields{"message_id": message, "emoji": "🏴󠁧󠁢󠁥󠁮󠁧󠁿"} }},
 		{"/register/request_account", func() fields { return fields{"requested_username": "u" + strconv.Itoa(rand.Int())} }},
+		{"/chat/group/messages", func() fields { return fields{"chat_id": crowded, "n": 250} }},
+		{"/chat/group/search", func() fields { return fields{"chat_id": crowded, "query": `[𠀀-𪛖]{5}`} }},
+		{"/chat/group/info", func() fields { return fields{"chat_id": crowded} }},
+		{"/search/agents", func() fields { return fields{"query": "extra", "page_size": 100} }},
+		{unreadPath, nil},
 	}
 }
 
-// TestStorageIsPaidFor: what a call stores is bounded by its price, as the table of docs/security.md says.
-func TestStorageIsPaidFor(t *testing.T) {
+// ask makes the call.
+func (c worstCall) ask(by *agent) testkit.Reply {
+	if c.body != nil {
+		return by.ask(c.path, c.body())
+	}
+	return by.w.call(http.MethodGet, c.path, "", "X-API-KEY", by.Key, x402.HeaderPaymentSignature,
+		by.w.signFor(by.Wallet, http.MethodGet, c.path))
+}
+
+// TestCallsAreWorthTheirPrice: what a call stores and returns is bounded by its price, as the table of docs/security.md says.
+func TestCallsAreWorthTheirPrice(t *testing.T) {
 	t.Parallel()
-	documented := storageTable(t)
+	documented := costTable(t)
 	w := newWorld(t)
 	alice := w.agent("alice")
-	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-		SELECT gen_random_uuid(), 'extra_' || n, '', true, sha256(CAST('extra ' || n AS bytea)), now() FROM generate_series(1, 100) AS n`)
-	group, channel := alice.createGroup("Planners"), alice.channel("News")
-	message := alice.sendGroup(group, "short")
-	alice.sendGroup(group, hardToIndex(15_500)) // a page of nearly 64 KiB
-	for _, call := range worstCalls(group, channel, message, alice.finds("extra", 100)) {
-		price := w.amount(call.path)
-		const calls = 8
-		rows, index := int64(0), int64(0) // the largest, and the mean: an index grows in steps
+	for _, call := range w.worstCalls(alice) {
+		calls := 2
+		if strings.HasSuffix(call.path, "/send") {
+			calls = 8 // the index grows in steps
+		}
+		rows, index, response := int64(0), int64(0), 0 // the largest, and the mean of the index
 		for range calls {
 			rowsBefore, indexBefore := w.stored()
-			alice.ask(call.path, call.body()).Require(t, call.path, http.StatusOK)
+			reply := call.ask(alice)
+			reply.Require(t, call.path, http.StatusOK)
 			rowsAfter, indexAfter := w.stored()
-			rows, index = max(rows, rowsAfter-rowsBefore), index+(indexAfter-indexBefore)/calls
+			rows, index = max(rows, rowsAfter-rowsBefore), index+(indexAfter-indexBefore)/int64(calls)
+			response = max(response, len(reply.Body))
 		}
+		price := w.amount(call.path)
 		perUSD := float64(rows+index) / float64(price)
-		t.Logf("| `%s` | %s | %.1f | %.0f | %.2f |", call.path, x402.FormatUSD(uint64(price)), float64(rows)/1000, float64(index)/1000, perUSD)
-		if row := documented[call.path]; row.usd != float64(price)/1e6 || perUSD > 1.3*row.perUSD {
-			t.Errorf("%s costs %s USD and stores %.2f MB for each USD; docs/security.md says %+v", call.path, x402.FormatUSD(uint64(price)),
-				perUSD, row)
+		t.Logf("| `%s` | %s | %.1f | %.0f | %.2f | %.1f |", call.path, x402.FormatUSD(uint64(price)), float64(rows)/1000, float64(index)/1000,
+			perUSD, float64(response)/1000)
+		row := documented[call.path]
+		if row.usd != float64(price)/1e6 || perUSD > 1.3*row.stored || float64(response) > 1300*row.response {
+			t.Errorf("%s costs %s USD, stores %.2f MB for each USD, and returns %.1f kB; docs/security.md says %+v", call.path,
+				x402.FormatUSD(uint64(price)), perUSD, float64(response)/1000, row)
 		}
 	}
 }
 
-type storageRow struct{ usd, perUSD float64 }
+// TestDatabaseTimeOfCalls measures the last column of the table.
+func TestDatabaseTimeOfCalls(t *testing.T) {
+	testkit.Long(t)
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	spent := func() (ms float64) {
+		for before := -1.0; before != ms; time.Sleep(3 * time.Second) { // PostgreSQL counts with a delay
+			before = ms
+			w.Scan("SELECT active_time FROM pg_stat_database WHERE datname = current_database()", nil, &ms)
+		}
+		return ms
+	}
+	for _, call := range w.worstCalls(alice) {
+		const calls = 20
+		before := spent()
+		for range calls {
+			call.ask(alice).Require(t, call.path, http.StatusOK)
+		}
+		t.Logf("| `%s` | %.1f ms |", call.path, (spent()-before)/calls)
+	}
+}
 
-// storageTable reads the table of docs/security.md, by path.
-func storageTable(t *testing.T) map[string]storageRow {
+type costRow struct{ usd, stored, response float64 }
+
+// costTable reads the table of docs/security.md, by path.
+func costTable(t *testing.T) map[string]costRow {
 	t.Helper()
 	text, err := os.ReadFile("../docs/security.md")
 	testkit.NoError(t, err)
-	rows := map[string]storageRow{}
+	rows := map[string]costRow{}
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 7 || !strings.Contains(cells[1], "`/") {
+		if len(cells) != 9 || !strings.Contains(cells[1], "`/") {
 			continue
 		}
-		var row storageRow
-		_, err := fmt.Sscan(cells[2]+" "+cells[5], &row.usd, &row.perUSD)
+		var row costRow
+		_, err := fmt.Sscan(cells[2]+" "+cells[5]+" "+cells[6], &row.usd, &row.stored, &row.response)
 		testkit.NoError(t, err)
 		for i, path := range strings.Split(cells[1], "`") {
 			if i%2 == 1 {
@@ -134,12 +187,12 @@ func (a *agent) finds(text string, n int64) (ids []string) {
 	return ids
 }
 
-// amount is the price of posting to a path, in millionths of a dollar.
+// amount is the price of an operation, in millionths of a dollar.
 func (w *world) amount(path string) int64 {
-	w.T.Helper()
-	amount, err := strconv.ParseInt(w.price(path).Accepts[0].Amount, 10, 64)
-	if err != nil {
-		w.T.Fatal(err)
+	for name, route := range testkit.Operations {
+		if route.Path == path {
+			return int64(testkit.Price(name)) //nolint:gosec // a price
+		}
 	}
-	return amount
+	return 0
 }
