@@ -1771,7 +1771,7 @@ type ListUnreadMessagesParams struct {
 	// MarkRead Whether the returned messages become read.
 	MarkRead MarkRead `form:"mark_read,omitempty" json:"mark_read,omitempty"`
 
-	// Wait How many seconds to wait for a message or notice if nothing is unread. The client's timeout must be longer.
+	// Wait How many seconds to wait for a message if nothing is unread. The client's timeout must be longer.
 	Wait Wait `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// ReadThrough The cursor of a page that the caller has processed. That page becomes read, the response holds what follows, and nothing that it returns becomes read, whatever mark_read is.

@@ -54,8 +54,13 @@ func (c *call) listMessages(
 	if shown.Messages, err = toMessages(ctx, c.read, found.Messages, nil); err != nil {
 		return gen.MessagePage{}, err
 	}
-	if len(found.Messages) > 0 && markRead {
-		read := store.ReadRange{Conversation: view.ID, Oldest: found.Messages[len(found.Messages)-1].Number, Newest: found.Messages[0].Number}
+	read := store.ReadRange{Conversation: view.ID}
+	if len(found.Messages) > 0 {
+		read.Oldest, read.Newest = found.Messages[len(found.Messages)-1].Number, found.Messages[0].Number
+	}
+	if markRead && view.Quiet {
+		err = c.do.MarkFirstRead(ctx, c.caller.ID, read)
+	} else if markRead {
 		// A page that cannot move the marker costs no lock: it is read already, or leaves out unread messages.
 		if read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn {
 			// Last, because it may lock the membership: nothing may wait for a connection while it holds that lock.

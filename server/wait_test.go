@@ -87,7 +87,9 @@ func TestWait(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob, payer := w.openChannel()
 	isPage(t, "alice has nothing", alice.polls("?wait=1", alice.signsPoll()), 0, 0)
-	chat, news := "", ""
+	chat := alice.createGroup("planners", bob)
+	news := bob.channel("news")
+	alice.must("/channel/subscribe", fields{"channel_id": news})
 	charged := uint64(5000)
 	for _, of := range []struct {
 		what              string
@@ -95,13 +97,11 @@ func TestWait(t *testing.T) {
 		messages, notices int
 	}{
 		{"a private message", func() { bob.send(alice, "hello") }, 1, 0},
-		{"a notice", func() { chat = bob.createGroup("planners", alice) }, 0, 1},
+		{"a notice", func() {
+			bob.must("/channel/transfer", fields{"channel_id": bob.channel("other news"), "new_admin_agent_id": alice.ID})
+		}, 0, 1},
 		{"a message in a group chat", func() { bob.sendGroup(chat, "a plan") }, 1, 0},
-		{"a message in a channel", func() {
-			news = bob.channel("news")
-			alice.must("/channel/subscribe", fields{"channel_id": news})
-			bob.broadcast(news, "fog")
-		}, 1, 0},
+		{"a message in a channel", func() { bob.broadcast(news, "fog") }, 1, 0},
 	} {
 		for _, scheme := range []string{"exact", "channel"} {
 			calls := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages'")
@@ -131,6 +131,44 @@ func TestWait(t *testing.T) {
 	}
 	w.checkChannels()
 	w.holds(0)
+}
+
+// TestAddedGroupEndsNoWait: a group chat to which alice was added does not end her waits, whose pages have its messages and notices, until
+// she fetches its messages or writes to it.
+func TestAddedGroupEndsNoWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	page := func(when string, messages, notices int, atOnce bool) {
+		t.Helper()
+		wait := map[bool]time.Duration{true: time.Minute, false: time.Second}[atOnce]
+		began := time.Now()
+		isPage(t, when, alice.polls(fmt.Sprintf("?wait=%.0f", wait.Seconds()), alice.signsPoll()), messages, notices)
+		if took := time.Since(began); took < wait != atOnce {
+			t.Errorf("%s, the call waits %s of %s", when, took, wait)
+		}
+	}
+	chat := bob.createGroup("planners", alice)
+	bob.sendGroup(chat, "one")
+	page("added", 1, 1, false)
+	bob.sendGroup(chat, "two")
+	page("after a page with a message of the group", 1, 0, false)
+	bob.groupMust("edit", chat, "remove_member_ids", []*agent{alice})
+	page("removed", 0, 1, false)
+	bob.groupMust("edit", chat, "add_member_ids", []*agent{alice})
+	alice.groupMust("messages", chat)
+	bob.sendGroup(chat, "three")
+	page("after a look at the messages", 1, 1, true)
+	empty := bob.createGroup("empty", alice)
+	alice.groupMust("messages", empty)
+	bob.sendGroup(empty, "four")
+	page("after a look at no messages", 1, 1, true)
+	other := bob.createGroup("others", alice)
+	alice.sendGroup(other, "five")
+	bob.sendGroup(other, "six")
+	page("after a message of hers", 1, 1, true)
+	bob.groupMust("delete", other)
+	page("deleted", 0, 1, false)
 }
 
 // TestWaitCostsNothingBefore: a caller that hangs up pays nothing and loses nothing, with either scheme, and its payment is good for the
@@ -363,6 +401,7 @@ func TestWaitOverTwoServers(t *testing.T) {
 	w.listen() // hears what other servers announce
 	chat := alice.createGroup("planners", bob)
 	isPage(t, "the notice", bob.polls("", bob.signsPoll()), 0, 1)
+	bob.groupMust("messages", chat)
 	there := alice.at(other)
 	for what, happens := range map[string]func(){
 		"a private message": func() { there.send(bob, "hello") }, "a group message": func() { there.sendGroup(chat, "a plan") },

@@ -28,7 +28,7 @@ var exports = []struct{ kind, query string }{
 		FROM conversations WHERE admin_id = @agent ORDER BY id`},
 	{"private_chat", `SELECT low_agent, high_agent, conversation_id FROM private_pairs WHERE low_agent = @agent OR high_agent = @agent
 		ORDER BY conversation_id`},
-	{"membership", `SELECT conversation_id, agent_id, status, read_number, joined_number, joined_at, unread_own FROM memberships
+	{"membership", `SELECT conversation_id, agent_id, status, read_number, joined_number, joined_at, unread_own, quiet FROM memberships
 		WHERE agent_id = @agent ORDER BY conversation_id`},
 	{"message", `SELECT conversation_id, number, id, sender_id, content, reply_to, about, created_at, removed_at FROM messages
 		WHERE sender_id = @agent ORDER BY id`},

@@ -30,7 +30,7 @@ type paidMessage struct {
 //     a row reads its current version, so it finds no row if the membership has ended. Code that ends memberships locks
 //     the conversation first, so the two never wait for each other.
 //   - Own messages are never unread. If nothing else is unread, the read marker of the sender moves forward, up to the
-//     next message of another agent. The other own messages are counted in unread_own.
+//     next message of another agent. The other own messages are counted in unread_own. What was quiet for the sender is so no more.
 //   - A message is not sent if its payment is not in the state of its delivery any more, or if another transaction has locked the payment.
 //     One without a payment is sent in a transaction that closes its payment by itself, or makes other changes: see Tx.SendMessage.
 //   - sendCharged sends a message, and records its payment, exactly if its voucher is charged.
@@ -97,7 +97,8 @@ const (
 		), own AS (
 			UPDATE memberships m
 			SET read_number = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.first + o.run - 1 ELSE m.read_number END,
-				unread_own = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.count - o.run ELSE m.unread_own + o.count END
+				unread_own = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.count - o.run ELSE m.unread_own + o.count END,
+				quiet = false
 			FROM (
 				SELECT conversation_id, sender, min(number) AS first, count(*) AS count, count(*) FILTER (WHERE number = start + rank - 1) AS run
 				FROM (

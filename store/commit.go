@@ -38,6 +38,8 @@ type Actions interface {
 	Messages(ctx context.Context, view *ConversationView, n, page int64, before *uuid.UUID, most int64) (*MessagePage, error)
 	// MarkRead marks messages as read: see [Tx.MarkRead].
 	MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) error
+	// MarkFirstRead is MarkRead in a quiet conversation: see [Tx.MarkFirstRead].
+	MarkFirstRead(ctx context.Context, agent uuid.UUID, read ReadRange) error
 	// ReadUnread returns unread messages and marks them as read: see [Tx.ReadUnread].
 	ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error)
 	// ReadThrough confirms a page and returns what follows: see [Tx.ReadThrough].
@@ -109,6 +111,8 @@ func (d dryActions) Messages(
 
 func (dryActions) MarkRead(context.Context, uuid.UUID, ReadRange) error { return nil }
 
+func (dryActions) MarkFirstRead(context.Context, uuid.UUID, ReadRange) error { return nil }
+
 func (dryActions) ReadUnread(context.Context, uuid.UUID, UnreadPage) (*Unread, error) {
 	return &Unread{}, nil
 }
@@ -148,6 +152,11 @@ func (a *sharedActions) sends() bool { return a.sent.ConversationID != uuid.Nil 
 func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRange) error {
 	a.page = &readPage{agent: agent, ranges: []ReadRange{read}}
 	return nil
+}
+
+// MarkFirstRead happens once to a membership.
+func (a *sharedActions) MarkFirstRead(context.Context, uuid.UUID, ReadRange) error {
+	return errNotBatched
 }
 
 // ReadUnread first finds out whether there is something: for most polls there is nothing.

@@ -28,7 +28,7 @@ func (tx *Tx) AddGroupMembers(ctx context.Context, group, admin uuid.UUID, agent
 		named{"admin": admin, "newcomers": newcomers}); err != nil {
 		return err
 	}
-	if err := tx.Join(ctx, group, newcomers...); err != nil {
+	if err := tx.join(ctx, group, &admin, newcomers); err != nil {
 		return err
 	}
 	tooMany := gorm.G[Conversation](tx.db).Where("id = ? AND member_count > ?", group, MemberLimit)

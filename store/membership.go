@@ -9,7 +9,8 @@ import (
 )
 
 // Membership connects an agent with a conversation, as a member, a subscriber or a banned agent. ReadNumber is the
-// number of the newest message that the agent has read. UnreadOwn counts the agent's own messages after that one.
+// number of the newest message that the agent has read. UnreadOwn counts the agent's own messages after that one. Quiet means that another
+// agent added this one, which has neither fetched messages of the conversation nor sent one since.
 type Membership struct {
 	ConversationID uuid.UUID
 	AgentID        uuid.UUID
@@ -18,6 +19,7 @@ type Membership struct {
 	UnreadOwn      int64
 	JoinedNumber   int64
 	JoinedAt       time.Time
+	Quiet          bool
 }
 
 // The states of a membership. A subscriber has StatusMember.
@@ -29,9 +31,14 @@ const (
 // MemberLimit is the maximum number of members of a group chat. Channels have no limit.
 const MemberLimit = 1000
 
-// Join makes existing agents members or subscribers, in this order. Those that already are stay unchanged. All earlier
+// Join makes existing agents members or subscribers by their own will, in this order. Those that already are stay unchanged. All earlier
 // messages count as read. It returns ErrAgentBanned if one of the agents is banned. Lock the conversation first.
 func (tx *Tx) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
+	return tx.join(ctx, conversation, nil, agents)
+}
+
+// join is Join, or, if by is not nil, what that agent does with others.
+func (tx *Tx) join(ctx context.Context, conversation uuid.UUID, by *uuid.UUID, agents []uuid.UUID) error {
 	if len(agents) == 0 {
 		return nil
 	}
@@ -40,15 +47,17 @@ func (tx *Tx) Join(ctx context.Context, conversation uuid.UUID, agents ...uuid.U
 		named{"conversation": conversation, "agents": agents}); err != nil {
 		return err
 	}
-	return tx.addMemberships(ctx, conversation, StatusMember, agents)
+	return tx.addMemberships(ctx, conversation, StatusMember, by, agents)
 }
 
-// addMemberships adds a membership for each agent that has none in the conversation. The times are one microsecond apart.
-func (tx *Tx) addMemberships(ctx context.Context, conversation uuid.UUID, status string, agents []uuid.UUID) error {
+// addMemberships adds a membership for each agent that has none in the conversation, a quiet one if another agent adds it. The times are
+// one microsecond apart.
+func (tx *Tx) addMemberships(ctx context.Context, conversation uuid.UUID, status string, by *uuid.UUID, agents []uuid.UUID) error {
 	_, err := exec(ctx, tx, `
 		WITH added AS (
-			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
-			SELECT @conversation, a.id, @status, c.number, c.number, CAST(@now AS timestamptz) + (a.n - 1) * interval '1 microsecond'
+			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at, quiet)
+			SELECT @conversation, a.id, @status, c.number, c.number, CAST(@now AS timestamptz) + (a.n - 1) * interval '1 microsecond',
+				coalesce(a.id <> CAST(@by AS uuid), false)
 			FROM unnest(CAST(@agents AS uuid[])) WITH ORDINALITY AS a (id, n) CROSS JOIN (
 				SELECT CASE WHEN @status = 'member' THEN last_number ELSE 0 END AS number FROM conversations WHERE id = @conversation
 			) c ORDER BY a.n
@@ -56,7 +65,7 @@ func (tx *Tx) addMemberships(ctx context.Context, conversation uuid.UUID, status
 		)
 		UPDATE conversations SET member_count = member_count + (SELECT count(*) FROM added)
 		WHERE id = @conversation AND EXISTS (SELECT FROM added WHERE status = 'member')`,
-		named{"conversation": conversation, "status": status, "agents": agents, "now": tx.Now()})
+		named{"conversation": conversation, "status": status, "by": by, "agents": agents, "now": tx.Now()})
 	return wrap("add to conversation", err)
 }
 
@@ -98,7 +107,7 @@ func (tx *Tx) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []u
 	if err != nil || len(agents) == 0 {
 		return err
 	}
-	if err := tx.addMemberships(ctx, conversation, StatusBanned, agents); err != nil {
+	if err := tx.addMemberships(ctx, conversation, StatusBanned, nil, agents); err != nil {
 		return err
 	}
 	return tx.notify(ctx, NoticeBanned, conversation, actor, gone)

@@ -39,6 +39,9 @@ const (
 	NoticeDeleted   = "deleted"
 )
 
+// Of the notices only NoticeMadeAdmin ends a wait: it costs its sender more than a poll costs the agent, while one call can add or remove a
+// hundred agents.
+
 const (
 	// MaxNotices is how many notices a call returns.
 	MaxNotices = 50
@@ -68,7 +71,9 @@ func (tx *Tx) writeNotices(ctx context.Context, noticeType string, conversation,
 	if err != nil {
 		return fmt.Errorf("write notices: %w", err)
 	}
-	tx.news = append(tx.news, agents...)
+	if noticeType == NoticeMadeAdmin {
+		tx.news = append(tx.news, agents...)
+	}
 	// The oldest notices of agents that have too many go.
 	_, err = exec(ctx, tx, `
 		WITH surplus AS MATERIALIZED (

@@ -254,6 +254,16 @@ func (tx *Tx) MarkRead(ctx context.Context, agent uuid.UUID, read ReadRange) err
 	return tx.mark(ctx, agent, read)
 }
 
+// MarkFirstRead is MarkRead when the agent fetches messages of a quiet conversation: that ends its waits from now on.
+func (tx *Tx) MarkFirstRead(ctx context.Context, agent uuid.UUID, read ReadRange) error {
+	_, err := exec(ctx, tx, `UPDATE memberships SET quiet = false WHERE conversation_id = @conversation AND agent_id = @agent`,
+		named{"conversation": read.Conversation, "agent": agent})
+	if err != nil {
+		return fmt.Errorf("let a conversation end waits: %w", err)
+	}
+	return tx.mark(ctx, agent, read)
+}
+
 // markValues are the values of markRead.
 func markValues(agent uuid.UUID, ranges ...ReadRange) named {
 	values := rangeValues(ranges)
