@@ -122,7 +122,7 @@ func widerNetwork(address netip.Prefix) netip.Prefix {
 
 // budget limits something that all callers share: connections, requests, or bytes. It knows the shares of each address. When it runs out,
 // the address that holds most loses the share that has waited for longest. So an address that takes much harms itself first. The caller of
-// all methods holds the lock of the connections.
+// all methods holds a lock.
 type budget struct {
 	most    int // shares, or the size of all
 	spared  int // an address that holds so much at most loses nothing when the size is too large
@@ -244,6 +244,14 @@ func (b *budget) place(h *holder) (place int, there bool) {
 	return slices.BinarySearchFunc(b.order, h, func(a, b *holder) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.oldest().number, b.oldest().number))
 	})
+}
+
+// held returns how many shares an address holds.
+func (b *budget) held(address netip.Prefix) int {
+	if h := b.holders[address]; h != nil {
+		return h.shares
+	}
+	return 0
 }
 
 // largest returns the first holder in the order; nil if there is none.

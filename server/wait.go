@@ -74,11 +74,14 @@ func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 		record.waited = time.Since(began)
 		switch {
 		case err != nil:
-			return err
+			record.attempt = nil // it is no paid call that failed: see paidOutcomes
 		case voucher:
-			return s.room.charge(c.Request().Context(), waiting.Agent, func() error { return proceed(c) })
+			err = s.room.charge(c.Request().Context(), waiting.Agent, func() error { return proceed(c) })
+		default:
+			err = atOnce(c)
 		}
-		return atOnce(c)
+		s.room.settle(waiting, hungUp(c), err)
+		return err
 	}
 }
 
@@ -106,7 +109,8 @@ func (s *Server) prepareWait(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	record.wait = &wait{Sources: sources, Channel: record.attempt.Channel(), Call: record.attempt.Nonce + string(record.attempt.Request())}
+	record.wait = &wait{Sources: sources, Channel: record.attempt.Channel(), Call: record.attempt.Nonce + string(record.attempt.Request()),
+		Address: record.payment.address}
 	record.wait.Agent, record.wait.Through = record.caller.ID, through
 	return nil
 }

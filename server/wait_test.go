@@ -243,7 +243,8 @@ func TestWaitChecksTheKeyAgain(t *testing.T) {
 	}
 }
 
-// TestSecondWait: the newest call of an account waits. The older one ends without a charge, and says so unless it is the same payment.
+// TestSecondWait: the newest call of an account waits. The older one ends without a charge, and says so unless it is the same payment. Then
+// the account has to make room in a full room.
 func TestSecondWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *server.Config, chain *payment.Chain, url string) {
@@ -264,15 +265,23 @@ func TestSecondWait(t *testing.T) {
 	}
 	isPage(t, "bob reads", bob.polls("?wait=60", bob.signsPoll()), 1, 0)
 	others := bob.waits("?wait=60", bob.signsPoll(), 2)
-	full := carol.polls("?wait=60", carol.signsPoll())
-	full.WantRefused(t, "a full room", http.StatusServiceUnavailable, "unavailable")
-	if full.Header.Get("Retry-After") == "" {
-		t.Error("the 503 has no Retry-After")
+	carols := carol.waits("?wait=60", carol.signsPoll(), 2)
+	for what, full := range map[string]testkit.Reply{"displaced": <-third, "a full room": alice.polls("?wait=60", alice.signsPoll())} {
+		full.WantRefused(t, what, http.StatusServiceUnavailable, "unavailable")
+		if full.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: the 503 has no Retry-After", what)
+		}
 	}
-	isPage(t, "a call that does not wait", carol.polls("", carol.signsPoll()), 0, 0)
-	carol.send(alice, "one")
-	carol.send(bob, "two")
-	isPage(t, "alice", <-third, 1, 0)
+	for range 20 {
+		alice.polls("?wait=60", voucher).WantRefused(t, "a full room", http.StatusServiceUnavailable, "unavailable")
+	}
+	if health := w.call(http.MethodGet, "/health", ""); health.Field(t, "status") != "OK" {
+		t.Errorf("calls that find the room full count as failures: %v", health)
+	}
+	isPage(t, "a call that does not wait", alice.polls("", alice.signsPoll()), 0, 0)
+	alice.send(carol, "one")
+	alice.send(bob, "two")
+	isPage(t, "carol", <-carols, 1, 0)
 	isPage(t, "bob", <-others, 1, 0)
 	if bills := w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'"); bills != 4 {
 		t.Errorf("%d polls were charged, want four", bills)

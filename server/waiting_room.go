@@ -3,6 +3,7 @@ package server
 import (
 	"container/list"
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -36,13 +37,13 @@ const (
 // them, in one statement for many, first for those that were announced. An account, and a payment channel, has one call in the
 // room: the newest.
 type waitingRoom struct {
-	most    int
 	check   func(context.Context, []store.Waiting) ([]bool, error) // store.HaveUnread
 	leaving *rate.Limiter
 	charged *semaphore.Weighted // the calls that leave with a voucher
 	refused prometheus.Counter
 
 	mu       sync.Mutex
+	places   places
 	byKey    map[any]*wait         // by the ids of the account and of the payment channel
 	inTurn   map[uuid.UUID]bool    // the accounts whose calls are being charged: see charge
 	bySource map[uuid.UUID][]*wait // by what is announced: the account, and its group chats and channels
@@ -59,18 +60,23 @@ type wait struct {
 	Channel string      // the payment channel that pays, or ""
 	Call    string      // payment and request: the same for copies of one call
 	Sources []uuid.UUID // see store.Sources
+	Address netip.Prefix
 
-	ended   chan struct{}
-	err     error // why it ended, set before ended is closed; nil: something is unread, or the server stops
-	over    bool
-	due     bool
-	checked time.Time
-	place   *list.Element
+	room      *waitingRoom
+	kind      *budget // that place is of
+	place     share
+	ended     chan struct{}
+	err       error // why it ended, set before ended is closed; nil: something is unread, or the server stops
+	over      bool
+	overtaken bool // see overtake
+	due       bool
+	checked   time.Time
+	order     *list.Element // of waitingRoom.checked
 }
 
 func newWaitingRoom(most int, check func(context.Context, []store.Waiting) ([]bool, error)) *waitingRoom {
 	return &waitingRoom{
-		most: most, check: check, leaving: rate.NewLimiter(leaveRate, leaveBurst),
+		places: newPlaces(most), check: check, leaving: rate.NewLimiter(leaveRate, leaveBurst),
 		charged: semaphore.NewWeighted(vouchersAtOnce),
 		byKey:   map[any]*wait{}, inTurn: map[uuid.UUID]bool{}, bySource: map[uuid.UUID][]*wait{}, wake: make(chan struct{}, 1),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_waits_refused_total",
@@ -81,7 +87,7 @@ func newWaitingRoom(most int, check func(context.Context, []store.Waiting) ([]bo
 // collectors are the metrics of the room.
 func (r *waitingRoom) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.refused,
-		gauge("parley_waits_max", "The most calls that wait for unread messages.", func() float64 { return float64(r.most) }),
+		gauge("parley_waits_max", "The most calls that wait for unread messages.", func() float64 { return float64(r.places.most) }),
 		gauge("parley_waits", "Calls that wait for unread messages.", func() float64 {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -90,7 +96,7 @@ func (r *waitingRoom) collectors() []prometheus.Collector {
 }
 
 // stay holds the call until something is unread, the time is over, or the server stops. It returns an error if the call must end: the
-// caller has hung up, another call took its place, or the room is full or closed.
+// caller has hung up, another call took its place, or the room is closed, or full, also after a time.
 func (r *waitingRoom) stay(ctx context.Context, w *wait, limit time.Duration) error {
 	if err := r.enter(w); err != nil { //nolint:contextcheck // work looks for all calls
 		return err
@@ -133,7 +139,7 @@ func (r *waitingRoom) charge(ctx context.Context, agent uuid.UUID, do func() err
 func (r *waitingRoom) enter(w *wait) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w.ended = make(chan struct{})
+	w.room, w.ended = r, make(chan struct{})
 	if r.closed {
 		return errRoomClosed
 	}
@@ -142,7 +148,7 @@ func (r *waitingRoom) enter(w *wait) error {
 			r.remove(older, older.replacedBy(w))
 		}
 	}
-	if r.checked.Len() >= r.most {
+	if !r.places.take(w) {
 		r.refused.Inc()
 		return errRoomFull
 	}
@@ -152,7 +158,7 @@ func (r *waitingRoom) enter(w *wait) error {
 	for _, source := range w.sources() {
 		r.bySource[source] = append(r.bySource[source], w)
 	}
-	w.place = r.checked.PushBack(w)
+	w.order = r.checked.PushBack(w)
 	r.announce(w)
 	if !r.running {
 		r.running = true
@@ -185,6 +191,7 @@ func (r *waitingRoom) overtake(channel string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.byKey[channel]; w != nil {
+		w.overtaken = true
 		r.remove(w, nil)
 	}
 }
@@ -202,6 +209,7 @@ func (r *waitingRoom) remove(w *wait, err error) {
 		return
 	}
 	w.over, w.err = true, err
+	r.places.leave(w, err != nil && err != errRoomFull) //nolint:errorlint // nothing wraps it
 	for _, key := range w.keys() {
 		delete(r.byKey, key)
 	}
@@ -214,7 +222,7 @@ func (r *waitingRoom) remove(w *wait, err error) {
 			delete(r.bySource, source)
 		}
 	}
-	if r.checked.Remove(w.place); r.checked.Len() == 0 {
+	if r.checked.Remove(w.order); r.checked.Len() == 0 {
 		r.wakeUp()
 	}
 	close(w.ended)
@@ -289,7 +297,7 @@ func (r *waitingRoom) next() (calls []*wait, pause time.Duration, waiting bool) 
 	now := time.Now()
 	take := func(w *wait) {
 		w.due, w.checked = false, now
-		r.checked.MoveToBack(w.place)
+		r.checked.MoveToBack(w.order)
 		calls = append(calls, w)
 	}
 	n := 0

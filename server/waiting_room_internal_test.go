@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -170,22 +171,26 @@ func TestWaitingRoom(t *testing.T) {
 	})
 }
 
+// entered lets a call wait, and returns its end.
+func (r *waitingRoom) entered(t *testing.T, w *wait) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- r.stay(t.Context(), w, time.Minute) }()
+	synctest.Wait()
+	return ended
+}
+
 // TestOneWaitEach: the newest call of an account, and of a payment channel, waits; the older one ends. A full room refuses others.
 func TestOneWaitEach(t *testing.T) {
 	inRoom(t, 2, func(t *testing.T, r *waitingRoom, _ *inboxes) {
-		enter := func(w *wait) chan error {
-			ended := make(chan error, 1)
-			go func() { ended <- r.stay(t.Context(), w, time.Minute) }()
-			synctest.Wait()
-			return ended
-		}
+		enter := func(w *wait) chan error { return r.entered(t, w) }
 		first, other := newWait(), newWait()
 		firstEnds, otherEnds := enter(first), enter(other)
 		if err := r.stay(t.Context(), newWait(), time.Minute); !errors.Is(err, errRoomFull) {
 			t.Errorf("a third call ends with %v, want the room full", err)
 		}
-		copied := *first
-		copyEnds := enter(&copied)
+		copied := newWait()
+		copied.Agent, copied.Channel, copied.Call = first.Agent, first.Channel, first.Call
+		copyEnds := enter(copied)
 		if err := <-firstEnds; !errors.Is(err, errWaitRepeated) {
 			t.Errorf("the first copy of a call ends with %v", err)
 		}
@@ -212,6 +217,101 @@ func TestOneWaitEach(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// addressed is a call of an agent from an address.
+func addressed(agent uuid.UUID, address string) *wait {
+	w := newWait()
+	w.Agent, w.Address = agent, netip.MustParsePrefix(address)
+	return w
+}
+
+// TestFullRoom: a newcomer to a full room displaces the oldest call of the address that holds most, unless its own would hold as many. It
+// is the same among accounts whose last waits ended unpaid.
+func TestFullRoom(t *testing.T) {
+	for name, unpaid := range map[string]bool{"paid": false, "unpaid": true} {
+		t.Run(name, func(t *testing.T) {
+			inRoom(t, 3, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+				enter := func(address string) chan error {
+					w := addressed(uuid.New(), address)
+					if unpaid {
+						r.places.unpaid.Add(w.Agent, struct{}{}, unpaidFor)
+					}
+					return r.entered(t, w)
+				}
+				first, second, third := enter("10.0.0.1/32"), enter("10.0.0.1/32"), enter("10.0.0.2/32")
+				if err := <-enter("10.0.0.2/32"); !errors.Is(err, errRoomFull) {
+					t.Errorf("a call of an address that would hold as many as another one ends with %v, want the room full", err)
+				}
+				fourth := enter("10.0.0.3/32")
+				if err := <-first; !errors.Is(err, errRoomFull) {
+					t.Errorf("the oldest call of the address that holds most ends with %v, want the room full", err)
+				}
+				if err := <-enter("10.0.0.4/32"); !errors.Is(err, errRoomFull) {
+					t.Errorf("a call beside three of three addresses ends with %v, want the room full", err)
+				}
+				if r.close(); errors.Join(<-second, <-third, <-fourth) != nil {
+					t.Error("others are displaced too")
+				}
+			})
+		})
+	}
+}
+
+// TestUnpaidWaitsMakeRoom: an account whose last wait ended unpaid, by its own doing, loses its place in a full room to others, and gets
+// none.
+func TestUnpaidWaitsMakeRoom(t *testing.T) {
+	for name, of := range map[string]struct {
+		ends   func(r *waitingRoom, w *wait)
+		hungUp bool
+		err    error
+		unpaid bool
+	}{
+		"it was charged":             {},
+		"the server fails":           {err: errUnavailable},
+		"another call was charged":   {ends: func(r *waitingRoom, w *wait) { r.overtake(w.Channel) }, err: store.ErrKeyReplaced},
+		"it was not charged":         {err: store.ErrKeyReplaced, unpaid: true},
+		"it hung up before the end":  {ends: func(r *waitingRoom, w *wait) { r.end(w, context.Canceled) }, unpaid: true, err: errUnavailable},
+		"it hung up at the end":      {hungUp: true, err: context.Canceled, unpaid: true},
+		"it paid for the next one":   {ends: func(r *waitingRoom, w *wait) { r.end(w, context.Canceled) }},
+		"it was displaced":           {ends: func(r *waitingRoom, w *wait) { r.end(w, errRoomFull) }, err: errRoomFull},
+		"it was replaced by another": {ends: func(r *waitingRoom, w *wait) { r.end(w, errWaitReplaced) }, err: errUnavailable, unpaid: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRoom(t, 1, func(t *testing.T, r *waitingRoom, _ *inboxes) {
+				agent := uuid.New()
+				w := addressed(agent, "10.0.0.1/32")
+				ended := r.entered(t, w)
+				if of.ends != nil {
+					of.ends(r, w)
+				}
+				r.end(w, nil)
+				if of.ends == nil && <-ended != nil {
+					t.Error("the call does not end by itself")
+				}
+				r.settle(w, of.hungUp, of.err)
+
+				next := r.entered(t, addressed(agent, "10.0.0.1/32"))
+				other := r.entered(t, addressed(uuid.New(), "10.0.0.2/32"))
+				if !of.unpaid {
+					if err := <-other; !errors.Is(err, errRoomFull) {
+						t.Errorf("a newcomer ends with %v, want the room full", err)
+					}
+					return
+				}
+				if err := <-next; !errors.Is(err, errRoomFull) {
+					t.Errorf("the next call of the account ends with %v, want the room full", err)
+				}
+				if err := <-r.entered(t, addressed(agent, "10.0.0.1/32")); !errors.Is(err, errRoomFull) {
+					t.Errorf("one more of the account ends with %v, want the room full", err)
+				}
+				r.close()
+				if err := <-other; err != nil {
+					t.Errorf("the newcomer is displaced: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestManyWait: one statement looks for many, each of ten thousand is looked for every two seconds, and what all hear of does not make all
