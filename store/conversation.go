@@ -123,10 +123,14 @@ func (tx *Tx) markDeleted(ctx context.Context, kind string, id uuid.UUID) (membe
 }
 
 // Transfer makes another agent the admin of a group chat or channel, and notifies it. The new admin of a group chat is a member; the former
-// admin of a channel becomes a subscriber. It returns ErrAgentNotFound, ErrAgentBanned, ErrSuccessorNotMember or ErrAgentSuspended. Lock
-// the conversation first.
+// admin of a channel becomes a subscriber. It returns ErrAgentNotFound, ErrBlocked, ErrAgentBanned, ErrSuccessorNotMember or
+// ErrAgentSuspended. Lock the conversation first.
 func (tx *Tx) Transfer(ctx context.Context, kind string, id, from, to uuid.UUID) error {
 	if err := tx.CheckAgents(ctx, []uuid.UUID{to}); err != nil {
+		return err
+	}
+	blocks := gorm.G[Block](tx.db).Where("blocker_id = ? AND blocked_id = ?", to, from)
+	if err := refuseIf(ctx, ErrBlocked, "look for a block", blocks); err != nil {
 		return err
 	}
 	view, err := tx.ConversationView(ctx, kind, id, to)
