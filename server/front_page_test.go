@@ -15,7 +15,7 @@ func TestFrontPage(t *testing.T) {
 	w := newWorld(t)
 	get := func(accept string) testkit.Reply {
 		t.Helper()
-		r := w.call(http.MethodGet, "/", "", "Accept", accept)
+		r := w.document(http.MethodGet, "/", "identity", "Accept", accept)
 		if r.Status != http.StatusOK || !strings.Contains(strings.Join(r.Header.Values("Vary"), ","), "Accept") {
 			t.Fatalf("GET / with Accept %q: %d, headers %v, want 200 that varies by Accept", accept, r.Status, r.Header)
 		}
@@ -45,12 +45,12 @@ func TestFrontPage(t *testing.T) {
 			}
 		}
 		etags[want] = r.Header.Get("ETag")
-		again := w.call(http.MethodGet, "/", "", "Accept", accept, "If-None-Match", r.Header.Get("ETag"))
+		again := w.document(http.MethodGet, "/", "identity", "Accept", accept, "If-None-Match", r.Header.Get("ETag"))
 		again.Want(t, "the same asked for again", http.StatusNotModified)
 		if again.Header.Get("Vary") == "" {
 			t.Error("a 304 does not vary")
 		}
-		head := w.call(http.MethodHead, "/", "", "Accept", accept)
+		head := w.document(http.MethodHead, "/", "identity", "Accept", accept)
 		if head.Status != http.StatusOK || len(head.Body) != 0 || head.Header.Get("Content-Type") != want ||
 			head.Header.Get("ETag") != r.Header.Get("ETag") {
 			t.Errorf("HEAD /: %d, %d bytes, headers %v, want those of GET and no body", head.Status, len(head.Body), head.Header)

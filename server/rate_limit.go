@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/discovery"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402/evm"
@@ -28,10 +29,14 @@ const (
 	bucketTries   = 8       // how many buckets are looked at to make room for another
 
 	// What costs a further token if the response is not paid for: time of the handler, and bytes of the body, or of a repeated response,
-	// which take a millisecond to decode and check, or to make. A change is tried in the database, which can take a millisecond for the few ids that so many bytes hold.
+	// which take a millisecond to decode and check, or to make. A change is tried in the database, which can take a millisecond for the few
+	// ids that so many bytes hold.
 	workPerToken   = 5 * time.Millisecond
 	bodyPerToken   = 32 << 10
 	changePerToken = 256
+	// documentPerToken is how many bytes of a document cost a further token. An address gets the contract 40 times at once, and compressed 240
+	// times.
+	documentPerToken = 8 << 10
 )
 
 // policy describes a limit for the RateLimit header fields.
@@ -244,26 +249,51 @@ func (o *operation) bodyTokens(bytes int) int {
 	return bytes / bodyPerToken
 }
 
+// takeToken takes a token for a call without payment: of the address, or, if that has none left, of an account that paid lately.
+func (s *Server) takeToken(c echo.Context) error {
+	payer := &recordFrom(c).payment
+	payer.address = s.clientAddress(c.Request())
+	err := s.rates.addresses.take(payer.address)
+	if err == nil {
+		return nil
+	}
+	account, ok := s.payments.RecentAccount(store.HashKey(c.Request().Header.Get("X-API-KEY")))
+	if !ok {
+		return err
+	}
+	payer.account = account
+	return s.rates.accounts.take(account)
+}
+
+// publish returns a document. It takes further tokens for its size, before it is sent: many can be read at the same time.
+func (s *Server) publish(document discovery.Document) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		payer := recordFrom(c).payment
+		document.Serve(c.Response(), c.Request(), func(bytes int) {
+			if payer.account != uuid.Nil {
+				s.rates.accounts.charge(payer.account, bytes/documentPerToken)
+			} else {
+				s.rates.addresses.charge(payer.address, bytes/documentPerToken)
+			}
+		})
+		return nil
+	}
+}
+
 // limitUnpaid limits unpaid calls per address. A call without payment takes a token before its body is read; if the address has none left,
 // a paying account may use its own. A call with a payment first goes through the cheap checks, so that others cannot use up the tokens of
 // a shared address. If the address has none left, only recent payers get that far.
 func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		record, operation, header := recordFrom(c), operationFrom(c), c.Request().Header
+		if !operation.paid() || !hasPayment(c) {
+			if err := s.takeToken(c); err != nil {
+				return err
+			}
+			return next(c)
+		}
 		payer := &record.payment
 		payer.address = s.clientAddress(c.Request())
-		if !operation.paid() || !hasPayment(c) {
-			err := s.rates.addresses.take(payer.address)
-			if err == nil {
-				return next(c)
-			}
-			if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
-				if err = s.rates.accounts.take(account); err == nil {
-					return next(c)
-				}
-			}
-			return err
-		}
 		if exceeded := s.rates.addresses.check(payer.address); exceeded != nil {
 			if err := s.admitRecentPayer(operation, header, payer, exceeded); err != nil {
 				return err

@@ -163,7 +163,7 @@ func (s *Server) routes() *echo.Echo {
 	}
 	e.Use(
 		s.observe,                  // request id, log line, errors and panics
-		allowCORS,                  // for agents in browsers; preflight requests are free
+		s.allowCORS,                // for agents in browsers; a preflight request takes a token
 		before(s.resolveOperation), // finds the operation
 		s.limitUnpaid,              // before any work; a paid call takes no token
 		before(
@@ -179,7 +179,7 @@ func (s *Server) routes() *echo.Echo {
 	// The payment middleware wraps the handlers.
 	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
-		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, echo.WrapHandler(document))
+		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, s.publish(document))
 	}
 	return e
 }
@@ -290,8 +290,8 @@ func (s *Server) limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// allowCORS lets browsers send and read the payment headers, and responds to preflight requests.
-func allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
+// allowCORS lets browsers send and read the payment headers, and responds to preflight requests, which no other middleware sees.
+func (s *Server) allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error { // not the library's middleware around next: its frame would stay on the stacks of calls that wait
 		if err := setCORS(c); err != nil || c.Response().Committed {
 			return err

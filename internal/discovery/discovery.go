@@ -3,6 +3,8 @@
 package discovery
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -45,6 +47,7 @@ type form struct {
 	contentType, etag string
 	content           []byte
 	headers           map[string]string
+	gzipped           func() []byte // the content, compressed when it is asked for first
 }
 
 // Documents returns all documents. The contract is not written before it is asked for: that takes as long as the rest of a start.
@@ -76,7 +79,17 @@ func (d *Document) add(contentType string, content []byte, headers map[string]st
 	sum := sha256.Sum256(content)
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	d.types = append(d.types, mediaType)
-	d.forms = append(d.forms, form{contentType, `"` + hex.EncodeToString(sum[:8]) + `"`, content, headers})
+	d.forms = append(d.forms, form{contentType, hex.EncodeToString(sum[:8]), content, headers, sync.OnceValue(func() []byte {
+		return compress(content)
+	})})
+}
+
+func compress(content []byte) []byte {
+	var compressed bytes.Buffer
+	writer, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // fails for other levels
+	_, _ = writer.Write(content)                                        // a buffer takes all
+	_ = writer.Close()
+	return compressed.Bytes()
 }
 
 // negotiate returns the format that the request prefers, and the first one if it accepts none of them.
@@ -85,7 +98,20 @@ func (d Document) negotiate(r *http.Request) form {
 	return d.forms[max(0, slices.Index(d.types, goautoneg.Negotiate(accept, d.types)))]
 }
 
-func (d Document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// acceptsGzip reports whether the client names gzip among the codings that it accepts.
+func acceptsGzip(r *http.Request) bool {
+	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		name, weight, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(coding, " ", "")), ";")
+		if name == "gzip" {
+			q, err := strconv.ParseFloat(strings.TrimPrefix(weight, "q="), 64)
+			return err != nil || q > 0
+		}
+	}
+	return false
+}
+
+// Serve writes the document, compressed if the client accepts that. It calls sends before it writes a body, with the number of bytes.
+func (d Document) Serve(w http.ResponseWriter, r *http.Request, sends func(bytes int)) {
 	if d.later != nil {
 		d = d.later()
 	}
@@ -95,18 +121,29 @@ func (d Document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Add("Vary", "Accept")
 		chosen = d.negotiate(r)
 	}
-	header.Set("ETag", chosen.etag)
+	header.Add("Vary", "Accept-Encoding")
+	content, etag := chosen.content, chosen.etag
+	compressed := acceptsGzip(r)
+	if compressed {
+		content, etag = chosen.gzipped(), etag+"-gzip"
+	}
+	etag = `"` + etag + `"`
+	header.Set("ETag", etag)
 	header.Set("Cache-Control", "public, max-age=300")
-	if r.Header.Get("If-None-Match") == chosen.etag {
+	if r.Header.Get("If-None-Match") == etag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	for name, value := range chosen.headers {
 		header.Set(name, value)
 	}
+	if compressed {
+		header.Set("Content-Encoding", "gzip")
+	}
 	header.Set("Content-Type", chosen.contentType)
-	header.Set("Content-Length", strconv.Itoa(len(chosen.content)))
+	header.Set("Content-Length", strconv.Itoa(len(content)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(chosen.content)
+		sends(len(content))
+		_, _ = w.Write(content)
 	}
 }
