@@ -67,6 +67,9 @@ func TestUnpaidCallsAreLimited(t *testing.T) {
 		"the skill, with a payment": func(w *world) testkit.Reply {
 			return w.call(http.MethodGet, "/skill", "", x402.HeaderPaymentSignature, "x")
 		},
+		"preflight requests": func(w *world) testkit.Reply {
+			return w.call(http.MethodOptions, "/agent/me", "", "Origin", "http://x.test")
+		},
 		"no path": func(w *world) testkit.Reply { return w.call(http.MethodGet, "/wp-login.php", "") },
 	} {
 		t.Run(name, func(t *testing.T) {

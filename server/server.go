@@ -293,6 +293,11 @@ func (s *Server) limitTime(next echo.HandlerFunc) echo.HandlerFunc {
 // allowCORS lets browsers send and read the payment headers, and responds to preflight requests, which no other middleware sees.
 func (s *Server) allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error { // not the library's middleware around next: its frame would stay on the stacks of calls that wait
+		if c.Request().Method == http.MethodOptions {
+			if err := s.takeToken(c); err != nil {
+				return err
+			}
+		}
 		if err := setCORS(c); err != nil || c.Response().Committed {
 			return err
 		}
