@@ -30,7 +30,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	members, err := c.read.Members(ctx, group.ID, c.caller.ID)
+	members, err := c.read.Members(ctx, group, c.caller.ID)
 	if err != nil {
 		return nil, err
 	}

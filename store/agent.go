@@ -150,19 +150,23 @@ type AgentConversation struct {
 	Joined       bool // the agent is a member or subscriber
 }
 
-// agentConversations selects all chats and channels of an agent that are not deleted.
-const agentConversations = `
-	SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined,
-		coalesce(m.joined_at, c.created_at) AS since
-	FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
-	WHERE c.deleted_at IS NULL AND c.id = ANY (ARRAY(
-		SELECT conversation_id FROM memberships WHERE agent_id = @agent AND status = 'member'
-		UNION SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL))`
+// conversationsOfAgent are the parts of statements that select all chats and channels of an agent that are not deleted, as own. With @most
+// they look at so many memberships and channels of the admin at most.
+const conversationsOfAgent = `ids AS MATERIALIZED (
+		(SELECT conversation_id AS id FROM memberships WHERE agent_id = @agent AND status = 'member' LIMIT CAST(@most AS bigint))
+		UNION
+		(SELECT id FROM conversations WHERE admin_id = @agent AND kind = 'channel' AND deleted_at IS NULL LIMIT CAST(@most AS bigint))
+	), own AS (
+		SELECT c.id, c.kind, c.kind = 'channel' AND c.admin_id = @agent AS administered, m.agent_id IS NOT NULL AS joined,
+			coalesce(m.joined_at, c.created_at) AS since
+		FROM conversations c LEFT JOIN memberships m ON m.conversation_id = c.id AND m.agent_id = @agent AND m.status = 'member'
+		WHERE c.deleted_at IS NULL AND c.id = ANY (ARRAY(SELECT id FROM ids))
+	)`
 
 // AgentConversations returns all chats and channels of an agent that are not deleted, oldest membership first.
 func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentConversation, error) {
 	conversations, err := query[AgentConversation](ctx, r, `
-		SELECT id, kind, administered, joined FROM (`+agentConversations+`) c ORDER BY since, id`, named{"agent": id})
+		WITH `+conversationsOfAgent+` SELECT id, kind, administered, joined FROM own ORDER BY since, id`, named{"agent": id, "most": nil})
 	return conversations, wrap("list conversations of agent", err)
 }
 
@@ -170,19 +174,31 @@ func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentC
 type OwnAccount struct {
 	Agent
 	Chats, Subscribed, Administered []uuid.UUID
+
+	Many bool // more than fewConversations
 }
+
+// fewConversations is with how many chats and channels an account is loaded in a round trip with other reads.
+const fewConversations = 200
+
+const ownAccount = `
+	WITH ` + conversationsOfAgent + `
+	SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at, o.chats, o.subscribed, o.administered,
+		(SELECT count(*) FROM ids) > @few AS many
+	FROM agents a CROSS JOIN (
+		SELECT array_agg(id ORDER BY since, id) FILTER (WHERE kind <> 'channel') AS chats,
+			array_agg(id ORDER BY since, id) FILTER (WHERE kind = 'channel' AND joined) AS subscribed,
+			array_agg(id ORDER BY since, id) FILTER (WHERE administered) AS administered
+		FROM own
+	) o
+	WHERE a.id = @agent AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`
 
 // OwnAccount returns the account of an agent, or ErrAgentNotFound.
 func (r *Reader) OwnAccount(ctx context.Context, id uuid.UUID) (*OwnAccount, error) {
-	found, err := read[OwnAccount](ctx, r, `
-		SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at, o.chats, o.subscribed, o.administered
-		FROM agents a CROSS JOIN (
-			SELECT array_agg(id ORDER BY since, id) FILTER (WHERE kind <> 'channel') AS chats,
-				array_agg(id ORDER BY since, id) FILTER (WHERE kind = 'channel' AND joined) AS subscribed,
-				array_agg(id ORDER BY since, id) FILTER (WHERE administered) AS administered
-			FROM (`+agentConversations+`) c
-		) o
-		WHERE a.id = @agent AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"agent": id})
+	found, err := read[OwnAccount](ctx, r, ownAccount, named{"agent": id, "few": fewConversations, "most": fewConversations + 1})
+	if err == nil && len(found) > 0 && found[0].Many {
+		found, err = query[OwnAccount](ctx, r, ownAccount, named{"agent": id, "few": fewConversations, "most": nil})
+	}
 	return firstOr(found, err, "load account", ErrAgentNotFound)
 }
 

@@ -178,14 +178,21 @@ type Member struct {
 	JoinedAt    time.Time
 }
 
-// Members returns the members of a chat in the order in which they joined, as the viewer sees them. The description of
-// a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
-func (r *Reader) Members(ctx context.Context, id, viewer uuid.UUID) ([]Member, error) {
-	members, err := read[Member](ctx, r, `
+// fewMembers is how many members are listed in a round trip with other reads.
+const fewMembers = 200
+
+// Members returns the members of a chat in the order in which they joined, as the viewer sees them, with the first 160 characters of their
+// descriptions. That of a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
+func (r *Reader) Members(ctx context.Context, chat *ConversationView, viewer uuid.UUID) ([]Member, error) {
+	list := read[Member]
+	if chat.MemberCount > fewMembers {
+		list = query[Member]
+	}
+	members, err := list(ctx, r, `
 		SELECT a.id, a.username, coalesce(a.id = c.admin_id, false) AS is_admin, m.joined_at,
-			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN '' ELSE a.description END
-				AS description
+			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN ''
+				ELSE left(a.description, 160) END AS description
 		FROM memberships m JOIN agents a ON a.id = m.agent_id JOIN conversations c ON c.id = m.conversation_id
-		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, named{"id": id, "viewer": viewer})
+		WHERE m.conversation_id = @id AND m.status = 'member' ORDER BY m.joined_at, a.id`, named{"id": chat.ID, "viewer": viewer})
 	return members, wrap("list members", err)
 }

@@ -60,11 +60,12 @@ func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through,
 		batch.Queue(forgetNotices, forgotten)
 	}
 	var rows []unreadRow
-	queue(batch, &rows, listUnread, unreadValues(agent, page))
+	values := unreadValues(agent, page)
+	queue(batch, &rows, listUnread.short, values)
 	if err := tx.send(ctx, batch); err != nil {
 		return nil, wrap("confirm", err)
 	}
-	unread, err := unreadOf(rows, page)
+	unread, err := tx.unreadOf(ctx, rows, listUnread.long, page, values)
 	if err != nil {
 		return nil, err
 	}

@@ -33,41 +33,46 @@ type Unread struct {
 // readUpTo is the number of the newest message that a member m of a conversation c has read. Removed messages count as read.
 const readUpTo = `greatest(m.read_number, c.first_number - 1)`
 
-// listUnread finds conversations with unread messages from counters alone. In each of them it reads at most as many keys as this page and
-// the pages before it can hold, and never more than the unread messages there, no matter how many own messages follow. It reads the
-// content of this page only. It has one snapshot, so total and messages agree.
-var listUnread = unreadStatement("", "memberships")
+// unreadStatements list a page of unread messages. Short finds conversations with unread messages from counters alone. In each of them it
+// reads at most as many keys as this page and the pages before it can hold, and never more than the unread messages there, no matter how
+// many own messages follow. It reads the content of this page only. If that would be more than fewKeys, it tells so instead, and long
+// lists the page: see unread_long.go. Each has one snapshot, so total and messages agree.
+type unreadStatements struct{ short, long string }
 
-// listUnreadBehind is listUnread as it will be when ranges are marked as read.
-var listUnreadBehind = unreadStatement(rangesOfAgent+moveMarkers+`, confirmed AS (
+// fewKeys is how many keys a statement reads that shares a round trip with others: they take a millisecond or two.
+const fewKeys = 2_000
+
+var (
+	listUnread = newUnreadStatements("", "memberships")
+
+	// listUnreadBehind is listUnread as it will be when ranges are marked as read.
+	listUnreadBehind = newUnreadStatements(rangesOfAgent+moveMarkers+`, confirmed AS (
 		SELECT m.conversation_id, m.agent_id, m.status, coalesce(v.read_number, m.read_number) AS read_number,
 			coalesce(v.unread_own, m.unread_own) AS unread_own
 		FROM memberships m LEFT JOIN moved v ON v.conversation_id = m.conversation_id WHERE m.agent_id = @agent
 	), `, "confirmed")
+)
 
-func unreadStatement(with, memberships string) string {
-	return `
+func newUnreadStatements(with, memberships string) unreadStatements {
+	statement := func(long, keys string) string {
+		return `
 	WITH ` + with + `news AS (
 		SELECT m.conversation_id, c.kind, c.name, ` + readUpTo + ` AS read_number, c.last_number - ` + readUpTo + ` - m.unread_own AS unread
 		FROM ` + memberships + ` m JOIN conversations c ON c.id = m.conversation_id
 		WHERE m.agent_id = @agent AND m.status = 'member' AND c.deleted_at IS NULL AND c.last_number - ` + readUpTo + ` - m.unread_own > 0
 	), total AS (
-		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed FROM news
-	), page AS (
-		SELECT n.kind, n.name, key.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n CROSS JOIN LATERAL (
-			SELECT o.conversation_id, o.number, o.created_at, octet_length(o.content) AS size FROM messages o
-			WHERE o.conversation_id = n.conversation_id AND o.number > n.read_number AND o.sender_id <> @agent
-			ORDER BY o.number LIMIT least(n.unread, CAST(@skip AS bigint) + CAST(@size AS bigint))
-		) key
-		WHERE t.total > @skip
-		ORDER BY key.created_at, key.conversation_id, key.number LIMIT @size OFFSET @skip
+		SELECT CAST(coalesce(sum(unread), 0) AS bigint) AS total, EXISTS (SELECT FROM notices WHERE agent_id = @agent) AS noticed,
+			` + long + ` AS long FROM news
+	), ` + keys + `, page AS (
+		SELECT kind, name, conversation_id, number, created_at, size FROM keys
+		ORDER BY created_at, conversation_id, number LIMIT @size OFFSET @skip
 	), measured AS (
 		SELECT page.kind, page.name, page.conversation_id, page.number, count(*) OVER () AS whole, row_number() OVER along AS position,
 			sum(size) OVER along AS sum
 		FROM page WINDOW along AS (ORDER BY created_at, conversation_id, number ROWS UNBOUNDED PRECEDING)
 	)
-	SELECT t.total, t.noticed, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id, coalesce(o.number, 0)
-		AS number, o.id,
+	SELECT t.total, t.noticed, t.long, coalesce(p.whole, 0) AS whole, coalesce(p.kind, '') AS kind, o.conversation_id,
+		coalesce(o.number, 0) AS number, o.id,
 		o.sender_id, coalesce(o.content, '') AS content, o.reply_to, o.about, coalesce(o.created_at, now()) AS created_at, o.removed_at,
 		coalesce(a.username, '') AS sender_username, coalesce(p.name, a.username, '') AS source_name
 	FROM total t LEFT JOIN (
@@ -75,13 +80,31 @@ func unreadStatement(with, memberships string) string {
 		JOIN messages o ON o.conversation_id = p.conversation_id AND o.number = p.number JOIN agents a ON a.id = o.sender_id
 	) ON true
 	ORDER BY o.created_at, o.conversation_id, o.number`
+	}
+	return unreadStatements{
+		short: statement("coalesce(sum(least(unread, @last)), 0) > CAST(@few AS bigint)", `keys AS (
+		SELECT n.kind, n.name, n.conversation_id, key.number, key.created_at, key.size FROM total t CROSS JOIN news n
+		CROSS JOIN LATERAL (`+unreadKeys("n", "read_number", "least(n.unread, @last)")+`) key
+		WHERE t.total > @skip AND NOT t.long
+	)`),
+		long: statement("false", fewestKeys),
+	}
 }
 
-// unreadRow is a row of listUnread. An empty page is one row without a message.
+// unreadKeys selects keys of messages that the agent has not read, in the conversation of a row and after a number of that row.
+func unreadKeys(row, after, limit string) string {
+	return `
+			SELECT o.number, o.created_at, octet_length(o.content) AS size FROM messages o
+			WHERE o.conversation_id = ` + row + `.conversation_id AND o.number > ` + row + `.` + after + ` AND o.sender_id <> @agent
+			ORDER BY o.number LIMIT ` + limit + `
+		`
+}
+
+// unreadRow is a row of unreadStatements. An empty page is one row without a message.
 type unreadRow struct {
 	UnreadMessage
-	Total, Whole int64
-	Noticed      bool
+	Total, Whole  int64
+	Noticed, Long bool
 }
 
 // Unread returns page (from 1) of size unread messages of the agent in all its conversations, and its notices. It returns
@@ -101,12 +124,14 @@ func (r *Reader) unreadBehind(ctx context.Context, agent uuid.UUID, ranges []Rea
 	return r.listUnread(ctx, listUnreadBehind, agent, page, values)
 }
 
-func (r *Reader) listUnread(ctx context.Context, statement string, agent uuid.UUID, page UnreadPage, values named) (*Unread, error) {
-	rows, err := read[unreadRow](ctx, r, statement, values)
+func (r *Reader) listUnread(
+	ctx context.Context, statements unreadStatements, agent uuid.UUID, page UnreadPage, values named,
+) (*Unread, error) {
+	rows, err := read[unreadRow](ctx, r, statements.short, values)
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
-	unread, err := unreadOf(rows, page)
+	unread, err := r.unreadOf(ctx, rows, statements.long, page, values)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +147,23 @@ func (r *Reader) addNotices(ctx context.Context, agent uuid.UUID, unread *Unread
 }
 
 func unreadValues(agent uuid.UUID, page UnreadPage) named {
-	return named{"agent": agent, "skip": (page.Number - 1) * page.Size, "size": page.Size, "most": page.Most}
+	return named{
+		"agent": agent, "skip": (page.Number - 1) * page.Size, "size": page.Size, "last": page.Number * page.Size, "most": page.Most,
+		"few": fewKeys,
+	}
 }
 
-// unreadOf is the page that the rows of listUnread make, without notices. It returns ErrLongPage if it does not fit into ShortPage.
-func unreadOf(rows []unreadRow, page UnreadPage) (*Unread, error) {
+// unreadOf returns the page that the rows of the short statement make, or that the long one lists, without notices. It returns ErrLongPage
+// if the page needs the long statement, or does not fit into ShortPage, and page.Most is ShortPage.
+func (r *Reader) unreadOf(ctx context.Context, rows []unreadRow, long string, page UnreadPage, values named) (_ *Unread, err error) {
+	if rows[0].Long {
+		if page.Most == ShortPage {
+			return nil, ErrLongPage
+		}
+		if rows, err = query[unreadRow](ctx, r, long, values); err != nil {
+			return nil, fmt.Errorf("list many unread messages: %w", err)
+		}
+	}
 	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
 	if rows[0].Whole == 0 {
 		return unread, nil
@@ -146,13 +183,13 @@ func unreadOf(rows []unreadRow, page UnreadPage) (*Unread, error) {
 // same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
 	var rows []unreadRow
-	batch := &pgx.Batch{}
+	batch, values := &pgx.Batch{}, unreadValues(agent, page)
 	takeTurn(batch, agent)
-	queue(batch, &rows, listUnread, unreadValues(agent, page))
+	queue(batch, &rows, listUnread.short, values)
 	if err := tx.send(ctx, batch); err != nil {
 		return nil, fmt.Errorf("list unread messages in turn: %w", err)
 	}
-	unread, err := unreadOf(rows, page)
+	unread, err := tx.unreadOf(ctx, rows, listUnread.long, page, values)
 	if err != nil {
 		return nil, err
 	}

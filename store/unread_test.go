@@ -209,11 +209,12 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 			all := int64(len(want))
 			first, last := min((page-1)*size, all), min(page*size, all)
 			peeked, peekErr := g.Unread(ctx, who, longPage(page, size))
+			long, longErr := g.UnreadAmongMany(ctx, who, longPage(page, size))
 			read := g.read(who, page, size)
-			if err = peekErr; err != nil {
+			if err = errors.Join(peekErr, longErr); err != nil {
 				break
 			}
-			for name, got := range map[string]*store.Unread{"peeking": peeked, "reading": read} {
+			for name, got := range map[string]*store.Unread{"peeking": peeked, "peeking among many": long, "reading": read} {
 				if diff := gocmp.Diff(append([]uuid.UUID{}, want[first:last]...), idsOf(got.Messages)); diff != "" || got.Total != all {
 					t.Fatalf("%s at %s: total %d, want %d, messages (-want +got):\n%s", name, when, got.Total, all, diff)
 				}

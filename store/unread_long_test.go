@@ -1,0 +1,147 @@
+package store_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/parley-chat/parley/store"
+	"github.com/parley-chat/parley/store/storetest"
+)
+
+// crowdedReader is an agent with 60 unread messages in each of 300 channels. Their times are seconds, an expression of the channel c and
+// the number n of the message.
+func (r *rig) crowdedReader(name, seconds string) uuid.UUID {
+	r.t.Helper()
+	reader, admin := r.agent("reader_of_"+name, "", 0), r.agent("admin_of_"+name, "", 0)
+	r.exec(`
+		WITH channel AS (
+			INSERT INTO conversations (id, kind, name, admin_id, member_count, created_at, last_number, last_message_at)
+			SELECT gen_random_uuid(), 'channel', CAST(c AS text), $2, 1, now(), 60, now() FROM generate_series(1, 300) AS c RETURNING id, name
+		), subscription AS (
+			INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+			SELECT id, $1, 'member', 0, 0, now() FROM channel
+		)
+		INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
+		SELECT id, n, gen_random_uuid(), $2, 'x', timestamptz '2025-01-01' + make_interval(secs => `+seconds+`)
+		FROM channel CROSS JOIN LATERAL (SELECT CAST(name AS int) AS c) c CROSS JOIN generate_series(1, 60) AS n`, reader, admin)
+	r.exec(`VACUUM ANALYZE messages, conversations, memberships`)
+	return reader
+}
+
+// TestUnreadAmongMany: in whatever order many messages in many channels were sent, each page has those that it should have, and reads about
+// as many messages as it has to, not the first of every channel.
+func TestUnreadAmongMany(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	for name, seconds := range map[string]string{
+		"turns": "n * 1000 + c", "blocks": "c * 1000 + n", "different_rates": "n * (c % 7 + 1) * 50 + c", "one_moment": "n / 60",
+	} {
+		reader := r.crowdedReader(name, seconds)
+		rows, err := r.connection.Query(t.Context(), `SELECT o.id FROM messages o JOIN memberships m USING (conversation_id)
+			WHERE m.agent_id = $1 ORDER BY o.created_at, o.conversation_id, o.number`, reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range []struct{ number, size int64 }{{1, 50}, {1, 250}, {5, 250}, {72, 250}, {73, 250}} {
+			last := page.number * page.size
+			want := all[min((page.number-1)*page.size, 18_000):min(last, 18_000)]
+			unread, err := r.Unread(t.Context(), reader, longPage(page.number, page.size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(idsOf(unread.Messages), want) || unread.Total != 18_000 {
+				t.Errorf("%s: page %d of %d has other messages than it should have, or a total of %d", name, page.number, page.size, unread.Total)
+			}
+			if read := r.messagesRead(false, reader, page.number, page.size); read > 0 {
+				t.Errorf("%s: page %d of %d reads %d messages together with the reads of others, want none", name, page.number, page.size, read)
+			}
+			most := 300 + 8*last + last*last/16 + page.size
+			if read := r.messagesRead(true, reader, page.number, page.size); read > most {
+				t.Errorf("%s: page %d of %d reads %d messages, want at most %d", name, page.number, page.size, read, most)
+			}
+		}
+	}
+}
+
+// messagesRead counts the rows of messages that a page of unread messages reads.
+func (r *rig) messagesRead(long bool, reader uuid.UUID, page, size int64) (read int64) {
+	r.t.Helper()
+	type node struct {
+		Relation string  `json:"Relation Name"`
+		Rows     float64 `json:"Actual Rows"`
+		Removed  float64 `json:"Rows Removed by Filter"`
+		Loops    float64 `json:"Actual Loops"`
+		Plans    []node
+	}
+	var plans []struct{ Plan node }
+	text, err := r.ExplainUnread(r.t.Context(), long, reader, longPage(page, size))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &plans)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for nodes := []node{plans[0].Plan}; len(nodes) > 0; nodes = append(nodes[1:], nodes[0].Plans...) {
+		if nodes[0].Relation == "messages" {
+			read += int64((nodes[0].Rows + nodes[0].Removed) * nodes[0].Loops)
+		}
+	}
+	return read
+}
+
+// readBatches returns how many batches of reads there were.
+func (r *rig) readBatches() (batches uint64) {
+	r.t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, metric := range families[0].GetMetric() {
+		if metric.GetLabel()[0].GetValue() == "reads" {
+			batches = metric.GetHistogram().GetSampleCount()
+		}
+	}
+	return batches
+}
+
+// TestLongReadsLeaveTheBatch: what reads much for one agent shares no round trip with the reads of others, and what reads little does.
+func TestLongReadsLeaveTheBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	reader := r.crowdedReader("all", "n")
+	ctx := t.Context()
+	chat := r.chat(1, "'x'")
+	crowd := &store.ConversationView{Conversation: store.Conversation{ID: chat.ID, MemberCount: 201}}
+	for name, test := range map[string]struct {
+		read    func() error
+		batches uint64
+	}{
+		"the members of a chat of two":    {func() error { _, err := r.Members(ctx, chat, reader); return err }, 1},
+		"the members of a chat of many":   {func() error { _, err := r.Members(ctx, crowd, reader); return err }, 0},
+		"an account with many channels":   {func() error { _, err := r.OwnAccount(ctx, reader); return err }, 1}, // learns that they are many
+		"a short page of many channels":   {func() error { _, err := r.Unread(ctx, reader, longPage(1, 1)); return err }, 1},
+		"a long page, after its counters": {func() error { _, err := r.Unread(ctx, reader, longPage(1, 50)); return err }, 1},
+	} {
+		before := r.readBatches()
+		if err := test.read(); err != nil {
+			t.Fatal(err)
+		}
+		if batches := r.readBatches() - before; batches != test.batches {
+			t.Errorf("%s: %d shared round trips, want %d", name, batches, test.batches)
+		}
+	}
+	if account, err := r.OwnAccount(ctx, reader); err != nil || len(account.Subscribed) != 300 {
+		t.Errorf("the account has %d channels (%v), want 300", len(account.Subscribed), err)
+	}
+}
