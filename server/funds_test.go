@@ -207,7 +207,7 @@ func TestLongReadsAreReadAgain(t *testing.T) {
 	}
 	group := alice.createGroup("a group", members...)
 	w.Exec(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-		SELECT gen_random_uuid(), 'filler_' || i, repeat('x', 1000), false, sha256(('filler' || i)::bytea), now() FROM generate_series(1, 100) i`)
+		SELECT gen_random_uuid(), 'filler_' || i, repeat('x', 1000), false, sha256(('filler' || i)::bytea), now() FROM generate_series(1, 300) i`)
 	w.Exec(`INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
 		SELECT c.id, a.id, 'member', 0, 0, now() FROM conversations c, agents a WHERE c.kind = 'group' AND a.username LIKE 'filler%'`)
 	payment := w.sign(alice.Wallet, "/chat/group/info")

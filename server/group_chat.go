@@ -38,7 +38,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	pins, err := toMessages(ctx, c.read, pinned, nil)
+	pins, err := toMessages(ctx, c.read, pinned, nil, store.LongPage)
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
 		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: pins,

@@ -49,11 +49,16 @@ func (c *call) listMessages(
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	shown := gen.MessagePage{Total: view.MessageCount(), Page: page, NextBeforeMessageID: optional(found.Next, MessageID)}
-	c.recordPage(pageRecord{List: &shown}, found.Messages)
-	if shown.Messages, err = toMessages(ctx, c.read, found.Messages, nil); err != nil {
+	messages, err := toMessages(ctx, c.read, found.Messages, nil, c.paid.Page)
+	if err != nil {
 		return gen.MessagePage{}, err
 	}
+	if len(messages) < len(found.Messages) {
+		found.Messages, found.Next = found.Messages[:len(messages)], &found.Messages[len(messages)-1].ID
+	}
+	shown := gen.MessagePage{Total: view.MessageCount(), Page: page, NextBeforeMessageID: optional(found.Next, MessageID)}
+	c.recordPage(pageRecord{List: &shown}, found.Messages)
+	shown.Messages = messages
 	read := store.ReadRange{Conversation: view.ID}
 	if len(found.Messages) > 0 {
 		read.Oldest, read.Newest = found.Messages[len(found.Messages)-1].Number, found.Messages[0].Number
@@ -70,17 +75,17 @@ func (c *call) listMessages(
 	return shown, err
 }
 
-// toMessages adds the reactions to messages of one conversation; if until is not nil, those that came until then.
-func toMessages(ctx context.Context, read *store.Reader, messages []store.SentMessage, until *time.Time) ([]gen.Message, error) {
-	if len(messages) == 0 {
-		return []gen.Message{}, nil
-	}
-	reactions, err := read.Reactions(ctx, messages[0].ConversationID, messages, until)
+// toMessages adds the reactions to messages of one conversation; if until is not nil, those that came until then. It leaves out the last
+// messages if they do not fit on a page with so much content. The error is store.ErrLongPage as from [store.Reader.PageReactions].
+func toMessages(
+	ctx context.Context, read *store.Reader, messages []store.SentMessage, until *time.Time, most int64,
+) ([]gen.Message, error) {
+	reactions, fitting, err := read.PageReactions(ctx, messages, until, most)
 	if err != nil {
 		return nil, err
 	}
-	shown := make([]gen.Message, len(messages))
-	for i, message := range messages {
+	shown := make([]gen.Message, fitting)
+	for i, message := range messages[:fitting] {
 		shown[i] = gen.Message{
 			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
@@ -126,14 +131,21 @@ func (c *call) searchMessages(
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
-	shown := gen.MessageSearchPage{Count: int64(len(matches.Messages)), Page: page, MatchedAs: gen.MatchedAsRegex,
+	messages, err := toMessages(ctx, c.read, matches.Messages, nil, store.LongPage)
+	if err != nil {
+		return gen.MessageSearchPage{}, err
+	}
+	if len(messages) < len(matches.Messages) {
+		matches.Messages, matches.SearchedTo = matches.Messages[:len(messages)], &matches.Messages[len(messages)-1].ID
+	}
+	shown := gen.MessageSearchPage{Count: int64(len(messages)), Page: page, MatchedAs: gen.MatchedAsRegex,
 		NextBeforeMessageID: optional(matches.SearchedTo, MessageID)}
 	if literal || matches.Literal {
 		shown.MatchedAs = gen.MatchedAsLiteral
 	}
 	c.recordPage(pageRecord{Search: &shown}, matches.Messages)
-	shown.Messages, err = toMessages(ctx, c.read, matches.Messages, nil)
-	return shown, err
+	shown.Messages = messages
+	return shown, nil
 }
 
 // sources maps kinds of conversations to the source types of the contract.

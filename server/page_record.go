@@ -57,7 +57,7 @@ func (s *Server) repeatPage(ctx context.Context, stored []byte, delivered time.T
 		page.Messages = each(messages, toUnread)
 		return json.Marshal(page)
 	}
-	shown, err := toMessages(ctx, &s.store.Reader, sentOf(messages), &delivered)
+	shown, err := toMessages(ctx, &s.store.Reader, sentOf(messages), &delivered, store.LongPage)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/parley-chat/parley/client"
@@ -117,5 +118,114 @@ func TestPagesAreBounded(t *testing.T) {
 				t.Errorf("%d unread messages were returned, want %d", read, 3*n)
 			}
 		})
+	}
+}
+
+// fans are agents with usernames of the greatest length.
+func (w *world) fans(n int) {
+	w.T.Helper()
+	w.Exec(fmt.Sprintf(`INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+		SELECT gen_random_uuid(), 'fan_' || lpad(CAST(i AS text), 28, '0'), '', true, sha256(CAST('fan ' || i AS bytea)), now()
+		FROM generate_series(1, %d) AS i`, n))
+}
+
+// longEmoji is SQL for an emoji of 128 bytes, the longest: the black flag with tags. It depends on the number of a fan.
+const longEmoji = `chr(127988) || repeat(chr(917601), 29) || chr(917536 + CAST(substr(a.username, 5) AS int) % 64) || chr(917631)`
+
+// reactAll lets all fans react to all messages.
+func (w *world) reactAll(emoji string) {
+	w.T.Helper()
+	w.Exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at)
+		SELECT o.conversation_id, o.number, a.id, ` + emoji + `, clock_timestamp() FROM messages o, agents a WHERE a.username LIKE 'fan%'`)
+}
+
+// TestReactionsTakeRoom: reactions and emoji count as part of a page of messages or matches. What they keep out of it comes with the next
+// page, and stays unread until then.
+func TestReactionsTakeRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, _ := alice.send(bob, "first")
+	const n = 150
+	w.fill("", alice, n, `repeat('x', 14000)`)
+	w.fans(120)
+	w.reactAll(longEmoji)
+	for _, walk := range []struct {
+		path, body string
+		first      int // messages on the first page
+	}{
+		{"/chat/private/messages", `{"n":250,"chat_id":` + quote(chat), 47},
+		{"/chat/private/messages", `{"n":16,"chat_id":` + quote(chat), 16},
+		{"/chat/private/search", `{"query":"xxx","chat_id":` + quote(chat), 47},
+	} {
+		w.Exec(`UPDATE memberships SET read_number = 0, unread_own = 0`)
+		seen, pages, more := map[string]bool{}, 0, ""
+		for len(seen) < n && pages <= n/16 {
+			page := readPage(t, w.pay(bob.Wallet, walk.path, walk.body+more+`}`, "X-API-KEY", bob.Key))
+			for _, message := range page.Messages {
+				seen[message.MessageID] = true
+			}
+			oldest := page.Messages[len(page.Messages)-1].MessageID
+			cut := page.NextBeforeMessageID != ""
+			if pages++; pages == 1 && (len(page.Messages) != walk.first || cut != (walk.first > 16)) || cut && page.NextBeforeMessageID != oldest {
+				t.Errorf("%s: %d messages, then those before %q", walk.body, len(page.Messages), page.NextBeforeMessageID)
+			}
+			if total := bob.unread(nil, new(int64(1)), new(false)).TotalUnread; pages == 1 && total != n {
+				t.Errorf("%s: %d messages are unread after the first page, want all: the oldest were not returned", walk.body, total)
+			}
+			more = `,"before_message_id":` + quote(oldest)
+		}
+		if len(seen) != n {
+			t.Errorf("%s shows %d messages on %d pages, want %d", walk.body, len(seen), pages, n)
+		}
+	}
+}
+
+// TestSixteenMessagesFit: a page of sixteen is not cut short, whatever content and reactions its messages have.
+func TestSixteenMessagesFit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, _ := alice.send(bob, "first")
+	w.fill("", alice, 17, `repeat('<', 16384)`)
+	w.fans(120)
+	w.reactAll(longEmoji)
+	read := w.pay(bob.Wallet, "/chat/private/messages", `{"n":16,"chat_id":`+quote(chat)+`}`, "X-API-KEY", bob.Key)
+	if page := readPage(t, read); len(page.Messages) != 16 || page.NextBeforeMessageID != "" {
+		t.Errorf("a page of 16 has %d messages and continues before %q", len(page.Messages), page.NextBeforeMessageID)
+	}
+	// One more does not fit with its reactions, which may take as much as they do.
+	read = w.pay(bob.Wallet, "/chat/private/messages", `{"n":17,"chat_id":`+quote(chat)+`}`, "X-API-KEY", bob.Key)
+	if page := readPage(t, read); len(page.Messages) != 16 || page.NextBeforeMessageID != page.Messages[15].MessageID {
+		t.Errorf("a page of 17 has %d messages and continues before %q", len(page.Messages), page.NextBeforeMessageID)
+	}
+}
+
+// TestMemberDescriptionsAreCut: lists of members have the beginnings of descriptions, the profile has all of it.
+func TestMemberDescriptionsAreCut(t *testing.T) {
+	t.Parallel()
+	most := *testkit.Contract.Components.Schemas["MemberDescription"].Value.MaxLength
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	whole := strings.Repeat("🦜é", 512)
+	bob.must("/agent/edit", fields{"description": whole})
+	private, _ := alice.send(bob, "first")
+	group := alice.must("/chat/group/create", fields{"name": "group", "initial_member_ids": []string{bob.ID}}).Field(t, "chat_id")
+	for path, chat := range map[string]string{"/chat/private/info": private, "/chat/group/info": group} {
+		var info struct{ Members []client.GroupMember }
+		if err := json.Unmarshal(alice.must(path, fields{"chat_id": chat}).Body, &info); err != nil {
+			t.Fatal(err)
+		}
+		for _, member := range info.Members {
+			if want := string([]rune(whole)[:most]); member.AgentID == bob.ID && member.Description != want {
+				t.Errorf("%s: %q, want the first %d characters", path, member.Description, most)
+			}
+		}
+		if len(info.Members) != 2 {
+			t.Errorf("%s: %d members, want two", path, len(info.Members))
+		}
+	}
+	if profile := alice.must("/agent/profile", fields{"agent_id": bob.ID}).Field(t, "description"); profile != whole {
+		t.Errorf("the profile has %q", profile)
 	}
 }

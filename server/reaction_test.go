@@ -121,3 +121,28 @@ func TestManyReactions(t *testing.T) {
 		}
 	}
 }
+
+// TestEmojiCounts: a message counts its most frequent emoji, and of equally frequent ones the most recent.
+func TestEmojiCounts(t *testing.T) {
+	t.Parallel()
+	if most := testkit.Contract.Components.Schemas["Message"].Value.Properties["reaction_counts"].Value.MaxProps; *most != store.EmojiLimit {
+		t.Errorf("the contract counts %d emoji, the store %d", *most, store.EmojiLimit)
+	}
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	chat, message := alice.send(bob, "a popular message")
+	alice.react(message, "🐌")
+	w.fans(61)
+	bob.react(message, "🐌")
+	// The first 20 fans have one emoji, the others one each.
+	w.reactAll(`chr(128512 + greatest(20, CAST(substr(a.username, 5) AS int)) - 20)`)
+	w.Exec(`UPDATE reactions r SET created_at = clock_timestamp() + CAST(substr(a.username, 5) AS int) * interval '1 second'
+		FROM agents a WHERE a.id = r.agent_id AND a.username LIKE 'fan%'`)
+	want := map[string]int64{"🐌": 2, string(rune(128512)): 20}
+	for i := 61; i > 61-store.EmojiLimit+2; i-- {
+		want[string(rune(128512+i-20))] = 1
+	}
+	if diff := cmp.Diff(want, bob.page(chat)[0].ReactionCounts); diff != "" {
+		t.Errorf("the counts (-want +got):\n%s", diff)
+	}
+}

@@ -99,7 +99,7 @@ func TestUnreadMessages(t *testing.T) {
 		check("looking at page 2 of 2", bob.unread(new(int64(2)), new(int64(2)), new(false)), 5, all[2:4]...)
 		check("looking at page 3 of 2", bob.unread(new(int64(3)), new(int64(2)), new(false)), 5, all[4:]...)
 		check("looking beyond the end", bob.unread(new(int64(4)), new(int64(2)), new(false)), 5)
-		check("looking as far as numbers go", bob.unread(new(int64(1<<53-1)), new(int64(250)), new(false)), 5)
+		check("looking as far as pages go", bob.unread(new(int64(501)), new(int64(2)), new(false)), 5)
 	}
 	page := bob.unread(nil, nil, new(false))
 	if page.Page != 1 || page.PageSize != 50 {
@@ -149,6 +149,37 @@ func TestUnreadMessages(t *testing.T) {
 	check("bob after a ban", bob.unread(nil, nil, new(false)), 1, "alice in channel channel: broadcast two")
 	w.Exec("UPDATE conversations SET deleted_at = now() WHERE name = 'the channel'")
 	check("bob after a deletion", bob.unread(nil, nil, new(false)), 0)
+}
+
+// TestLateUnreadPagesAreRefused: a page that begins after more than the oldest 1,000 messages costs nothing and says how to get there.
+func TestLateUnreadPagesAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	revenue, paid := w.Revenue(), uint64(0)
+	for _, test := range []struct {
+		query string
+		late  bool
+	}{
+		{"?page=21", false}, {"?page=22", true},
+		{"?page=5&page_size=250", false}, {"?page=6&page_size=250", true},
+		{"?page=1001&page_size=1&mark_read=false", false}, {"?page=1002&page_size=1&mark_read=false&wait=60", true},
+		{"?page=9007199254740991&page_size=250&read_through=c0", true},
+	} {
+		page := alice.polls(test.query, alice.signsPoll())
+		if !test.late {
+			page.Require(t, test.query, http.StatusOK)
+			paid += 1_000
+			continue
+		}
+		page.WantRefused(t, test.query, http.StatusBadRequest, "invalid_request")
+		if !bytes.Contains(page.Body, []byte("read_through")) || !bytes.Contains(page.Body, []byte(`"field":"?page"`)) {
+			t.Errorf("%s: %s, want the field and the remedy", test.query, page.Body)
+		}
+	}
+	if charged := w.Revenue() - revenue; charged != paid {
+		t.Errorf("the calls cost %d, want %d", charged, paid)
+	}
 }
 
 // TestAdminWithoutSubscription: a channel's admin who does not subscribe has nothing unread there.

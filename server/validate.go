@@ -68,7 +68,7 @@ func (s *Server) validate(c echo.Context) error {
 		Options: &openapi3filter.Options{MultiError: true, KeepValidatedValue: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
 	})
 	if err == nil {
-		wrong = append(wrong, checkTexts(c, operation)...)
+		wrong = append(append(wrong, checkTexts(c, operation)...), checkSkipped(request.URL.Query(), operation)...)
 	}
 	for _, one := range violations(err) {
 		if !slices.ContainsFunc(wrong, func(known gen.ErrorDetail) bool { return known.Field == one.Field }) {
@@ -102,6 +102,23 @@ func checkQuery(raw string, operation *operation) (wrong []gen.ErrorDetail) {
 		}
 	}
 	return wrong
+}
+
+// checkSkipped rejects a page that begins after more messages than its parameter allows (x-max-skipped). The query has all parameters: the
+// validator adds defaults.
+func checkSkipped(query url.Values, operation *operation) []gen.ErrorDetail {
+	parameter := operation.route.Operation.Parameters.GetByInAndName(openapi3.ParameterInQuery, "page")
+	if parameter == nil {
+		return nil
+	}
+	most, limited := parameter.Extensions["x-max-skipped"].(float64)
+	page, _ := strconv.ParseInt(query.Get("page"), 10, 64) // validated, as is the size
+	size, _ := strconv.ParseInt(query.Get("page_size"), 10, 64)
+	if !limited || (page-1)*size <= int64(most) {
+		return nil
+	}
+	return []gen.ErrorDetail{*detail("?page", "skips more than %.0f messages, which is (page - 1) * page_size; confirm earlier messages with "+
+		"read_through, or read them with mark_read true, and ask for page 1", most)}
 }
 
 // checkJSON rejects JSON that the validator accepts but that parsers read differently: duplicate names, data after the value, invalid UTF-8

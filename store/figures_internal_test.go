@@ -14,7 +14,7 @@ func TestStoreFigures(t *testing.T) {
 	promises.Says(t, "S7", SecretLifetime)
 	promises.Says(t, "S12", TANLifetime)
 	promises.Says(t, "S13", cachedFor)
-	promises.Says(t, "S34", "1 MiB")
+	promises.Says(t, "S34", "1 MiB", "2 MiB")
 	promises.Says(t, "S35", quickLookUp+searchBounds.lookUp, searchBounds.messages)
 	promises.Says(t, "P33", failureLifetime)
 	promises.Says(t, "O8", Serving.Transaction, "twenty")
@@ -26,7 +26,7 @@ func TestStoreFigures(t *testing.T) {
 		!strings.Contains(limits, "SET tcp_keepalives_count = 3;") {
 		t.Errorf("O8 says twenty seconds, and a session ends after: %s", limits)
 	}
-	if maxPageContent != 1<<20 || lockWait != "3s" || Serving.Call > 5*time.Second {
-		t.Error("S34 says 1 MiB, O11 three seconds, O6 five seconds")
+	if maxPageContent != 1<<20 || maxPageJSON != 2<<20 || lockWait != "3s" || Serving.Call > 5*time.Second {
+		t.Error("S34 says 1 MiB and 2 MiB, O11 three seconds, O6 five seconds")
 	}
 }

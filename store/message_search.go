@@ -82,7 +82,7 @@ func (r *Reader) searchMessages(
 		case message.Removed, !pattern.matcher.MatchString(message.Content):
 		case skip > 0:
 			skip--
-		case room.take(message.Content):
+		case room.take(message.Content, nil):
 			found = append(found, message.ID)
 		default:
 			matches.SearchedTo = last

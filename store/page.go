@@ -4,7 +4,8 @@ import "errors"
 
 // The maximum size of a page of messages; one message always fits. The database limits a page by the bytes of its
 // content, which it knows without reading the content, so that no more is loaded. JSON encodes some characters in six
-// bytes, so the loaded messages are limited again by the size of their JSON. Sixteen messages always fit.
+// bytes, so the loaded messages are limited again by the size of their JSON, with that of their reactions. Sixteen messages
+// always fit: a message has at most 96 KiB of content and 32 KiB of reactions as JSON.
 const (
 	maxPageContent = LongPage
 	maxPageJSON    = 2 << 20
@@ -15,6 +16,8 @@ const (
 const (
 	ShortPage = 64 << 10
 	LongPage  = 1 << 20
+
+	shortPageJSON = 4 * ShortPage // with reactions
 )
 
 // ErrLongPage means that a page does not fit into ShortPage.
@@ -23,11 +26,11 @@ var ErrLongPage = errors.New("the page is long")
 // pageRoom is the size of a page so far.
 type pageRoom struct{ messages, content, json int }
 
-// take adds a message and reports whether it fits on the page.
-func (r *pageRoom) take(content string) bool {
+// take adds a message with its reactions, or nil, and reports whether it fits on the page.
+func (r *pageRoom) take(content string, reactions *Reactions) bool {
 	r.messages++
 	r.content += len(content)
-	r.json += jsonLength(content)
+	r.json += jsonLength(content) + reactions.jsonLength()
 	return r.messages == 1 || r.content <= maxPageContent && r.json <= maxPageJSON
 }
 
@@ -35,7 +38,7 @@ func (r *pageRoom) take(content string) bool {
 func fitting(messages int, content func(i int) string) int {
 	var room pageRoom
 	for i := range messages {
-		if !room.take(content(i)) {
+		if !room.take(content(i), nil) {
 			return i
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,13 +22,35 @@ type Reaction struct {
 	CreatedAt      time.Time
 }
 
-// ReactionLimit is the maximum number of reactions that a message lists. It lists the newest ones.
-const ReactionLimit = 100
+const (
+	// ReactionLimit is the maximum number of reactions that a message lists. It lists the newest ones.
+	ReactionLimit = 100
+	// EmojiLimit is the maximum number of emoji that a message counts: the most frequent ones.
+	EmojiLimit = 32
+	// reactionsAtOnce is of how many messages reactions are loaded in one round trip. Usual pages are shorter. Of a longer one with many
+	// reactions the first messages fill the page.
+	reactionsAtOnce = 64
+)
 
-// Reactions are the reactions that a message shows: the newest ones, newest first, and the total count of each emoji.
+// Reactions are the reactions that a message shows: the newest ones, newest first, and how often it has each emoji.
 type Reactions struct {
 	Newest []NamedReaction
 	Counts map[string]int64
+}
+
+// jsonLength returns how many bytes the reactions take as JSON. Usernames and emoji need no escapes.
+func (r *Reactions) jsonLength() (length int) {
+	if r == nil {
+		return 0
+	}
+	for _, reaction := range r.Newest {
+		length += len(`{"agent_id":"agent_01k70t995eeeqsqssjfq4h8qx8","username":"","emoji":"","created_at":1763650000.123},`) +
+			len(reaction.Username) + len(reaction.Emoji)
+	}
+	for emoji := range r.Counts {
+		length += len(`"":1000000,`) + len(emoji)
+	}
+	return length
 }
 
 // NamedReaction is a reaction with the username of its agent.
@@ -74,17 +98,24 @@ func (tx *Tx) RemoveReaction(ctx context.Context, conversation uuid.UUID, number
 	return wrap("remove reaction", err)
 }
 
-// listReactions selects the newest reactions of each message, and the newest reaction of each emoji, which carries the count of that emoji.
-const listReactions = `
-	SELECT kept.conversation_id, kept.number, kept.agent_id, kept.emoji, kept.created_at, kept.position, kept.count, a.username FROM (
-		SELECT r.conversation_id, r.number, r.agent_id, r.emoji, r.created_at,
-			row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position,
-			row_number() OVER same AS same_position, count(*) OVER (PARTITION BY number, emoji) AS count
-		FROM reactions r WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[])) 
+// listReactions selects the newest reactions to each message, and the count of each of its most frequent emoji, in rows without an agent.
+var listReactions = fmt.Sprintf(`
+	WITH found AS MATERIALIZED (
+		SELECT number, agent_id, emoji, created_at FROM reactions
+		WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
 			AND created_at <= coalesce(CAST(@until AS timestamptz), 'infinity')
-		WINDOW same AS (PARTITION BY number, emoji ORDER BY created_at DESC, agent_id DESC)
-	) kept JOIN agents a ON a.id = kept.agent_id
-	WHERE kept.position <= @limit OR kept.same_position = 1 ORDER BY kept.number, kept.position`
+	)
+	SELECT n.number, n.agent_id, a.username, n.emoji, n.created_at, 0 AS count, n.position FROM (
+		SELECT number, agent_id, emoji, created_at, row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position
+		FROM found
+	) n JOIN agents a ON a.id = n.agent_id WHERE n.position <= %d
+	UNION ALL
+	SELECT number, NULL, '', emoji, created_at, count, position FROM (
+		SELECT number, emoji, max(created_at) AS created_at, count(*) AS count,
+			row_number() OVER (PARTITION BY number ORDER BY count(*) DESC, max(created_at) DESC, emoji) AS position
+		FROM found GROUP BY number, emoji
+	) e WHERE position <= %d
+	ORDER BY number, position`, ReactionLimit, EmojiLimit)
 
 // Reactions returns the reactions to these messages of a conversation, by number, in one round trip; if until is not nil, only those that
 // came until then. Messages without reactions have no entry.
@@ -101,9 +132,11 @@ func (r *Reader) Reactions(
 		return nil, nil
 	}
 	rows, err := read[struct {
-		NamedReaction
-		Position, Count int64
-	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "limit": ReactionLimit, "until": until})
+		Number, Count, Position int64
+		AgentID                 *uuid.UUID
+		Username, Emoji         string
+		CreatedAt               time.Time
+	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "until": until})
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}
@@ -114,10 +147,41 @@ func (r *Reader) Reactions(
 			reactions = &Reactions{Counts: map[string]int64{}}
 			all[row.Number] = reactions
 		}
-		reactions.Counts[row.Emoji] = row.Count
-		if row.Position <= ReactionLimit {
-			reactions.Newest = append(reactions.Newest, row.NamedReaction)
+		if row.AgentID == nil {
+			reactions.Counts[row.Emoji] = row.Count
+			continue
 		}
+		reactions.Newest = append(reactions.Newest, NamedReaction{
+			Reaction{conversation, row.Number, *row.AgentID, row.Emoji, row.CreatedAt}, row.Username,
+		})
 	}
 	return all, nil
+}
+
+// PageReactions returns the reactions to the messages of a page of one conversation, by number, as Reactions does, and how many of the
+// messages, from the first one, fit on the page with their reactions. It returns ErrLongPage if they are long as JSON and most is ShortPage.
+func (r *Reader) PageReactions(
+	ctx context.Context, messages []SentMessage, until *time.Time, most int64,
+) (all map[int64]*Reactions, fitting int, err error) {
+	if !slices.ContainsFunc(messages, func(message SentMessage) bool { return !message.Unreacted }) {
+		return nil, len(messages), nil
+	}
+	all = map[int64]*Reactions{}
+	var room pageRoom
+	for i, message := range messages {
+		if i%reactionsAtOnce == 0 {
+			some, err := r.Reactions(ctx, message.ConversationID, messages[i:min(i+reactionsAtOnce, len(messages))], until)
+			if err != nil {
+				return nil, 0, err
+			}
+			maps.Copy(all, some)
+		}
+		if !room.take(message.Content, all[message.Number]) {
+			return all, i, nil
+		}
+		if most == ShortPage && room.json > shortPageJSON {
+			return nil, 0, ErrLongPage
+		}
+	}
+	return all, len(messages), nil
 }

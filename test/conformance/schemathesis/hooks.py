@@ -271,6 +271,8 @@ def after_call(context, case, response):
 RULES = {
     "this is no cursor of a page of this account, or it is damaged; send the cursor of a response unchanged, or begin with "
     "mark_read=false": ["GET /agent/unread"],
+    "skips more than 1000 messages, which is (page - 1) * page_size; confirm earlier messages with read_through, or read them with "
+    "mark_read true, and ask for page 1": ["GET /agent/unread"],
     "you cannot send messages to yourself": ["POST /chat/private/send"],
     "you cannot block yourself": ["POST /agent/block"],
     "you are already the admin; choose another agent":
