@@ -315,6 +315,15 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 			t.Error(err)
 		}
 	}})
+	calls = append(calls, planCall{"GET /agent/unread, a long page", func() {
+		agent, err := w.store.AgentByUsername(t.Context(), "plans_bob")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unread, err := w.store.Unread(t.Context(), agent.ID, 10, store.MaxPage); err != nil || len(unread.Messages) == 0 {
+			t.Errorf("page 10 has %v (%v), want messages", unread, err)
+		}
+	}})
 	add(bob, http.MethodGet, "/agent/unread", "")
 	post(alice, "/agent/block", `{"agent_id":"BOB"}`)
 	post(alice, "/agent/unblock", `{"agent_id":"BOB"}`)
