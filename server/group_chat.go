@@ -30,7 +30,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	members, err := c.read.Members(ctx, group, c.caller.ID)
+	members, err := c.read.Members(ctx, group, c.caller.ID, c.paid.Page)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	pins, err := toMessages(ctx, c.read, pinned, nil, store.LongPage)
+	pins, err := toMessages(ctx, c.read, pinned, nil, c.paid.Page)
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
 		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: pins,

@@ -23,7 +23,7 @@ func (c *call) GetPrivateChat(ctx context.Context, req gen.GetPrivateChatRequest
 	if err != nil {
 		return nil, err
 	}
-	members, err := c.read.Members(ctx, chat, c.caller.ID)
+	members, err := c.read.Members(ctx, chat, c.caller.ID, c.paid.Page)
 	return gen.GetPrivateChat200JSONResponse{
 		ChatID: req.Body.ChatID, MessageCount: chat.MessageCount(), CreatedAt: timestamp(chat.CreatedAt),
 		LastMessageAt: optional(chat.LastMessageAt, timestamp),

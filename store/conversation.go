@@ -182,10 +182,14 @@ type Member struct {
 const fewMembers = 200
 
 // Members returns the members of a chat in the order in which they joined, as the viewer sees them, with the first 160 characters of their
-// descriptions. That of a member that has blocked the viewer is empty. Members and admin come from the same snapshot.
-func (r *Reader) Members(ctx context.Context, chat *ConversationView, viewer uuid.UUID) ([]Member, error) {
+// descriptions. That of a member that has blocked the viewer is empty. Members and admin come from the same snapshot. It returns
+// ErrLongPage if there are more than fewMembers and most is ShortPage.
+func (r *Reader) Members(ctx context.Context, chat *ConversationView, viewer uuid.UUID, most int64) ([]Member, error) {
 	list := read[Member]
 	if chat.MemberCount > fewMembers {
+		if most == ShortPage {
+			return nil, ErrLongPage
+		}
 		list = query[Member]
 	}
 	members, err := list(ctx, r, `

@@ -127,8 +127,8 @@ func TestLongReadsLeaveTheBatch(t *testing.T) {
 		read    func() error
 		batches uint64
 	}{
-		"the members of a chat of two":    {func() error { _, err := r.Members(ctx, chat, reader); return err }, 1},
-		"the members of a chat of many":   {func() error { _, err := r.Members(ctx, crowd, reader); return err }, 0},
+		"the members of a chat of two":    {func() error { _, err := r.Members(ctx, chat, reader, store.LongPage); return err }, 1},
+		"the members of a chat of many":   {func() error { _, err := r.Members(ctx, crowd, reader, store.LongPage); return err }, 0},
 		"an account with many channels":   {func() error { _, err := r.OwnAccount(ctx, reader); return err }, 1}, // learns that they are many
 		"a short page of many channels":   {func() error { _, err := r.Unread(ctx, reader, longPage(1, 1)); return err }, 1},
 		"a long page, after its counters": {func() error { _, err := r.Unread(ctx, reader, longPage(1, 50)); return err }, 1},
