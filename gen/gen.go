@@ -636,8 +636,9 @@ type Emoji = string
 //   - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no
 //     longer stored. Sign a new payment with a new identifier.
 //   - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key.
-//     Send the same request with the payment identifier of that payment, or with a newly signed payment by the same
-//     wallet, which is verified and not charged within ten minutes and before the secret is used. Also for a payment
+//     Send the request that it paid for with the payment identifier of that payment, or with a newly signed payment by
+//     the same wallet, which is verified and not charged within ten minutes and before the secret is used. For another
+//     request sign a new payment. Also for a payment
 //     whose call the server lost: make another paid call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher:
 //     see Payment channels.
 //   - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
@@ -1180,8 +1181,9 @@ type ParleyError struct {
 	// - `payment_reused` (409): The payment or its identifier was used for a different request, or the response is no
 	//   longer stored. Sign a new payment with a new identifier.
 	// - `proof_required` (409): The payment was delivered or settled, and its response contains a TAN or an API key.
-	//   Send the same request with the payment identifier of that payment, or with a newly signed payment by the same
-	//   wallet, which is verified and not charged within ten minutes and before the secret is used. Also for a payment
+	//   Send the request that it paid for with the payment identifier of that payment, or with a newly signed payment by
+	//   the same wallet, which is verified and not charged within ten minutes and before the secret is used. For another
+	//   request sign a new payment. Also for a payment
 	//   whose call the server lost: make another paid call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher:
 	//   see Payment channels.
 	// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.

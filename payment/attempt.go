@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -21,11 +22,11 @@ type Attempt struct {
 	Operation    *Operation
 	Requirements x402.PaymentRequirements // ours; the payer's copy of the terms is never used
 	Checked
-	Caller     *Caller // nil where there is no account yet
-	Client     string  // see Engine.Challenge
-	Address    string  // of the client
-	Expired    *Error  // not nil: the payment is too old to begin, or for former terms, but may be repeated
-	Unrecorded bool    // the scheme found that the payment cannot be in the ledger
+	Caller     *Caller      // nil where there is no account yet
+	Client     string       // see Engine.Challenge
+	Address    netip.Prefix // of the client: an IPv4 address, or an IPv6 /64
+	Expired    *Error       // not nil: the payment is too old to begin, or for former terms, but may be repeated
+	Unrecorded bool         // the scheme found that the payment cannot be in the ledger
 
 	payment     Payment
 	payload     x402.Payment
@@ -37,6 +38,8 @@ type Attempt struct {
 	retried     bool                // by the recovery worker; no caller waits
 	begun       bool                // this call wrote the row
 	proven      bool                // see Engine.prove
+	taken       int                 // tokens: see Engine.TakeTokens
+	giveBack    []func()            // what TakeTokens took
 }
 
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
@@ -72,15 +75,16 @@ func (a *Attempt) With(payload x402.Payment, checked Checked, payment func(*Atte
 }
 
 // Parse reads the payment of a request and checks it against the operation's payment requirements. Request is the canonical
-// form of the request, which the payment is bound to. Client is as in [Engine.Challenge]. The error is an *Error.
+// form of the request, which the payment is bound to. Client is as in [Engine.Challenge]. Address is the client's, as in [Attempt]. The
+// error is an *Error.
 func (e *Engine) Parse(
-	ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, request []byte,
+	ctx context.Context, operation *Operation, header http.Header, caller *Caller, client string, address netip.Prefix, request []byte,
 ) (*Attempt, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
-	a := &Attempt{id: id, Operation: operation, Caller: caller, Client: client, request: request}
+	a := &Attempt{id: id, Operation: operation, Caller: caller, Client: client, Address: address, request: request}
 	if err := e.read(a, header); err != nil {
 		return nil, err
 	}
@@ -157,7 +161,7 @@ func (e *Engine) check(ctx context.Context, a *Attempt) (Checked, error) {
 	if termsErr != nil {
 		return unsigned, termsErr
 	}
-	switch isContract, contractErr := e.contracts.isContract(ctx, a.payload.PayerAddress()); {
+	switch isContract, contractErr := e.isContract(ctx, a); {
 	case contractErr != nil:
 		return Checked{}, contractErr
 	case !isContract:

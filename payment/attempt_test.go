@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -21,7 +22,8 @@ func TestTwoPaymentHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{x402.HeaderPaymentSignature, x402.HeaderPaymentV1} {
-		_, err := engine.Parse(t.Context(), operation, http.Header{http.CanonicalHeaderKey(name): {"e30=", "e30="}}, nil, "", nil)
+		header := http.Header{http.CanonicalHeaderKey(name): {"e30=", "e30="}}
+		_, err := engine.Parse(t.Context(), operation, header, nil, "", netip.Prefix{}, nil)
 		if refused, ok := errors.AsType[*Error](err); !ok || !strings.Contains(refused.Message, "exactly one "+name) {
 			t.Errorf("two %s headers: %v, want that exactly one is sent", name, err)
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/x402"
@@ -90,56 +89,34 @@ const (
 	contractFor = 10 * time.Minute
 	plainFor    = time.Minute
 	// maxWallets bounds the cache to about 2 MB.
-	maxWallets = 10_000
-	// maxWalletCalls bounds the concurrent lookups. Each takes at most walletTimeout.
-	maxWalletCalls = 4
-	walletTimeout  = 2 * time.Second
+	maxWallets    = 10_000
+	walletTimeout = 2 * time.Second
 )
 
-// smartWallets reports whether an address is a contract. Anybody can invent addresses, so the lookups are bounded: each address
-// once, few at a time.
-type smartWallets struct {
-	chain     Chain
-	calls     singleflight.Group
-	slots     chan struct{}
-	contracts Recent[string, bool] // by address, in lower case
-}
-
-func newSmartWallets(chain Chain) *smartWallets {
-	return &smartWallets{chain: chain, slots: make(chan struct{}, maxWalletCalls), contracts: NewRecent[string, bool](maxWallets)}
-}
-
-var errWalletCallsBusy = errors.New("too many addresses are being looked up")
-
-// isContract reports whether there is a contract at the address. The error is an *Error if the lookup failed.
-func (s *smartWallets) isContract(ctx context.Context, address string) (bool, error) {
-	address = strings.ToLower(address)
-	if known, ok := s.contracts.Get(address); ok {
+// isContract reports whether the payer of an attempt is a contract. The error is an *Error. It does not say whether something was charged:
+// the payment may be in the ledger already.
+func (e *Engine) isContract(ctx context.Context, a *Attempt) (bool, error) {
+	address := strings.ToLower(a.payload.PayerAddress())
+	if known, ok := e.contracts.Get(address); ok {
 		return known, nil
 	}
-	found, err, _ := s.calls.Do(address, func() (any, error) {
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		default:
-			return false, errWalletCallsBusy
-		}
-		// Other callers share this lookup, so it does not end with the first one.
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), walletTimeout)
-		defer cancel()
-		found, err := s.chain.HasCode(asking, address)
-		switch {
-		case err == nil && found:
-			s.contracts.Add(address, true, contractFor)
-		case err == nil:
-			s.contracts.Add(address, false, plainFor)
-		}
-		return found, err
-	})
-	if err != nil {
-		return false, &Error{Code: CodeBusy, RetryAfter: 2, Cause: err,
+	if err := e.TakeTokens(a, ChainCost); err != nil {
+		err.Undecided = true
+		return false, err
+	}
+	// A caller that hangs up does not end it: it would ask again for nothing.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), walletTimeout)
+	defer cancel()
+	found, err := e.Chain.HasCode(asking, address)
+	switch {
+	case err != nil:
+		return false, &Error{Code: CodeBusy, RetryAfter: 2, Undecided: true, Cause: err,
 			Message: "the signature is not by the key of authorization.from, and the server cannot check at the moment whether that address " +
 				"is a smart wallet; " + Again}
+	case found:
+		e.contracts.Add(address, true, contractFor)
+	default:
+		e.contracts.Add(address, false, plainFor)
 	}
-	return found.(bool), nil //nolint:forcetypeassert // see above
+	return found, nil
 }

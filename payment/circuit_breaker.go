@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"net/http"
 	"sync"
 	"time"
 
@@ -52,10 +53,11 @@ type Breaker struct {
 	facilitator Facilitator
 	circuit     *gobreaker.CircuitBreaker[any]
 
-	mu     sync.Mutex
-	probed time.Time
-	found  error     // by the last probe
-	quiet  time.Time // until then the facilitator wants no calls (429 with Retry-After)
+	mu       sync.Mutex
+	probed   time.Time
+	found    error     // by the last probe
+	quiet    time.Time // until then the facilitator wants no calls (429 with Retry-After)
+	noVerify time.Time // until then it is not asked to verify: strangers cause that, and their pause must not stop settlements
 }
 
 func newBreaker(facilitator Facilitator, log *slog.Logger) *Breaker {
@@ -94,14 +96,27 @@ func (b *Breaker) Available() *Error {
 
 // Unavailable returns the error for a call that the facilitator did not answer.
 func (b *Breaker) Unavailable(cause error) *Error {
-	return Unavailable("the payment facilitator is unavailable", max(2, int(math.Ceil(b.backOff().Seconds()))), cause)
+	wait := b.backOff()
+	if status, ok := errors.AsType[*x402.StatusError](cause); ok {
+		wait = max(wait, status.RetryAfter)
+	}
+	return Unavailable("the payment facilitator is unavailable", max(2, int(math.Ceil(wait.Seconds()))), cause)
 }
 
 // backOff returns how long the facilitator still wants no calls.
-func (b *Breaker) backOff() time.Duration {
+func (b *Breaker) backOff() time.Duration { return b.until(&b.quiet) }
+
+func (b *Breaker) until(end *time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(time.Until(b.quiet), 0)
+	return max(time.Until(*end), 0)
+}
+
+// pause records that the facilitator asked for a pause.
+func (b *Breaker) pause(end *time.Time, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*end = time.Now().Add(wait)
 }
 
 // Settle makes a call that settles. Every error is an *x402.UnknownOutcome.
@@ -118,18 +133,23 @@ func (b *Breaker) Settle(
 		err = &x402.UnknownOutcome{NotSent: refused, Err: err}
 	}
 	if unknown != nil && unknown.RetryAfter > 0 {
-		b.mu.Lock()
-		b.quiet = time.Now().Add(unknown.RetryAfter)
-		b.mu.Unlock()
+		b.pause(&b.quiet, unknown.RetryAfter)
 	}
 	return settled, err
 }
 
-// Verify makes a call that verifies.
+// Verify makes a call that verifies, unless the facilitator asked for a pause: it then returns the *x402.StatusError of that again.
 func (b *Breaker) Verify(
 	ctx context.Context, call func(context.Context, Facilitator) (*x402.VerifyResponse, error),
 ) (*x402.VerifyResponse, error) {
-	return throughBreaker(ctx, b, call)
+	if wait := max(b.backOff(), b.until(&b.noVerify)); wait > 0 {
+		return nil, &x402.StatusError{Status: http.StatusTooManyRequests, RetryAfter: wait}
+	}
+	verdict, err := throughBreaker(ctx, b, call)
+	if status, ok := errors.AsType[*x402.StatusError](err); ok && status.RetryAfter > 0 {
+		b.pause(&b.noVerify, status.RetryAfter)
+	}
+	return verdict, err
 }
 
 // Supported asks what the facilitator settles. It does not pass the circuit breaker.

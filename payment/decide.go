@@ -47,10 +47,11 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (Action, er
 	switch {
 	case open && a.Operation.Secret && a.payment.Same(row) && !e.responseKeys.known(row.Fingerprint):
 		return Reject, OutcomeUnknown(errNoResponseKey) // another server has the key, and can tell whether it is the same request
-	case !a.Owns(row):
-		return Reject, errReused
+	// Whoever proves nothing does not learn whether the payment is for this request: anybody could guess the username in it.
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
 		return Reject, errProofRequired
+	case (proven || row.State == store.PaymentUndeliverable) && !a.Owns(row):
+		return Reject, errReused
 	case row.State == store.PaymentDelivered:
 		return repeat, nil
 	case a.repeatOnly() != nil:
@@ -63,6 +64,8 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (Action, er
 		return Reject, a.NothingNew()
 	case row.State == store.PaymentUndeliverable:
 		return redeem, nil
+	case !proven && (row.State == store.PaymentUnknown || row.LeaseOver()):
+		return Reject, OutcomeUnknown(nil) // the recovery worker completes it
 	case row.State == store.PaymentUnknown, row.LeaseOver():
 		return resume, nil
 	}
@@ -141,13 +144,15 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 	return cmp.Or(row, other), err
 }
 
-// prove reports whether the caller has proved possession: with the payment identifier, which only the payer knows, or with an
-// unused authorization from the same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
+// identifies reports whether the caller has proved possession with the payment identifier, which only the payer knows.
+func (a *Attempt) identifies(row *store.Payment) bool {
+	return row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash()
+}
+
+// prove reports whether a caller who does not know the payment identifier has proved possession: with an unused authorization from the
+// same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
 // public when it is claimed; one for more than the channel was charged never was, and proves the key of the channel.
 func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (bool, error) {
-	if row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash() {
-		return true, nil
-	}
 	if a.payment.Same(row) || row.Payer != a.Payer() {
 		return false, nil
 	}

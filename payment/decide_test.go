@@ -52,6 +52,7 @@ func TestDecide(t *testing.T) {
 		want    Action
 		why     error  // of a rejection
 		refused string // why is a 402 with this reason
+		unknown bool   // why is that the outcome is not known
 	}{
 		{name: "new", want: settleFirst},
 		{name: "new, moves no money", changes: []change{charged}, want: Charge},
@@ -68,6 +69,10 @@ func TestDecide(t *testing.T) {
 		{name: "delivered, suspended", state: store.PaymentDelivered, changes: []change{suspended}, want: repeat},
 		{name: "delivered, the key was replaced", state: store.PaymentDelivered, changes: []change{replaced}, want: repeat},
 		{name: "delivered, no proof", state: store.PaymentDelivered, changes: []change{unproven}, want: Reject, why: errProofRequired},
+		{name: "delivered, another request, no proof", state: store.PaymentDelivered, changes: []change{otherRequest, unproven}, want: Reject,
+			why: errProofRequired},
+		{name: "delivered, without its identifier, no proof", state: store.PaymentDelivered, changes: []change{lacksIdentifier, unproven},
+			want: Reject, why: errProofRequired},
 		{name: "delivered, another request", state: store.PaymentDelivered, changes: []change{otherRequest}, want: Reject, why: errReused},
 		{name: "delivered, with its identifier", state: store.PaymentDelivered, changes: []change{identified}, want: repeat},
 		{name: "delivered, another identifier", state: store.PaymentDelivered, changes: []change{otherIdentifier}, want: Reject, why: errReused},
@@ -80,6 +85,8 @@ func TestDecide(t *testing.T) {
 
 		{name: "failed", state: store.PaymentFailed, want: Reject, refused: "the reason"},
 		{name: "failed, the key was replaced", state: store.PaymentFailed, changes: []change{replaced}, want: Reject, why: errReplaced},
+		{name: "failed, another request, no proof", state: store.PaymentFailed, changes: []change{otherRequest, unproven}, want: Reject,
+			refused: "the reason"},
 		{name: "failed, released its identifier", state: store.PaymentFailed,
 			changes: []change{func(a *Attempt, _ *store.Payment) { a.identifier = "sixteen characters" }}, want: Reject, refused: "the reason"},
 
@@ -92,16 +99,23 @@ func TestDecide(t *testing.T) {
 		{name: "undeliverable, suspended", state: store.PaymentUndeliverable, changes: []change{suspended}, want: Reject, why: errSuspended},
 		{name: "undeliverable, refunded", state: store.PaymentUndeliverable, changes: []change{refunded}, want: Reject, refused: store.Refunded},
 		{name: "undeliverable registration", state: store.PaymentUndeliverable, changes: []change{registration}, want: redeem},
+		{name: "undeliverable, another account, no proof", state: store.PaymentUndeliverable, changes: []change{otherAccount, unproven},
+			want: Reject, why: errReused},
 		{name: "undeliverable registration, no proof", state: store.PaymentUndeliverable, changes: []change{registration, unproven}, want: Reject,
 			why: errProofRequired},
 
 		{name: "unknown", state: store.PaymentUnknown, want: resume},
-		{name: "unknown, no proof", state: store.PaymentUnknown, changes: []change{unproven}, want: resume},
+		{name: "unknown, no proof", state: store.PaymentUnknown, changes: []change{unproven}, want: Reject, unknown: true},
+		{name: "unknown, another request, no proof", state: store.PaymentUnknown, changes: []change{otherRequest, unproven}, want: Reject,
+			unknown: true},
 		{name: "unknown, suspended", state: store.PaymentUnknown, changes: []change{suspended}, want: resume},
 		{name: "unknown, the key was replaced", state: store.PaymentUnknown, changes: []change{replaced}, want: Reject, why: errReplaced},
 		{name: "unknown, another request", state: store.PaymentUnknown, changes: []change{otherRequest}, want: Reject, why: errReused},
 		{name: "settling", state: store.PaymentSettling, want: wait},
+		{name: "settling, another request, no proof", state: store.PaymentSettling, changes: []change{otherRequest, unproven}, want: wait},
 		{name: "settling, the lease is over", state: store.PaymentSettling, changes: []change{leaseOver}, want: resume},
+		{name: "settling, the lease is over, another request, no proof", state: store.PaymentSettling,
+			changes: []change{leaseOver, otherRequest, unproven}, want: Reject, unknown: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -126,11 +140,14 @@ func TestDecide(t *testing.T) {
 			if got != test.want {
 				t.Errorf("needs %q, want %q", got, test.want)
 			}
-			if refused, ok := errors.AsType[*Error](err); test.refused != "" &&
-				(!ok || refused.Code != CodeRefused || refused.Required.Error != test.refused) {
+			refused, ok := errors.AsType[*Error](err)
+			if test.refused != "" && (!ok || refused.Code != CodeRefused || refused.Required.Error != test.refused) {
 				t.Errorf("is rejected with %v, want a 402 for %q", err, test.refused)
 			}
-			if test.refused == "" && err != test.why { //nolint:errorlint // this very error
+			if test.unknown && (!ok || refused.Code != CodeUnknown) {
+				t.Errorf("is rejected with %v, want a 503 payment_unknown", err)
+			}
+			if test.refused == "" && !test.unknown && err != test.why { //nolint:errorlint // this very error
 				t.Errorf("is rejected with %v, want %v", err, test.why)
 			}
 		})

@@ -20,7 +20,7 @@ func (e *Engine) deliver(
 	case err != nil:
 		return nil, err
 	case refusal == nil:
-		e.payers.settled(row.Payer, call.Attempt.Caller)
+		e.paid(call.Attempt, row.Payer)
 		return &Receipt{Response: response.Body, Settled: settled}, nil
 	}
 	if err := e.Store.PaymentUndeliverable(ctx, row.ID, transaction, refusal.Code); err != nil {
@@ -29,7 +29,7 @@ func (e *Engine) deliver(
 	e.Count(row, outcomeUndeliverable)
 	redeeming := row.State == store.PaymentUndeliverable
 	if !redeeming {
-		e.payers.settled(row.Payer, call.Attempt.Caller)
+		e.paid(call.Attempt, row.Payer)
 	}
 	return nil, &Error{
 		Code: CodeRejected, Refusal: refusal, Charged: true, Earlier: redeeming, Settled: settled,

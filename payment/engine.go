@@ -23,10 +23,11 @@ type Engine struct {
 
 	schemes      []Scheme
 	operations   map[string]*Operation // by ID
-	contracts    *smartWallets
+	contracts    Recent[string, bool]  // whether an address, in lower case, is a contract
 	queues       *queues
 	admission    *admission
 	payers       *payers
+	strangers    *strangers
 	metrics      *metrics
 	unrecorded   sync.Map // of *store.Payment to unrecordedOutcome
 	held         held
@@ -41,7 +42,8 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 	e := &Engine{
 		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
 		operations: map[string]*Operation{},
-		contracts:  newSmartWallets(measured), queues: newQueues(), admission: newAdmission(), payers: newPayers(), wake: make(chan struct{}, 1),
+		contracts:  NewRecent[string, bool](maxWallets), queues: newQueues(), admission: newAdmission(), payers: newPayers(),
+		strangers: newStrangers(), wake: make(chan struct{}, 1),
 		responseKeys: newResponseKeys(config.ResponseKeys), failing: rate.Sometimes{Interval: time.Minute},
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)

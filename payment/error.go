@@ -52,8 +52,8 @@ var (
 			"API key in it was used; sign a new payment to send the request again"}
 	errProofRequired = &Error{Code: CodeProof,
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send " +
-			"the same request with its payment identifier, or with a newly signed payment by the same wallet, which is verified and not " +
-			"charged within ten minutes and before the secret is used"}
+			"the request that it paid for with its payment identifier, or with a newly signed payment by the same wallet, which is verified " +
+			"and not charged within ten minutes and before the secret is used; for another request sign a new payment"}
 	errInProgress = &Error{Code: CodeInProgress, Undecided: true, RetryAfter: 2,
 		Message: "this payment is being settled; send the same request with the same payment again"}
 )

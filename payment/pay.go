@@ -79,7 +79,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 	if row != nil && row.Restored() {
 		return nil, e.bindRestored(ctx, a, row)
 	}
-	proven := !a.Operation.Secret || a.proven
+	proven := !a.Operation.Secret || a.proven || row != nil && a.identifies(row)
 	if !proven && row != nil && a.Owns(row) {
 		var err error
 		if proven, err = e.prove(ctx, a, row); err != nil {
@@ -109,11 +109,7 @@ func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Rec
 		}
 		return e.deliver(context.WithoutCancel(ctx), call, row, row.Transaction, store.Response{}) // see dryRun
 	case resume:
-		receipt, err := e.resume(ctx, call, row)
-		if err == nil && !proven { // the payment is complete, but public data must not return a secret
-			return nil, errProofRequired
-		}
-		return receipt, err
+		return e.resume(ctx, call, row)
 	case wait:
 		return nil, store.ErrStalePayment
 	default: // Reject

@@ -98,4 +98,13 @@ func (e *Engine) RecentAccount(keyHash []byte) (uuid.UUID, bool) {
 }
 
 // Paid records that the payer of an attempt has paid.
-func (e *Engine) Paid(a *Attempt) { e.payers.settled(a.Payer(), a.Caller) }
+func (e *Engine) Paid(a *Attempt) { e.paid(a, a.Payer()) }
+
+// paid records that a wallet has paid for an attempt.
+func (e *Engine) paid(a *Attempt, wallet string) {
+	e.payers.settled(wallet, a.Caller)
+	for _, giveBack := range a.giveBack {
+		giveBack()
+	}
+	a.giveBack = nil
+}

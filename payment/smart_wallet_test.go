@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/parley-chat/parley/x402"
 )
 
 // codeChain is a chain on which addresses that end in "c" are contracts.
@@ -25,12 +27,16 @@ func TestWalletsAreRemembered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		chain := &codeChain{}
-		wallets := newSmartWallets(chain)
+		e := &Engine{Chain: chain, contracts: NewRecent[string, bool](maxWallets), strangers: newStrangers(), payers: newPayers()}
 		check := func(address string, want bool, calls int) {
 			t.Helper()
-			if got, err := wallets.isContract(t.Context(), address); err != nil || got != want || chain.calls != calls {
+			payload := &x402.PaymentPayload{}
+			payload.Payload.Authorization.From = address
+			a := &Attempt{payload: payload}
+			if got, err := e.isContract(t.Context(), a); err != nil || got != want || chain.calls != calls {
 				t.Errorf("%s: contract %v after %d calls (%v), want %v after %d", address, got, chain.calls, err, want, calls)
 			}
+			e.Paid(a)
 		}
 		check("0xABC", true, 1)
 		check("0xabC", true, 1)
@@ -45,7 +51,7 @@ func TestWalletsAreRemembered(t *testing.T) {
 		for i := range maxWallets + 100 {
 			check(fmt.Sprintf("0x%dd", i), false, 5+i)
 		}
-		if got := wallets.contracts.entries.Len(); got != maxWallets {
+		if got := e.contracts.entries.Len(); got != maxWallets {
 			t.Errorf("%d addresses are remembered, want %d", got, maxWallets)
 		}
 	})

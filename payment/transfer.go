@@ -33,12 +33,21 @@ const (
 // own. The error is for the caller.
 func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount uint64, poor func(has string) error) error {
 	if a.Conclusive {
+		signed, _ := a.refusalOf()
+		if has, ok := e.strangers.refused.Get("poor " + signed); ok {
+			return poor(has)
+		}
+		if err := e.TakeTokens(a, ChainCost); err != nil {
+			return err
+		}
 		asking, cancel := context.WithTimeout(ctx, balanceTimeout)
 		defer cancel()
 		switch balance, err := e.Chain.Balance(asking, strings.ToLower(a.Requirements.Asset), a.Payer()); {
 		case err != nil:
 		case balance < amount:
-			return poor(fmt.Sprintf("the balance of %s is %d atomic units, below the ", a.Payer(), balance))
+			has := fmt.Sprintf("the balance of %s is %d atomic units, below the ", a.Payer(), balance)
+			e.strangers.refused.Add("poor "+signed, has, refusedFor)
+			return poor(has)
 		default:
 			return nil
 		}
@@ -51,6 +60,9 @@ func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, amount ui
 // it there, and it may have been used at another service of the same payee.
 func (e *Engine) Unused(ctx context.Context, a *Attempt, mover Mover) (bool, error) {
 	if a.Conclusive {
+		if err := e.TakeTokens(a, ChainCost); err != nil {
+			return false, err
+		}
 		asking, cancel := context.WithTimeout(ctx, ChainTimeout)
 		defer cancel()
 		state, err := e.Chain.Authorization(asking, strings.ToLower(a.Requirements.Asset), a.Payer(), a.Nonce, e.Store.Now())
@@ -62,15 +74,33 @@ func (e *Engine) Unused(ctx context.Context, a *Attempt, mover Mover) (bool, err
 	return true, err
 }
 
-// Verified asks the facilitator to check a payment against the chain. The error is for the caller.
+// Verified asks the facilitator to check a payment against the chain. It does not ask about a payment, or a smart wallet at an address, of
+// which it has rejected one just now. The error is for the caller.
 func (e *Engine) Verified(ctx context.Context, a *Attempt, mover Mover) (*x402.VerifyResponse, error) {
+	signed, wallet := a.refusalOf()
+	rejected := func(reason string) error {
+		return e.Refused(a.Operation, reason, "the facilitator rejected the payment ("+reason+"); sign a new payment")
+	}
+	if reason, ok := e.strangers.refused.Get(signed); ok {
+		return nil, rejected(reason)
+	}
+	if reason, ok := e.strangers.refused.Get(wallet); ok {
+		return nil, &Error{Code: CodeLimited, RetryAfter: int(refusedFor.Seconds()), Message: "the facilitator has just rejected another " +
+			"payment of this smart wallet from your address (" + reason + "), so nothing was charged; wait for Retry-After seconds, then " + Again}
+	}
+	if err := e.TakeTokens(a, facilitatorCost); err != nil {
+		return nil, err
+	}
 	said, err := mover.Verify(ctx)
 	switch {
 	case err != nil:
 		return nil, e.Facilitator.Unavailable(err)
 	case !said.IsValid:
-		return nil, e.Refused(a.Operation, said.InvalidReason,
-			"the facilitator rejected the payment ("+said.InvalidReason+"); sign a new payment")
+		e.strangers.refused.Add(signed, said.InvalidReason, refusedFor)
+		if wallet != "" {
+			e.strangers.refused.Add(wallet, said.InvalidReason, refusedFor)
+		}
+		return nil, rejected(said.InvalidReason)
 	}
 	return said, nil
 }

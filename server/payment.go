@@ -109,7 +109,8 @@ func (s *Server) refundOf(c echo.Context) (bool, error) {
 		}
 		account = &agent.ID
 	}
-	settled, err := s.channels.Refund(request.Context(), &operation.Operation, request.Header, account, clientOf(c, operation))
+	settled, err := s.channels.Refund(request.Context(), &operation.Operation, request.Header, account, clientOf(c, operation),
+		recordFrom(c).payment.address)
 	if settled == nil || err != nil {
 		return false, err
 	}
@@ -135,9 +136,9 @@ func (s *Server) parsePayment(c echo.Context) error {
 	}
 	record, request := recordFrom(c), c.Request()
 	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, record.payingCaller(),
-		clientOf(c, operation), content)
+		clientOf(c, operation), record.payment.address, content)
 	if err == nil {
-		record.payer, record.attempt.Address = record.attempt.Payer(), record.payment.address.String()
+		record.payer = record.attempt.Payer()
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -45,6 +46,59 @@ func TestClaimedVoucherRefundsNoPart(t *testing.T) {
 	later()
 	if reason, _, _ := correctionOf(t, payer.refund("/agent/me", 5000, 0)); reason != x402.ReasonBatchRefundNoBalance {
 		t.Errorf("once more: %s, want that nothing is left", reason)
+	}
+	w.checkChannels()
+}
+
+// TestClaimedVoucherShowsTheChain: a claimed voucher is public. What a stranger learns with it does not change with the calls that its
+// payer makes after the claim, also when it asks for a refund. The API key of an account that used the payment channel shows the present
+// state, and so does a voucher that was never claimed.
+func TestClaimedVoucherShowsTheChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob, mallory := w.agent("alice"), w.agent("bob"), w.agent("mallory")
+	payer := alice.claimed(bob)
+	const path, body = "/register/request_account", `{"requested_username":"strange"}`
+	public, unknown := payer.sign(path, 5000, 0), payer.sign(path, 7000, 0)
+	claimed := payer.sign(sendPath, 5000, 0)
+	looks := map[string]func() testkit.Reply{
+		"without an account": func() testkit.Reply {
+			return w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, public)
+		},
+		"with another account": func() testkit.Reply { return mallory.sendWith(claimed, bob, "correct me") },
+		"a refund of a part":   func() testkit.Reply { return payer.refund("/agent/me", 5000, 15_000) },
+		"a refund of a part, with another account": func() testkit.Reply {
+			return payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key)
+		},
+	}
+	seen := map[string]string{}
+	look := func(when string) {
+		for how, look := range looks {
+			a := look()
+			shown := fmt.Sprint(a.Status, a.Code, a.Message, a.Header.Get(x402.HeaderPaymentRequired))
+			if seen[how] = cmp.Or(seen[how], shown); shown != seen[how] {
+				t.Errorf("%s, %s: a stranger sees %s, before %s", when, how, shown, seen[how])
+			}
+		}
+	}
+	look("after the claim")
+	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "one").Require(t, "the payer goes on", http.StatusOK)
+	look("after a call")
+	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "two").Require(t, "the payer goes on", http.StatusOK)
+	look("after another one")
+	_, state, newest := correctionOf(t, payer.refund("/agent/me", 5000, 0))
+	if state.ChargedCumulativeAmount != "5000" || state.TotalClaimed != "5000" || state.Balance != "100000" || newest != nil {
+		t.Errorf("a stranger that asks for everything sees %+v %+v, want what was claimed", state, newest)
+	}
+	for how, a := range map[string]testkit.Reply{
+		"the account that used it":                           alice.sendWith(claimed, bob, "correct me"),
+		"the account that used it, for a refund":             payer.refund("/agent/me", 5000, 0, "X-API-KEY", alice.Key),
+		"a voucher that was never claimed, of a lost client": w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, unknown),
+	} {
+		if _, state, newest := correctionOf(t, a); state.ChargedCumulativeAmount != "15000" || newest == nil ||
+			newest.SignedMaxClaimable != "15000" {
+			t.Errorf("%s: %+v %+v, want the present state", how, state, newest)
+		}
 	}
 	w.checkChannels()
 }

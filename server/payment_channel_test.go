@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -232,8 +233,9 @@ func TestRegistrationFromAChannel(t *testing.T) {
 	a := w.call(http.MethodPost, create, body(tan), x402.HeaderPaymentSignature, voucher)
 	key := a.Field(t, "api_key")
 	w.Secret(key)
-	if again := w.call(http.MethodPost, create, body(tan), x402.HeaderPaymentSignature, voucher); again.Code != "proof_required" {
-		t.Errorf("the same voucher: %v, want 409 proof_required", again)
+	if again := w.call(http.MethodPost, create, body(tan), x402.HeaderPaymentSignature, voucher); again.Status != http.StatusPaymentRequired ||
+		bytes.Contains(again.Body, []byte(key)) {
+		t.Errorf("the same voucher: %v, want a 402 without the API key", again)
 	}
 	me := w.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, payer.signGet("/agent/me", 11_000+price))
 	if me.Text("username") != "carol" {

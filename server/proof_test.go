@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"net/http"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/parley-chat/parley/client"
@@ -43,6 +43,49 @@ func (w *world) wantNoSecret(what string, a testkit.Reply, secret string) {
 		bytes.Contains(a.Body, []byte(secret)) {
 		w.T.Errorf("%s, for the settled payment alone: %v, want 409 proof_required", what, a)
 	}
+}
+
+// TestSettledPaymentNamesNoUsername: whoever replays a settled registration payment, or the claimed voucher of one, gets the same response
+// for the username that it paid for and for any other. So nobody finds out by guessing which username a wallet took.
+func TestSettledPaymentNamesNoUsername(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	const path, right, wrong = "/register/request_account", `{"requested_username":"victim"}`, `{"requested_username":"guess"}`
+	ask := func(payment, body string) testkit.Reply {
+		return w.call(http.MethodPost, path, body, x402.HeaderPaymentSignature, payment)
+	}
+	same := func(what, payment string, status int) {
+		t.Helper()
+		hit, miss := ask(payment, right), ask(payment, wrong)
+		hit.Want(t, what, status)
+		for _, a := range []*testkit.Reply{&hit, &miss} {
+			a.Body = regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAll(a.Body, nil)
+		}
+		if miss.Status != hit.Status || !bytes.Equal(hit.Body, miss.Body) ||
+			hit.Header.Get(x402.HeaderPaymentRequired) != miss.Header.Get(x402.HeaderPaymentRequired) {
+			t.Errorf("%s: %v for the username that it paid for, %v for another one, want the same", what, hit, miss)
+		}
+	}
+	exact := w.sign(w.Wallet(testkit.Dollar), path)
+	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
+	ask(exact, right).Require(t, "the settlement's response is lost", http.StatusServiceUnavailable)
+	same("a payment that may have settled", exact, http.StatusServiceUnavailable)
+	mend()
+	w.recover()
+	same("a settled payment", exact, http.StatusConflict)
+
+	w.Exec(`DELETE FROM registrations`)
+	payer := w.channelPayer(w.Wallet(testkit.Dollar))
+	deposit, later := payer.sign(path, 10_000, 100_000), payer.sign(path, 20_000, 0)
+	w.Secret(ask(deposit, right).Field(t, "tan"))
+	w.Secret(ask(later, `{"requested_username":"later"}`).Field(t, "tan"))
+	same("a deposit", deposit, http.StatusPaymentRequired)
+	w.due()
+	if !w.recoverUntil(func() bool { return w.Count(`SELECT claimed FROM payment_channels`) == 20_000 }) {
+		t.Fatal("nothing is claimed")
+	}
+	same("the claimed deposit", deposit, http.StatusPaymentRequired)
+	same("a claimed voucher of the same payment channel", later, http.StatusPaymentRequired)
 }
 
 // TestOwnerGetsItsSecretAgain: the payment identifier or another authorization by the same wallet returns the response that was
@@ -122,14 +165,13 @@ func TestLostSettlementOfASecret(t *testing.T) {
 	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
 	w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).Require(t, "the settlement's reply lost", 503)
 	mend()
-	bare := known(func() testkit.Reply {
+	alone := func() testkit.Reply {
 		return w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)
-	})
-	if bare.Status != http.StatusConflict || bare.Code != "proof_required" || strings.Contains(string(bare.Body), `"tan"`) {
-		t.Errorf("the payment alone: %v, want 409 proof_required", bare)
 	}
+	alone().Want(t, "the payment alone", http.StatusServiceUnavailable, "payment_unknown")
 	tan := known(func() testkit.Reply { return w.pay(owner, request, body) }).Field(t, "tan")
 	w.Secret(tan)
+	w.wantNoSecret("the TAN", alone(), tan)
 	if w.Revenue() != 10_000 || w.Count(`SELECT count(*) FROM payments`) != 1 {
 		t.Errorf("charged %d in %d payments, want 10000 in one", w.Revenue(), w.Count(`SELECT count(*) FROM payments`))
 	}

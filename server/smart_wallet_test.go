@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
@@ -17,36 +17,25 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// walletChain counts who asks it for code. It says no, and yes for the address contract, once it may speak.
+// walletChain counts who asks it for code. It says yes for addresses that begin with c0de, such as
+// contract.
 type walletChain struct {
 	payment.Chain
-	contract      string
-	unavailable   atomic.Bool
-	calls         atomic.Int64
-	running, most atomic.Int64
-	mayRespond    chan struct{}
+	contract    string
+	unavailable atomic.Bool
+	calls       atomic.Int64
 }
 
-func (c *walletChain) HasCode(ctx context.Context, address string) (bool, error) {
+func (c *walletChain) HasCode(_ context.Context, address string) (bool, error) {
 	c.calls.Add(1)
-	running := c.running.Add(1)
-	defer c.running.Add(-1)
-	for most := c.most.Load(); running > most && !c.most.CompareAndSwap(most, running); most = c.most.Load() {
-	}
-	select {
-	case <-c.mayRespond:
-	case <-ctx.Done():
-	}
 	if c.unavailable.Load() {
 		return false, errors.New("the endpoint is unavailable")
 	}
-	return strings.EqualFold(address, c.contract), nil
+	return strings.HasPrefix(address, "0xc0de"), nil
 }
 
 func newWalletChain() *walletChain {
-	c := &walletChain{mayRespond: make(chan struct{}), contract: "0xc0de00000000000000000000000000000000c0de"}
-	close(c.mayRespond)
-	return c
+	return &walletChain{contract: "0xc0de00000000000000000000000000000000c0de"}
 }
 
 // on lets a world's server ask this chain, and the payment network's for all else.
@@ -77,7 +66,7 @@ func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) st
 const accountBody = `{"requested_username":"wallet"}`
 
 // TestJunkSignaturesAskTheChainLittle: only a payment that is in order but for its signature has its payer looked up,
-// each address once, and no more than four at a time.
+// each address once.
 func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
 	t.Parallel()
 	chain := newWalletChain()
@@ -109,44 +98,76 @@ func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
 	}
 }
 
-// TestWalletLookupsAreBounded: while the chain is slow, many calls for one address are one look-up, and of many addresses
-// four are looked up; the others are told to come again. Payments with good signatures do not notice.
-func TestWalletLookupsAreBounded(t *testing.T) {
+// TestStrangersAndTheFacilitator: payments that name contracts as their wallets cost their sender nothing. They make the server ask the
+// facilitator a few times, and not again about what it has just rejected or while it wants a pause. Neither a payer who paid lately nor a
+// new one at another address notices.
+func TestStrangersAndTheFacilitator(t *testing.T) {
 	t.Parallel()
 	chain := newWalletChain()
-	chain.mayRespond = make(chan struct{})
-	w := newWorld(t, chain.on)
-	const callers = 24
-	payments := make([]string, callers)
-	for i := range payments {
-		payments[i] = w.junk(requestAccount, fmt.Sprintf("0x%040x", 0xa0+i%12)) // two for each of twelve addresses
+	w := newWorld(t, chain.on, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	alice, bob := w.agent("alice"), w.agent("bob")
+	var verified atomic.Int64
+	pause := ""
+	defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/verify" {
+			return false
+		}
+		verified.Add(1)
+		if pause != "" {
+			rw.Header().Set("Retry-After", pause)
+			rw.WriteHeader(http.StatusTooManyRequests)
+		}
+		return pause != ""
+	})()
+	send := func(address, payment string) testkit.Reply {
+		t.Helper()
+		return w.call(http.MethodPost, requestAccount, accountBody, "X-Forwarded-For", address, "PAYMENT-SIGNATURE", payment)
 	}
-	replies := make([]testkit.Reply, callers)
-	var group sync.WaitGroup
-	for i := range replies {
-		group.Go(func() {
-			replies[i], _ = w.try(http.MethodPost, requestAccount, accountBody, "PAYMENT-SIGNATURE", payments[i])
-		})
-	}
-	for deadline := time.Now().Add(time.Second); chain.running.Load() < 4 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	w.pay(w.Wallet(testkit.Dollar), requestAccount, `{"requested_username":"honest"}`).Want(t, "an honest payment meanwhile", 200)
-	close(chain.mayRespond)
-	group.Wait()
-	refused := 0
-	for _, a := range replies {
-		switch {
-		case a.Status == http.StatusServiceUnavailable && a.Code == "unavailable" && a.Header.Get("Retry-After") != "":
-			refused++
-		case a.Status != http.StatusPaymentRequired:
-			t.Errorf("junk while the chain is slow: %v, want 402, or 503 with Retry-After", a)
+	asked := func(what string, want int64) {
+		t.Helper()
+		if n := verified.Swap(0); n != want {
+			t.Errorf("%s: /verify was called %d times, want %d", what, n, want)
 		}
 	}
-	if chain.most.Load() != 4 || chain.calls.Load() > 12 || refused == 0 {
-		t.Errorf("%d look-ups at a time, %d in all, %d callers told to come again, want 4, at most 12, some", chain.most.Load(),
-			chain.calls.Load(), refused)
+	honest := func(name string) {
+		t.Helper()
+		alice.sends(bob, "meanwhile").Want(t, "a payer who paid lately", http.StatusOK)
+		w.call(http.MethodPost, requestAccount, `{"requested_username":`+quote(name)+`}`, "X-Forwarded-For", "198.51.100.99", "PAYMENT-SIGNATURE",
+			w.sign(w.Wallet(testkit.Dollar), requestAccount)).Want(t, "a new payer at another address", http.StatusOK)
 	}
+	rejected := w.junk(requestAccount, chain.contract)
+	send("198.51.100.1", rejected).Want(t, "a contract", http.StatusPaymentRequired, "payment_refused")
+	asked("a contract", 1)
+	send("198.51.100.1", w.junk(requestAccount, chain.contract)).WantRefused(t, "the same contract again", http.StatusTooManyRequests,
+		"rate_limited")
+	send("198.51.100.2", rejected).Want(t, "the same payment again", http.StatusPaymentRequired, "payment_refused")
+	asked("what it has just rejected", 0)
+	send("198.51.100.2", w.junk(requestAccount, chain.contract)).Want(t, "from another address", http.StatusPaymentRequired, "payment_refused")
+	asked("from another address", 1)
+
+	limited := 0
+	for n := 0; limited == 0 && n < 100; n++ {
+		a := send("198.51.100.3", w.junk(requestAccount, fmt.Sprintf("0xc0de%036x", n)))
+		if a.Status == http.StatusTooManyRequests {
+			a.Require(t, "too many contracts", http.StatusTooManyRequests, "rate_limited")
+			limited++
+		}
+	}
+	if n := verified.Swap(0); limited == 0 || n == 0 || n > 50 {
+		t.Errorf("many contracts: /verify was called %d times, and %d calls were refused, want a few calls and then refusals", n, limited)
+	}
+	honest("first")
+
+	pause = "5"
+	for _, address := range []string{"198.51.100.4", "198.51.100.5"} {
+		a := send(address, w.junk(requestAccount, fmt.Sprintf("0xc0de%036x", 1000)))
+		if after, _ := strconv.Atoi(a.Header.Get("Retry-After")); a.Status != http.StatusServiceUnavailable || after < 2 || after > 5 {
+			t.Errorf("while the facilitator wants a pause: %v %v, want 503 with Retry-After", a, a.Header)
+		}
+	}
+	asked("while the facilitator wants a pause", 1)
+	honest("second")
+	asked("by honest payers", 0)
 }
 
 // TestContractsPayWith65Bytes: a contract's own signature goes to the facilitator's /verify; where the chain is unavailable the

@@ -71,14 +71,14 @@ func NewRefundCommand(config ChannelConfig, voucher Voucher, amount uint64, chan
 }
 
 // VerifyBatch asks the facilitator whether a payment of scheme batch-settlement is valid on the chain. Like
-// [Facilitator.Verify] it moves no money and retries. [ReportedChannel] reads the channel from the verdict's Extra. For a
+// [Facilitator.Verify] it moves no money and does not retry. [ReportedChannel] reads the channel from the verdict's Extra. For a
 // deposit that is the channel before it.
 //
 // The facilitator rejects a voucher whose amount is claimed already ([ReasonBatchBelowClaimed]); a refund with the same
 // voucher is valid then.
 func (f *Facilitator) VerifyBatch(ctx context.Context, payment *BatchPayment, requirements PaymentRequirements) (*VerifyResponse, error) {
 	body, err := envelope(Version, payment.Raw(), payment, requirements)
-	return f.verifyRepeatedly(ctx, body, err)
+	return f.verify(ctx, body, err)
 }
 
 // SettleDeposit asks the facilitator to bring a deposit to the chain. requirements are the server's own payment

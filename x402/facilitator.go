@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// verifyTimeout limits /verify and /supported including their retries. Neither call moves money.
+	// verifyTimeout limits /verify, and /supported including its retries. Neither call moves money.
 	verifyTimeout = 10 * time.Second
 	// maxResponseBytes limits the size of a response. Real responses have a few hundred bytes.
 	maxResponseBytes = 1 << 20
-	// maxAttempts and longestPause limit the retries if the facilitator is busy or unavailable.
+	// maxAttempts and longestPause limit the retries of /supported if the facilitator is busy or unavailable.
 	maxAttempts  = 3
 	longestPause = 10 * time.Second
 	// retryPause is the pause after a failure without a Retry-After from the facilitator.
@@ -75,6 +75,8 @@ func (e *UnknownOutcome) Unwrap() error { return e.Err }
 type StatusError struct {
 	// Status is the HTTP status of the response.
 	Status int
+	// RetryAfter is how long to wait after a 429, or a 503 that says so, at most ten seconds. It is zero otherwise, and in an UnknownOutcome.
+	RetryAfter time.Duration
 }
 
 // Error returns the status.
@@ -82,11 +84,12 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("no verdict in the response with status %d", e.Status)
 }
 
-// Supported returns the payment kinds, extensions and signers that the facilitator supports. It retries as Verify does. A server
+// Supported returns the payment kinds, extensions and signers that the facilitator supports. It makes up to three attempts, for at most 10
+// seconds, if the connection fails or the response is 429 or 5xx. A server
 // should start even if Supported returns an error: the error only means that the capabilities are not known yet.
 func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error) {
 	var supported *SupportedResponse
-	err := f.repeat(ctx, http.MethodGet, "supported", nil, func(response *rawResponse) bool {
+	err := f.repeat(ctx, http.MethodGet, "supported", nil, maxAttempts, func(response *rawResponse) bool {
 		supported = new(SupportedResponse)
 		return response.status == http.StatusOK && json.Unmarshal(response.body, supported) == nil
 	})
@@ -100,27 +103,28 @@ func (f *Facilitator) Supported(ctx context.Context) (*SupportedResponse, error)
 // server's own payment requirements, never the payer's copy. A payment of version 1 needs the server's own Resource.
 //
 // A negative verdict is a response with IsValid false, whatever its HTTP status. An error means that there is no
-// verdict. /verify moves no money, so Verify makes up to three attempts if the connection fails or the response is 429
-// or 5xx without a verdict.
+// verdict; it is a [*StatusError] if there was a response. Verify does not retry, because anybody can make a server verify payments.
 func (f *Facilitator) Verify(ctx context.Context, payload *PaymentPayload, requirements PaymentRequirements) (*VerifyResponse, error) {
 	body, err := requestBody(payload, requirements)
-	return f.verifyRepeatedly(ctx, body, err)
+	return f.verify(ctx, body, err)
 }
 
-// verifyRepeatedly sends the body to /verify, unless it could not be built.
-func (f *Facilitator) verifyRepeatedly(ctx context.Context, body []byte, built error) (verdict *VerifyResponse, err error) {
+// verify sends the body to /verify, unless it could not be built.
+func (f *Facilitator) verify(ctx context.Context, body []byte, built error) (verdict *VerifyResponse, err error) {
 	if built != nil {
 		return nil, fmt.Errorf("facilitator verify: %w", built)
 	}
-	err = f.repeat(ctx, http.MethodPost, "verify", body, func(response *rawResponse) (ok bool) {
+	err = f.repeat(ctx, http.MethodPost, "verify", body, 1, func(response *rawResponse) (ok bool) {
 		verdict, ok = response.verifyVerdict()
 		return ok
 	})
 	return verdict, err
 }
 
-// repeat makes a call that moves no money until accept takes the response, up to three times and for at most verifyTimeout.
-func (f *Facilitator) repeat(ctx context.Context, method, endpoint string, body []byte, accept func(*rawResponse) bool) error {
+// repeat makes a call that moves no money until accept takes the response, up to so many times and for at most verifyTimeout.
+func (f *Facilitator) repeat(
+	ctx context.Context, method, endpoint string, body []byte, attempts int, accept func(*rawResponse) bool,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -134,14 +138,16 @@ func (f *Facilitator) repeat(ctx context.Context, method, endpoint string, body 
 		case accept(response):
 			return nil
 		default:
-			err = &StatusError{response.status}
+			status := &StatusError{Status: response.status}
 			if response.status == http.StatusTooManyRequests || response.status == http.StatusServiceUnavailable && response.retryAfter != "" {
 				wait = pause(response.retryAfter, attempt)
+				status.RetryAfter = wait
 			} else {
 				again = response.status >= http.StatusInternalServerError
 			}
+			err = status
 		}
-		if !again || attempt == maxAttempts || !sleep(ctx, wait) {
+		if !again || attempt == attempts || !sleep(ctx, wait) {
 			return fmt.Errorf("facilitator %s: %w", endpoint, err)
 		}
 	}
@@ -198,15 +204,15 @@ func (f *Facilitator) settle(ctx context.Context, body []byte, network, payer st
 	verdict, ok := response.settleVerdict()
 	if !ok && response.status == http.StatusTooManyRequests {
 		return nil, &UnknownOutcome{NotSent: true, RetryAfter: pause(response.retryAfter, 1),
-			Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
+			Err: fmt.Errorf("facilitator settle: %w", &StatusError{Status: response.status})}
 	}
 	if !ok {
-		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{response.status})}
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: %w", &StatusError{Status: response.status})}
 	}
 	known, _ := LookupNetwork(network) // some facilitators name it as in version 1
 	if verdict.Success && verdict.Network != network && (known.V1Name == "" || verdict.Network != known.V1Name) ||
 		payer != "" && isAddress(verdict.Payer) && !strings.EqualFold(verdict.Payer, payer) {
-		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: another network or payer: %w", &StatusError{response.status})}
+		return nil, &UnknownOutcome{Err: fmt.Errorf("facilitator settle: another network or payer: %w", &StatusError{Status: response.status})}
 	}
 	return verdict, nil
 }

@@ -93,12 +93,13 @@ func TestVerify(t *testing.T) {
 		{"isValid twice", says(200, `{"isValid":false,"isValid":true}`), nil, 1},
 		{"HTML", says(200, `<html>busy</html>`), nil, 1},
 		{"nothing", says(200, ``), nil, 1},
-		{"status 500", says(500, `oops`), nil, 3},
-		{"status 500 with JSON", says(500, `{"error":"oops"}`), nil, 3},
+		{"status 500", says(500, `oops`), nil, 1},
+		{"status 500 with JSON", says(500, `{"error":"oops"}`), nil, 1},
+		{"busy", saysLater(429, "0"), nil, 1},
 		{"too much", says(200, `{"isValid":true,"x":"`+strings.Repeat("x", maxResponseBytes)+`"}`), nil, 1},
 		{"status 404", says(404, `{"error":"oops"}`), nil, 1},
 		{"a redirect", redirects, nil, 1},
-		{"hung up", hangsUp, nil, 3},
+		{"hung up", hangsUp, nil, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -118,9 +119,10 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestVerifyRepeats(t *testing.T) {
+// TestSupportedRepeats: /supported is asked up to three times. Verify asks once: see TestVerify.
+func TestSupportedRepeats(t *testing.T) {
 	t.Parallel()
-	valid := says(200, `{"isValid":true,"payer":"0xab"}`)
+	valid := says(200, `{"kinds":[]}`)
 	busy := saysLater(429, "0")
 	for _, row := range []struct {
 		name    string
@@ -135,21 +137,20 @@ func TestVerifyRepeats(t *testing.T) {
 		{"unavailable for a moment, then valid", []http.HandlerFunc{saysLater(503, "0"), valid}, 2, true},
 		{"hung up, then valid", []http.HandlerFunc{hangsUp, valid}, 2, true},
 		{"one fault after another, then valid", []http.HandlerFunc{hangsUp, busy, valid}, 3, true},
-		// To wait that long is beyond the time that verify has, so there is no use in waiting at all.
+		// To wait that long is beyond the time that the call has, so there is no use in waiting at all.
 		{"busy for a minute", []http.HandlerFunc{saysLater(429, "60"), valid}, 1, false},
 		{"unavailable for a minute", []http.HandlerFunc{saysLater(503, "60"), valid}, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			facilitator, calls := facilitatorReplying(t, row.replies...)
-			payload, requirements := receivedPayment(t)
 			started := time.Now()
-			verdict, err := facilitator.Verify(t.Context(), payload, requirements)
-			if got := err == nil && verdict.IsValid; got != row.valid {
-				t.Errorf("verify says %+v (%v), want valid: %t", verdict, err, row.valid)
+			_, err := facilitator.Supported(t.Context())
+			if got := err == nil; got != row.valid {
+				t.Errorf("/supported returns %v, want an outcome: %t", err, row.valid)
 			}
 			if took := time.Since(started); took > verifyTimeout*9/10 {
-				t.Errorf("verify took %s, want that it does not wait in vain", took)
+				t.Errorf("it took %s, want that it does not wait in vain", took)
 			}
 			if n := calls.Load(); n != row.calls {
 				t.Errorf("the facilitator was called %d times, want %d", n, row.calls)
@@ -164,9 +165,8 @@ func TestVerifyRepeats(t *testing.T) {
 			cancel()
 			says(500, "")(w, r)
 		})
-		payload, requirements := receivedPayment(t)
-		if _, err := facilitator.Verify(ctx, payload, requirements); err == nil {
-			t.Error("verify succeeds after the caller gave up, want an error")
+		if _, err := facilitator.Supported(ctx); err == nil {
+			t.Error("it succeeds after the caller gave up, want an error")
 		}
 		if n := calls.Load(); n != 1 {
 			t.Errorf("the facilitator was called %d times, want once", n)

@@ -57,7 +57,7 @@ func (f *Facilitator) listings(ctx context.Context, endpoint, base string) (foun
 			Items, Resources []Listing // of /discovery/resources, and of /discovery/merchant
 			Pagination       struct{ Total int }
 		}
-		err := public.repeat(ctx, http.MethodGet, fmt.Sprintf("%s&limit=%d&offset=%d", endpoint, listingPage, offset), nil,
+		err := public.repeat(ctx, http.MethodGet, fmt.Sprintf("%s&limit=%d&offset=%d", endpoint, listingPage, offset), nil, maxAttempts,
 			func(response *rawResponse) bool {
 				return response.status == http.StatusOK &&
 					json.Unmarshal(response.body, &read, json.MatchCaseInsensitiveNames(true)) == nil

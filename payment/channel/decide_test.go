@@ -39,7 +39,8 @@ func TestDecide(t *testing.T) {
 	}{
 		{name: "delivered by this voucher", state: store.PaymentDelivered, changes: []change{sameRequest}},
 		{name: "delivered by this voucher for another request", state: store.PaymentDelivered, want: payment.Correct},
-		{name: "delivered by this voucher, no proof", state: store.PaymentDelivered, changes: []change{sameRequest}, unproven: true},
+		{name: "delivered by this voucher, no proof", state: store.PaymentDelivered, changes: []change{sameRequest}, unproven: true,
+			want: payment.Correct},
 		{name: "delivered, a later voucher without proof", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher},
 			unproven: true, want: payment.Correct},
 		{name: "delivered, a later voucher", state: store.PaymentDelivered, changes: []change{sameRequest, nextVoucher}},
@@ -47,6 +48,8 @@ func TestDecide(t *testing.T) {
 		{name: "settling, another request", state: store.PaymentSettling},
 
 		{name: "delivered by this deposit", deposit: true, state: store.PaymentDelivered, changes: []change{sameRequest}},
+		{name: "delivered by this deposit, no proof", deposit: true, state: store.PaymentDelivered, changes: []change{sameRequest},
+			unproven: true, want: payment.Correct},
 		{name: "delivered by this deposit for another request", deposit: true, state: store.PaymentDelivered, want: payment.Correct},
 		{name: "delivered by this voucher, with another deposit, for another request", deposit: true, state: store.PaymentDelivered,
 			changes: []change{otherDeposit}, want: payment.Correct},

@@ -33,10 +33,10 @@ func (d *deposit) PaidLately() bool { return d.engine.PaidLately(d.payload.Payer
 // Same reports whether the row is of the same deposit.
 func (d *deposit) Same(row *store.Payment) bool { return d.a.SameNonce(row) }
 
-// Decide adds what becomes of a deposit that was kept, and of a voucher that was charged for another request.
-func (d *deposit) Decide(row *store.Payment, _ bool) (payment.Action, error) {
+// Decide adds what becomes of a deposit that was kept, and of a voucher as in voucher.Decide.
+func (d *deposit) Decide(row *store.Payment, proven bool) (payment.Action, error) {
 	switch {
-	case row.State == store.PaymentDelivered && !d.a.Owns(row) && (d.Same(row) || d.charges(row)):
+	case row.State == store.PaymentDelivered && (!proven || (d.Same(row) || d.charges(row)) && !d.a.Owns(row)):
 		return payment.Correct, nil
 	case row.State != store.PaymentDeposited || !d.Same(row):
 		return "", nil
@@ -187,7 +187,7 @@ func (d *deposit) depositOnly(ctx context.Context, channel *store.PaymentChannel
 	if invalid, ok := errors.AsType[*x402.Invalid](d.of.Fits(sumsOf(channel), d.a.Operation.Price)); ok {
 		bad = invalid
 	}
-	kept := d.corrective(ctx, channel, bad)
+	kept := d.present(ctx, channel, bad) // whoever made the deposit is the payer
 	kept.Settled = settled
 	return kept
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -97,7 +95,7 @@ func (c *Scheme) offerGeneration(slot string, generation uint64, lifetime time.D
 // stays records the generation of the payment channel that the client pays from, for its next call and for a refund.
 func (v *voucher) stays() {
 	v.offerGeneration(slotOf(v.a.Operation, v.a.Client), v.generation(), v.remembered())
-	v.offerGeneration(v.a.Address, v.generation(), lostFor)
+	v.offerGeneration(v.a.Address.String(), v.generation(), lostFor)
 }
 
 // Moved implements [payment.Scheme].
@@ -195,13 +193,9 @@ func (v *voucher) retire(ctx context.Context, channel *store.PaymentChannel) {
 	if err != nil {
 		return // a later deposit does it
 	}
-	var account *uuid.UUID
-	if v.a.Caller != nil {
-		account = &v.a.Caller.Account
-	}
 	for _, one := range all {
 		if one.WithdrawDelay >= channel.WithdrawDelay || one.State != store.PaymentChannelOpen || one.Balance-one.Charged < refundLeast ||
-			one.Charged-one.Claimed < refundWorth && v.cheapRefunds.wait(refundsOf(account, v.a.Client)) > 0 {
+			one.Charged-one.Claimed < refundWorth && v.cheapRefunds.Take(v.refundsOf(), 1) > 0 {
 			continue
 		}
 		select {

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -20,13 +18,9 @@ const (
 	// exactFor is how long exact is offered first to a client whose voucher was refused because too much is unclaimed, or whose wallet is
 	// below its deposit, or to the address of a client without an account, or to a client that is behind its payment channel.
 	exactFor = time.Minute
-	// Of channels that the ledger does not know, adoptionsPerSecond are looked up on the chain, each once in adoptionPause:
-	// anybody can sign a voucher of a channel that does not exist. One client has a share of them.
-	adoptionsPerSecond = 10
-	adoptionBurst      = 20
-	adoptionShare      = 0.5
-	adoptionShareBurst = 3
-	adoptionPause      = time.Minute
+	// adoptionPause is how often the chain is asked for a channel that the ledger does not know: anybody can sign a voucher of a channel that
+	// does not exist. See also payment.Engine.TakeTokens.
+	adoptionPause = time.Minute
 )
 
 // unclaimed is what all payment channels were charged and what is not claimed. The worker reads it from the ledger every
@@ -120,65 +114,25 @@ func (v *voucher) remembered() time.Duration {
 	return lostFor
 }
 
-// adoptions limits how often the chain is asked for channels that the ledger does not know.
-type adoptions struct {
-	tried  payment.Recent[string, struct{}]
-	rate   *rate.Limiter
-	shares clientRates
-}
-
-func newAdoptions() adoptions {
-	return adoptions{payment.NewRecent[string, struct{}](maxLost), rate.NewLimiter(adoptionsPerSecond, adoptionBurst),
-		newClientRates(adoptionShare, adoptionShareBurst, adoptionPause)}
-}
-
-// allow reports whether the client may have a channel looked up now.
-func (a *adoptions) allow(client string) bool { return a.shares.allow(client) && a.rate.Allow() }
-
-// clientRates are token buckets by client: see payment.Engine.Challenge.
-type clientRates struct {
-	perSecond rate.Limit
-	burst     int
-	full      time.Duration // in which an empty bucket is full again
-	buckets   payment.Recent[string, *rate.Limiter]
-}
-
-func newClientRates(perSecond rate.Limit, burst int, full time.Duration) clientRates {
-	return clientRates{perSecond, burst, full, payment.NewRecent[string, *rate.Limiter](maxLost)}
-}
-
-func (r clientRates) allow(client string) bool { return r.wait(client) == 0 }
-
-// wait takes a token, or returns how long it takes until there is one.
-func (r clientRates) wait(client string) time.Duration {
-	bucket, ok := r.buckets.Get(client)
-	if !ok {
-		bucket = rate.NewLimiter(r.perSecond, r.burst)
-		r.buckets.Add(client, bucket, r.full)
-	}
-	token := bucket.Reserve()
-	if token.Delay() > 0 {
-		defer token.Cancel()
-	}
-	return token.Delay()
-}
-
 // adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
 // database was restored from a backup. Only what was claimed counts as charged. It returns store.ErrStalePayment if the channel
 // is in the ledger now, a corrective 402 if the voucher does not fit, and nil if there is no such channel.
 func (v *voucher) adopt(ctx context.Context) error {
 	id := v.of.ChannelID
-	if _, again := v.adoptions.tried.Get(id); again || !v.adoptions.allow(v.a.Client) {
+	if _, again := v.sought.Get(id); again {
 		return nil
 	}
-	v.adoptions.tried.Add(id, struct{}{}, adoptionPause)
+	if err := v.engine.TakeTokens(v.a, payment.ChainCost); err != nil {
+		return err
+	}
+	v.sought.Add(id, struct{}{}, adoptionPause)
 	found, err := v.chainState(ctx, id)
 	if err != nil || found.Balance == 0 {
 		return nil //nolint:nilerr // the payer gets the 402 for an unknown channel, and can send a deposit
 	}
 	channel := v.newChannel(found)
 	if bad, ok := errors.AsType[*x402.Invalid](v.of.Fits(sumsOf(channel), v.a.Operation.Price)); ok {
-		v.adoptions.tried.Remove(id) // a client that follows the 402 comes back with a voucher that fits
+		v.sought.Remove(id) // a client that follows the 402 comes back with a voucher that fits
 		return v.corrective(ctx, channel, bad)
 	}
 	if channel.Claimed > 0 {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,6 +43,9 @@ var (
 			"the payment channel, or ask for everything"}
 )
 
+var nothingLeft = &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
+	Message: "everything in the payment channel is charged; nothing is left to refund"}
+
 // tooSoon returns the 429 for a refund that is to be asked for again after some time.
 func tooSoon(why string, after time.Duration) error {
 	return &payment.Error{Code: payment.CodeLimited, RetryAfter: int(math.Ceil(after.Seconds())),
@@ -51,9 +54,9 @@ func tooSoon(why string, after time.Duration) error {
 
 // Refund pays what is not charged back to the payer, if the payment of a request is of type refund; otherwise it returns nil
 // and nil. The voucher of a refund proves the key of the payment channel, so no account is needed except for some parts: see
-// mayRefundPart. Account is the caller's, or nil. The error is as from [payment.Engine.Pay].
+// asStranger. Account is the caller's, or nil. The error is as from [payment.Engine.Pay].
 func (c *Scheme) Refund(
-	ctx context.Context, operation *payment.Operation, header http.Header, account *uuid.UUID, client string,
+	ctx context.Context, operation *payment.Operation, header http.Header, account *uuid.UUID, client string, address netip.Prefix,
 ) (*x402.SettleResponse, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // Parse handles any other payment
@@ -63,7 +66,10 @@ func (c *Scheme) Refund(
 	if !ok || payload.Payload.Type != x402.BatchRefund || len(header.Values(x402.HeaderPaymentSignature)) > 1 {
 		return nil, nil //nolint:nilnil // as above, and Parse reports errors
 	}
-	v := &voucher{Scheme: c, a: &payment.Attempt{Operation: operation, Client: client}, payload: payload}
+	v := &voucher{Scheme: c, a: &payment.Attempt{Operation: operation, Client: client, Address: address}, payload: payload}
+	if account != nil {
+		v.a.Caller = &payment.Caller{Account: *account}
+	}
 	if v.a.Requirements, ok = v.Match(operation.Requirements()); !ok {
 		return nil, c.engine.Refused(operation, "No matching payment requirements",
 			"the refund does not match the payment requirements of this operation")
@@ -76,58 +82,39 @@ func (c *Scheme) Refund(
 		return nil, err
 	}
 	v.a.Checked = checked
+	if err := c.engine.Facilitator.Available(); err != nil { // no voucher is charged while a refund is open
+		return nil, err
+	}
+	stranger, err := v.asStranger(ctx)
+	if err != nil {
+		return nil, err
+	}
 	channel, err := v.refundable(ctx)
 	if err != nil {
 		return nil, err
 	}
 	left := channel.Balance - channel.Charged
 	if left <= 0 {
-		return nil, v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
-			Message: "everything in the payment channel is charged; nothing is left to refund"})
+		return nil, v.corrective(ctx, channel, nothingLeft)
 	}
-	part := int64(v.of.Refund) //nolint:gosec // at most x402.MaxChannelAmount
-	full := part == 0 || part >= left
-	if !full {
-		if part < refundLeast {
-			return nil, c.engine.Refused(operation, x402.ReasonBatchRefundAmountInvalid,
-				fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
-		}
-		if err := v.mayRefundPart(ctx, channel, account); err != nil {
-			return nil, err
-		}
-		left = part
+	amount, err := v.refunds(left)
+	if err == nil && !stranger {
+		err = v.mayRefundNow(channel, channel.Charged-channel.Claimed < refundWorth)
 	}
-	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
-		return nil, tooSoon("this payment channel was refunded within the last minute", refundPause-channel.Now.Sub(*at))
-	}
-	if channel.Charged-channel.Claimed < refundWorth {
-		if after := c.cheapRefunds.wait(refundsOf(account, client)); after > 0 {
-			return nil, tooSoon("many payment channels that were hardly used were refunded for this client within the last hour: with the header "+
-				"X-API-KEY only those of the account count, and withdrawing on the blockchain needs no refund", after)
-		}
-	}
-	if err := c.engine.Facilitator.Available(); err != nil { // no voucher is charged while a refund is open
+	if err != nil {
 		return nil, err
 	}
 	// From here on the refund continues even if the caller hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
 	defer cancel()
-	settled, err := c.beginRefund(ctx, channel, left, refundPause)
+	settled, err := c.beginRefund(ctx, channel, amount, refundPause)
 	if bad, ok := errors.AsType[*payment.RefusedSettlement](err); ok {
 		return nil, c.engine.Refused(operation, bad.Reason, "the facilitator rejected the refund ("+bad.Reason+")")
 	}
-	if err == nil && full {
+	if err == nil && amount == left {
 		c.renewRefunded(ctx, channel, client)
 	}
 	return settled, err
-}
-
-// refundsOf names a client in Scheme.cheapRefunds: by its account, which keeps its limit when it rotates its API key.
-func refundsOf(account *uuid.UUID, client string) string {
-	if account != nil {
-		return account.String()
-	}
-	return client
 }
 
 // refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
@@ -144,22 +131,63 @@ func (v *voucher) refundable(ctx context.Context) (*store.PaymentChannel, error)
 	return nil, errChannelBusy
 }
 
-// mayRefundPart returns nil if the caller may ask for a part of what is left. A claimed voucher is public, and the amount of a refund is
-// not signed: a stranger could ask for a part each minute. So with a claimed voucher a part needs a proof: the API key of an account that
-// used the payment channel, or another signature than the claimed one. Everything can be asked for once after each deposit, because then
-// nothing is left, and official clients send no API key.
-func (v *voucher) mayRefundPart(ctx context.Context, channel *store.PaymentChannel, account *uuid.UUID) error {
-	if !v.mayBePublic(channel) || channel.Signature != "" && !strings.EqualFold(v.payload.Payload.Voucher.Signature, channel.Signature) {
+// asStranger reports whether a refund may come from somebody else than the payer: see mayBeStranger. The amount of a refund is not signed,
+// so a stranger could ask for a part each minute: it gets errRefundProof. It can ask for everything once after each deposit, because then
+// nothing is left, and official clients send no API key. Its errors do not depend on what was charged since the claim.
+func (v *voucher) asStranger(ctx context.Context) (bool, error) {
+	channel, err := v.channel(ctx)
+	if err != nil || channel == nil || !v.mayBeStranger(ctx, channel) {
+		return false, err
+	}
+	left := channel.Balance - channel.Claimed
+	if left <= 0 {
+		return true, v.public(channel, nothingLeft)
+	}
+	amount, err := v.refunds(left)
+	switch {
+	case err != nil:
+		return true, err
+	case amount < left:
+		return true, errRefundProof
+	}
+	return true, v.mayRefundNow(channel, true)
+}
+
+// refunds returns how much of what is left is asked for.
+func (v *voucher) refunds(left int64) (int64, error) {
+	part := int64(v.of.Refund) //nolint:gosec // at most x402.MaxChannelAmount
+	switch {
+	case part == 0, part >= left:
+		return left, nil
+	case part < refundLeast:
+		return 0, v.engine.Refused(v.a.Operation, x402.ReasonBatchRefundAmountInvalid,
+			fmt.Sprintf("a refund of a part must be at least %d atomic units; ask for more, or for everything", refundLeast))
+	}
+	return part, nil
+}
+
+// mayRefundNow returns the 429 if the payment channel was refunded just now, or if it is cheap, which means that it brought in little, and
+// the client had many such refunds.
+func (v *voucher) mayRefundNow(channel *store.PaymentChannel, cheap bool) error {
+	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
+		return tooSoon("this payment channel was refunded within the last minute", refundPause-channel.Now.Sub(*at))
+	}
+	if !cheap {
 		return nil
 	}
-	used, err := account != nil, error(nil)
-	if used {
-		used, err = v.store.HasUsedChannel(ctx, channel, *account)
+	if after := v.cheapRefunds.Take(v.refundsOf(), 1); after > 0 {
+		return tooSoon("many payment channels that were hardly used were refunded for this client within the last hour: with the header "+
+			"X-API-KEY only those of the account count, and withdrawing on the blockchain needs no refund", after)
 	}
-	if err == nil && !used {
-		err = errRefundProof
+	return nil
+}
+
+// refundsOf names the client in Scheme.cheapRefunds: by its account, which keeps its limit when it rotates its API key.
+func (v *voucher) refundsOf() string {
+	if v.a.Caller != nil {
+		return v.a.Caller.Account.String()
 	}
-	return err
+	return v.a.Client
 }
 
 // MayBeRefund reports whether a request can be a refund. It spares most payments a second decoding.

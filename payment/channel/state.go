@@ -24,7 +24,7 @@ const recheckAfter = time.Minute
 
 // misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
 // store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
-// with which clients correct their own. Only the voucher's signer sees this state.
+// with which clients correct their own. Only the voucher's signer sees this state: see corrective.
 func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) error {
 	if channel == nil {
 		if err := v.adopt(ctx); err != nil {
@@ -80,8 +80,23 @@ func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error
 }
 
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
-// voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good.
+// voucher. The next 402s of the client offer exact first: one that cannot follow the state would be refused for good. Whoever may be a
+// stranger gets one 402 that has nothing but what the blockchain shows.
 func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
+	if v.mayBeStranger(ctx, channel) {
+		return v.public(channel, publicVoucher)
+	}
+	return v.present(ctx, channel, bad)
+}
+
+// public is corrective for a stranger.
+func (v *voucher) public(channel *store.PaymentChannel, why *x402.Invalid) *payment.Error {
+	found := onChainOf(channel)
+	return v.correction(why.Reason, why.Message, found.State(channel.ID, found.TotalClaimed), nil)
+}
+
+// present is corrective for the payer.
+func (v *voucher) present(ctx context.Context, channel *store.PaymentChannel, bad *x402.Invalid) *payment.Error {
 	hasNext := v.renew(ctx, channel)
 	message := bad.Message
 	switch {
@@ -100,15 +115,26 @@ func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel,
 		message += "; to repeat a call whose response was lost, send the same request with the same payment identifier; a client that cannot " +
 			"sign this voucher sends a request without a payment in a minute: the next 402s offer exact, and then a new payment channel"
 	}
-	refused := v.engine.Refused(v.a.Operation, bad.Reason, message)
 	var newest *x402.VoucherState
-	if v.mayShowNewest(ctx, channel) {
+	if channel.Signature != "" {
 		newest = &x402.VoucherState{SignedMaxClaimable: strconv.FormatInt(channel.SignedMax, 10), Signature: channel.Signature}
 	}
+	return v.correction(bad.Reason, message, stateOf(channel), newest)
+}
+
+// correction returns a 402 with a state of the payment channel.
+func (v *voucher) correction(reason, message string, state x402.ChannelState, newest *x402.VoucherState) *payment.Error {
+	refused := v.engine.Refused(v.a.Operation, reason, message)
 	refused.Correction = true
-	refused.Required.Accepts = x402.Corrective(v.offers(v.a.Operation.Requirements()), stateOf(channel), newest)
+	refused.Required.Accepts = x402.Corrective(v.offers(v.a.Operation.Requirements()), state, newest)
 	return refused
 }
+
+// publicVoucher is why a public voucher is not charged that its payer need not have sent.
+var publicVoucher = &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch,
+	Message: "this voucher was claimed, so it is public, and this 402 has only what the blockchain shows of the payment channel; nothing was " +
+		"charged now. For its present state send the X-API-KEY of an account that used the payment channel to an operation that takes one, or " +
+		"a voucher for extra.channelState.chargedCumulativeAmount plus the price"}
 
 // lostState is the message for a client that begins again.
 func (v *voucher) lostState(channel *store.PaymentChannel) string {
@@ -119,20 +145,25 @@ func (v *voucher) lostState(channel *store.PaymentChannel) string {
 		channel.Charged, price, channel.Charged+price)
 }
 
-// mayShowNewest reports whether the caller may see the newest voucher, with which a stranger could ask for a refund. A voucher that may
-// have been claimed is public and opens nothing, unless the newest one is claimed too. A deposit that was never on the chain was signed for
-// this call.
-func (v *voucher) mayShowNewest(ctx context.Context, channel *store.PaymentChannel) bool {
+// mayBeStranger reports whether somebody else than the payer may have sent the voucher: it may be public, and nothing proves that its
+// sender is the payer. The API key of an account that used the payment channel does, another signature than the claimed one, and a deposit
+// that was never on the chain.
+func (v *voucher) mayBeStranger(ctx context.Context, channel *store.PaymentChannel) bool {
 	switch {
-	case channel.Signature == "":
+	case !v.mayBePublic(channel):
 		return false
-	case !v.mayBePublic(channel), channel.SignedMax <= channel.Claimed:
+	case channel.Signature != "" && v.max() == channel.SignedMax && !strings.EqualFold(v.payload.Payload.Voucher.Signature, channel.Signature):
+		return false
+	case v.a.Caller != nil && v.a.Caller.RepeatOnly == nil:
+		if used, err := v.store.HasUsedChannel(ctx, channel, v.a.Caller.Account); err == nil && used {
+			return false
+		}
+	}
+	if v.of.Type != x402.BatchDeposit || !v.of.Conclusive || v.a.Expired != nil {
 		return true
-	case v.of.Type != x402.BatchDeposit, !v.of.Conclusive, v.a.Expired != nil:
-		return false
 	}
 	unused, err := v.engine.Unused(ctx, v.a, &deposit{v})
-	return err == nil && unused
+	return err != nil || !unused
 }
 
 // mayBePublic reports whether the voucher may stand on the chain. Which vouchers a claim under way has, and whether it came through, is not
@@ -155,8 +186,8 @@ func (v *voucher) Correct(ctx context.Context) error {
 		return v.misfit(ctx, channel)
 	}
 	return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
-		"this voucher was charged for another request or payment identifier; the channel was charged %d and this request costs %d: "+
-			"sign a voucher for exactly %d; nothing was charged now",
+		"this voucher was charged for another request or payment identifier, or for a response with a TAN or an API key, which it does not "+
+			"return; the channel was charged %d and this request costs %d: sign a voucher for exactly %d; nothing was charged now",
 		channel.Charged, v.a.Operation.Price, channel.Charged+int64(v.a.Operation.Price))}) //nolint:gosec // a price
 }
 

@@ -3,10 +3,8 @@ package channel
 import (
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -112,20 +110,4 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %q, want ours %v", name, why, test.ours)
 		}
 	}
-}
-
-// TestAdoptionsAreBounded: however many clients send vouchers of unknown payment channels, the chain is asked a few times a second.
-func TestAdoptionsAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		all, allowed := newAdoptions(), 0
-		for client := range 10 * adoptionBurst {
-			if all.allow(strconv.Itoa(client)) {
-				allowed++
-			}
-		}
-		if allowed != adoptionBurst {
-			t.Errorf("%d payment channels are looked up at once, want %d", allowed, adoptionBurst)
-		}
-	})
 }

@@ -106,11 +106,10 @@ func (v *voucher) Proves(ctx context.Context, row *store.Payment) (bool, error) 
 	return v.pays(row) && channel != nil && v.max() > channel.Charged, err
 }
 
-// Decide adds what becomes of a voucher that was charged for another request. The next voucher is the proof for a secret, and its payer
-// does not know which one that is.
+// Decide adds what becomes of a voucher that was charged for another request, or for a secret. The next voucher is the proof for a secret,
+// and its payer does not know which one that is.
 func (v *voucher) Decide(row *store.Payment, proven bool) (payment.Action, error) {
-	owns, same := v.a.Owns(row), v.Same(row)
-	if row.State == store.PaymentDelivered && (!owns && same || owns && !same && !proven) {
+	if row.State == store.PaymentDelivered && (!proven || v.Same(row) && !v.a.Owns(row)) {
 		return payment.Correct, nil
 	}
 	return "", nil
@@ -128,8 +127,10 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	if err := v.barred(); err != nil {
 		return nil, err
 	}
-	known := v.chargedLately(v.of.ChannelID)
-	if !known { // costs those who cannot pay one read, and the server no transaction
+	charged, known := v.charged.Get(v.of.ChannelID)
+	// Costs those who cannot pay one read, and the server no transaction. Who has a former voucher, which may be public, does not wait for
+	// the calls of the payment channel, and so does not notice them.
+	if !known || charged >= v.of.Max {
 		if err := v.fits(ctx); err != nil {
 			return nil, err
 		}

@@ -123,7 +123,8 @@ type trial struct {
 	s      *server
 	tally  *tally
 	honest []*honest
-	chain  int // calls of the chain's endpoint during the last attack
+	// Calls of /verify and of the chain's endpoint during the last attack, but for the look at the transaction of each settlement.
+	unsettled int
 
 	medians    bool // the medians of honest callers count too
 	moves      int
@@ -317,7 +318,7 @@ func (x *trial) measureOnce(attack string, run func(ctx context.Context)) (slow 
 	for i := range before {
 		line.asked[i] -= before[i]
 	}
-	x.chain = line.asked[2]
+	x.unsettled = line.asked[0] + line.asked[2] - line.asked[1]
 	allowed := max(10*line.quiet99, noiseFloor)
 	for _, h := range x.honest {
 		p50, p99, failures := h.percentiles()
