@@ -2,7 +2,7 @@
 
 comma := ,
 BIN := bin
-TAGS := acme,attack,consistency,crashpoints,failover,plans,restore
+TAGS := acme,attack,consistency,contract,crashpoints,failover,plans,restore
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 PEBBLE := github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
 OPENAPI_GENERATOR := 7.25.0
@@ -102,11 +102,17 @@ $(BIN)/zizmor: test/conformance/supplychain/requirements.txt
 
 ##@ Check the contract with third-party tools
 
-contract: test/conformance/node_modules #: Lint openapi.yaml with Spectral and Redocly
+contract: test/conformance/node_modules $(BIN)/contract #: Lint openapi.yaml with Spectral and Redocly; read it with libraries of JavaScript and Python
 	cd test/conformance && npm run --silent lint
-	@cd test/conformance && version() { node -p "require('./node_modules/$$1/package.json').version"; } && \
+	PYTHON=$(CURDIR)/$(BIN)/contract/bin/python go test -tags contract -count=1 -v ./test/conformance/contract
+	@cd test/conformance && version() { node -p "require('./package.json').dependencies['$$1']"; } && \
 	  echo "TABLE|spectral|$$(version @stoplight/spectral-cli)|openapi.yaml: all oas rules|0" && \
-	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0"
+	  echo "TABLE|redocly|$$(version @redocly/cli)|openapi.yaml: recommended-strict|0" && \
+	  for each in yaml js-yaml @apidevtools/swagger-parser; do echo "TABLE|$$each|$$(version $$each)|openapi.yaml: read as by kin-openapi|0"; done
+	@sed -nE 's/^(openapi-spec-validator|ruamel-yaml)==([^ ]*).*/TABLE|\1|\2|openapi.yaml: read as by kin-openapi|0/p' test/conformance/contract/requirements.txt
+
+$(BIN)/contract: test/conformance/contract/requirements.txt
+	$(call venv,--require-hashes --only-binary :all:)
 
 breaking: ## Fail if openapi.yaml breaks the contract of the last release and the CHANGELOG does not announce it
 	cd test/conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .

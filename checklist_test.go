@@ -19,7 +19,7 @@ var checklist string
 
 var (
 	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	buildTag     = regexp.MustCompile(`(?m)^//go:build .*\b(acme|attack|failover|plans|restore)\b`)
+	buildTag     = regexp.MustCompile(`(?m)^//go:build .*\b(acme|attack|contract|failover|plans|restore)\b`)
 	stageLine    = regexp.MustCompile(`(?m)^([\w-]+) +; [\w-]+ +; [0-9] ; (?:push|night|both)`)
 	alertLine    = regexp.MustCompile(`(?m)^ *- alert: (\w+)$`)
 	makeTest     = regexp.MustCompile(`^make ([\w-]+)(?: (Test\w+))?$`)

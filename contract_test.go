@@ -12,6 +12,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 )
 
 //go:embed test/testdata/interface.txt
@@ -31,6 +32,25 @@ func TestVersion(t *testing.T) {
 	if got, want := Version(), contract(t).Info.Version; got != want {
 		t.Errorf("Version() is %q, info.version of the contract is %q", got, want)
 	}
+}
+
+// TestContractIsPlainYAML: common parsers of YAML 1.2 read a merge key as a name, and not every tool reads anchors and aliases.
+func TestContractIsPlainYAML(t *testing.T) {
+	t.Parallel()
+	var document yaml.Node
+	if err := yaml.Unmarshal(Contract, &document); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(*yaml.Node)
+	walk = func(node *yaml.Node) {
+		if node.Anchor != "" || node.Kind == yaml.AliasNode || node.Tag == "!!merge" {
+			t.Errorf("openapi.yaml:%d has an anchor, an alias or a merge key", node.Line)
+		}
+		for _, child := range node.Content {
+			walk(child)
+		}
+	}
+	walk(&document)
 }
 
 // TestContractIsTheInterface compares openapi.yaml with the specification's tables in test/testdata/interface.txt: nothing is missing,

@@ -24,7 +24,6 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 		return nil, fmt.Errorf("read the contract: %w", err)
 	}
 	root := document.Content[0]
-	expand(root)
 	// Comments are for those who edit the file.
 	root.Content[0].HeadComment = ""
 	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
@@ -66,20 +65,6 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 		newDocument("/openapi.yaml", "application/yaml", asYAML.Bytes()),
 		newDocument("/openapi.json", "application/json", asJSON.Bytes()),
 	}, nil
-}
-
-// expand puts what aliases and merge keys stand for in their places: not every tool reads them.
-func expand(node *yaml.Node) {
-	node.Anchor = ""
-	for i, child := range node.Content {
-		if child.Kind == yaml.AliasNode {
-			node.Content[i] = child.Alias
-		}
-		expand(node.Content[i])
-	}
-	if i := slices.IndexFunc(node.Content, func(key *yaml.Node) bool { return key.Tag == "!!merge" }); i >= 0 {
-		node.Content = slices.Replace(node.Content, i, i+2, node.Content[i+1].Content...)
-	}
 }
 
 // replace sets the value at the path of keys below node.
