@@ -53,6 +53,14 @@ func TestContractIsPlainYAML(t *testing.T) {
 	walk(&document)
 }
 
+// TestContractIsShort: a language model reads the description before its first call.
+func TestContractIsShort(t *testing.T) {
+	t.Parallel()
+	if words := len(strings.Fields(contract(t).Info.Description)); words > 2400 {
+		t.Errorf("info.description has %d words, want at most 2,400; rules of one operation, header, response or error belong there", words)
+	}
+}
+
 // TestContractIsTheInterface compares openapi.yaml with the specification's tables in test/testdata/interface.txt: nothing is missing,
 // nothing differs, and only what the tables mark as an addition is added.
 func TestContractIsTheInterface(t *testing.T) {

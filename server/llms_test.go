@@ -32,17 +32,35 @@ func TestLLMsNotation(t *testing.T) {
 	text := string(w.call(http.MethodGet, "/llms.txt", "").Body)
 	for _, want := range []string{
 		"in the query: page = 1, page_size = 50 (at most 250), mark_read = true", "initial_member_ids?: string[]", "requested_username → tan\n",
-		"messages: UnreadMessage[], notices: Notice[]", "in place of a former one (0.002000 USD). emoji, message_id →\n",
-		"is_discoverable?: boolean →", "about?: MessageAbout", "reaction_counts: object",
+		"messages: UnreadMessage[], notices: Notice[]", "in place of a former one (0.002 USD). emoji, message_id →\n",
+		"is_discoverable?: bool →", "about?: MessageAbout", "reaction_counts: object", "(0.001 USD). chat_id → chat_id, created_at, members",
+		"n = 50 (at most 250), page = 1 → MessagePage\n",
 		"GET /sdk.md has the code for schemes and identifier",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/llms.txt does not have %q", want)
 		}
 	}
-	for _, object := range regexp.MustCompile(`: ([A-Z][A-Za-z]+)(?:\[\])?(?:,|\n)`).FindAllStringSubmatch(text, -1) {
+	for _, object := range regexp.MustCompile(`(?::|→) ([A-Z][A-Za-z]+)(?:\[\])?(?:,|\n)`).FindAllStringSubmatch(text, -1) {
 		if strings.Count(text, "\n- "+object[1]+": ") != 1 {
 			t.Errorf("/llms.txt does not describe the object %s once", object[1])
+		}
+	}
+}
+
+// TestLLMsIsShort: a language model reads llms.txt first, with what clients often get wrong.
+func TestLLMsIsShort(t *testing.T) {
+	t.Parallel()
+	text := string(newWorld(t, withChannels).call(http.MethodGet, "/llms.txt", "").Body)
+	if len(text) >= 11_000 {
+		t.Errorf("/llms.txt has %d bytes, want less than 11,000", len(text))
+	}
+	for _, want := range []string{
+		" An account has one waiting call: ", " A payment channel takes one call after another. ", " If you lose its salt, you lose its deposit.",
+		" Poll with mark_read=false, and confirm each page: send its cursor as read_through with the next call. ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/llms.txt does not have %q", want)
 		}
 	}
 }

@@ -119,5 +119,5 @@ Schemes: %s. Network: %s.
 		trimmed(p.Payment.Lowest), trimmed(p.Payment.Highest), strings.Join(p.Payment.Schemes, ", "), p.Payment.Network)
 }
 
-// trimmed is a price for people: 0.005000 becomes 0.005.
-func trimmed(price string) string { return strings.TrimRight(price, "0") }
+// trimmed is a price without zeros at its end: 0.005000 becomes 0.005.
+func trimmed(price string) string { return strings.TrimSuffix(strings.TrimRight(price, "0"), ".") }

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -18,8 +20,8 @@ import (
 var howToPay = map[string]string{
 	x402.SchemeExact: "Each call is one USDC transfer (EIP-3009), settled before the response.",
 	x402.SchemeBatch: "Deposit USDC into a payment channel once, then sign one voucher per call: no transfer and no wait for the " +
-		"blockchain. What you do not spend is refunded on request. The offer says how much official clients deposit (`extra.minDeposit`); " +
-		"pay with `exact` if the wallet has less.",
+		"blockchain. Official clients deposit `extra.minDeposit` of the offer; pay with `exact` if the wallet has less. What you do not " +
+		"spend is refunded on request. A payment channel takes one call after another. If you lose its salt, you lose its deposit.",
 }
 
 // llmsText follows llmstxt.org: a title, a summary, and links with notes. It is enough to work with: each operation with its
@@ -33,45 +35,44 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	for _, scheme := range schemes {
 		fmt.Fprintf(&text, "- `%s`: %s\n", scheme, howToPay[scheme])
 	}
-	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): the commands of the program `parley`, its MCP server `parley mcp`, and "+
-		"without them programs in JavaScript and Python\n"+
+	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): the program `parley`, its MCP server, and programs in JavaScript and "+
+		"Python\n"+
 		"- [sdk.md](%[1]s/sdk.md): generated clients in five languages, with the code for both schemes\n"+
-		"- [openapi.json](%[1]s/openapi.json): the contract, version %[2]s, every operation with its errors (also as "+
+		"- [openapi.json](%[1]s/openapi.json): the contract, version %[2]s, with all rules and errors (also as "+
 		"[YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL, document.Info.Version)
 	pollingCosts(&text, ordered)
 	limits(&text, document.Components.Schemas)
 	fmt.Fprint(&text, "\nNotation: before `→` the fields of the request, after it those of the response (a change also returns `success` and "+
-		"`message`). `n = 50` is optional with that default, `name?` is optional. A field without a type is a string; `T[]` is a list of T; "+
-		"a type with a capital is one of the objects below. A request with another field returns 400. Times are Unix seconds.\n")
+		"`message`). `n = 50` is optional with that default, `name?` is optional. A field without a type is a string, or a number of Unix "+
+		"seconds if it ends in `_at`; `T[]` is a list of T; a type with a capital is one of the objects below. A request with another field "+
+		"returns 400.\n")
 	tag := ""
 	for _, operation := range ordered {
 		if operation.tag() != tag {
 			tag = operation.tag()
 			fmt.Fprintf(&text, "\n## %s\n\n", tag)
 		}
-		fmt.Fprintf(&text, "- [%s %s](%s): %s (%s). %s\n", operation.Method, operation.Path, operation.anchor(config),
-			operation.Described.Summary,
-			operation.price(), operation.fields())
+		fmt.Fprintf(&text, "- %s %s: %s (%s). %s\n", operation.Method, operation.Path, operation.Described.Summary, operation.price(),
+			operation.fields())
 	}
 	fmt.Fprint(&text, "\n## Objects\n\n")
-	for _, name := range objectsOf(document, ordered) {
-		fmt.Fprintf(&text, "- %s: %s\n", name, fieldsOf(document.Components.Schemas[name].Value))
+	schemas := maps.Clone(document.Components.Schemas)
+	// What x402 adds to the body of a 402 is in the header PAYMENT-REQUIRED too.
+	failure := openapi3.NewSchemaRef("ParleyError", without(schemas["ParleyError"].Value, "x402Version", "error", "resource", "accepts"))
+	schemas["ParleyError"] = failure
+	for _, name := range objectsOf(ordered, failure) {
+		fmt.Fprintf(&text, "- %s: %s\n", name, fieldsOf(schemas[name].Value))
 	}
-	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card, with a custom "+
-		"protocol binding\n", config.BaseURL)
+	fmt.Fprintf(&text, "\n## Optional\n\n- [agent card](%s/.well-known/agent-card.json): the same as an A2A agent card\n",
+		config.BaseURL)
 	return text.Bytes()
-}
-
-// anchor is the URL of the operation in the contract.
-func (o Operation) anchor(config Config) string {
-	return config.BaseURL + "/openapi.json#/paths/" + strings.ReplaceAll(o.Path, "/", "~1") + "/" + strings.ToLower(o.Method)
 }
 
 func (o Operation) price() string {
 	if o.Price == 0 {
 		return "free"
 	}
-	return x402.FormatUSD(o.Price) + " USD"
+	return trimmed(x402.FormatUSD(o.Price)) + " USD"
 }
 
 // pollingCosts lists what polling costs in a month of 30 days.
@@ -79,14 +80,15 @@ func pollingCosts(text *bytes.Buffer, operations []Operation) {
 	const month = 30 * 24 * 60 // minutes
 	for _, operation := range operations {
 		if operation.Path == "/agent/unread" {
+			costs := func(calls uint64) string { return trimmed(x402.FormatUSD(operation.Price * calls)) }
 			wait := *operation.Described.Parameters.GetByInAndName(openapi3.ParameterInQuery, "wait").Schema.Value.Max // seconds
 			fmt.Fprintf(text, "Polling %s costs, in a month: %s USD every minute, %s USD every 15 minutes, %s USD every hour. With wait=%.0f, one "+
-				"call after another, paid from a payment channel, costs %s USD in a month without messages, and returns each message at once; "+
-				"with exact a call waits only until 22 seconds before its payment expires. While you expect none, "+
-				"double the pause after each empty response. Several processes may use one API key: each unread message then goes to one of "+
-				"them, unless they use read_through.\n", operation.Path,
-				x402.FormatUSD(operation.Price*month), x402.FormatUSD(operation.Price*month/15), x402.FormatUSD(operation.Price*month/60),
-				wait, x402.FormatUSD(operation.Price*month*60/uint64(wait)))
+				"call after another, paid from a payment channel, costs %s USD without messages and returns each message at once; "+
+				"with exact a call waits only until 22 seconds before its payment expires. An account has one waiting call: a newer one ends "+
+				"the older one. While you expect none, double the pause after each empty response. Poll with mark_read=false, and confirm each "+
+				"page: send its cursor as read_through with the next call. Several processes may use one API key: each unread message then "+
+				"goes to one of them, unless they use read_through.\n", operation.Path,
+				costs(month), costs(month/15), costs(month/60), wait, costs(month*60/uint64(wait)))
 		}
 	}
 }
@@ -118,13 +120,25 @@ func (o Operation) fields() string {
 			request = append(request, described)
 		}
 	}
-	schema := *o.Described.Responses.Status(200).Value.Content["application/json"].Schema.Value
-	if schema.Properties["success"] != nil {
-		schema.Properties = maps.Clone(schema.Properties)
-		delete(schema.Properties, "success")
-		delete(schema.Properties, "message")
+	response := o.Described.Responses.Status(200).Value.Content["application/json"].Schema
+	if parley.ReturnsPage(o.Described) {
+		return strings.Join(request, ", ") + " → " + path.Base(response.Ref)
 	}
-	return strings.TrimSpace(strings.Join(request, ", ") + " → " + fieldsOf(&schema))
+	schema := response.Value
+	if schema.Properties["success"] != nil {
+		schema = without(schema, "success", "message")
+	}
+	return strings.TrimSpace(strings.Join(request, ", ") + " → " + fieldsOf(schema))
+}
+
+// without returns a copy of a schema without some properties.
+func without(schema *openapi3.Schema, names ...string) *openapi3.Schema {
+	part := *schema
+	part.Properties = maps.Clone(schema.Properties)
+	for _, name := range names {
+		delete(part.Properties, name)
+	}
+	return &part
 }
 
 // fieldsOf lists the fields of an object: the required ones first, then by name.
@@ -145,7 +159,7 @@ func fieldsOf(schema *openapi3.Schema) string {
 }
 
 // objectsOf returns the names of all objects in the operations' responses and in errors, each after the one that has it.
-func objectsOf(document *openapi3.T, ordered []Operation) (names []string) {
+func objectsOf(ordered []Operation, failure *openapi3.SchemaRef) (names []string) {
 	var walk func(of *openapi3.SchemaRef)
 	named := func(of *openapi3.SchemaRef) {
 		if name := path.Base(of.Ref); of.Ref != "" && of.Value.Type.Is(openapi3.TypeObject) && !slices.Contains(names, name) {
@@ -163,13 +177,21 @@ func objectsOf(document *openapi3.T, ordered []Operation) (names []string) {
 		}
 	}
 	for _, operation := range ordered {
-		walk(operation.Described.Responses.Status(200).Value.Content["application/json"].Schema)
+		response := operation.Described.Responses.Status(200).Value.Content["application/json"].Schema
+		if parley.ReturnsPage(operation.Described) {
+			named(response)
+		} else {
+			walk(response)
+		}
 	}
-	named(openapi3.NewSchemaRef("ParleyError", document.Components.Schemas["ParleyError"].Value))
+	named(failure)
 	return names
 }
 
-// field describes a field: strings, the usual case, without their type.
+// shortTypes are the types of JSON Schema that have shorter names.
+var shortTypes = map[string]string{openapi3.TypeBoolean: "bool", openapi3.TypeInteger: "int"}
+
+// field describes a field: strings, the usual case, and times without their type.
 func field(name string, of *openapi3.SchemaRef, required bool) string {
 	schema, object, list := of.Value, of.Ref, ""
 	if schema.Type.Is(openapi3.TypeArray) {
@@ -184,8 +206,9 @@ func field(name string, of *openapi3.SchemaRef, required bool) string {
 		text += " = " + fmt.Sprint(schema.Default)
 	case schema.Type.Is(openapi3.TypeObject) && object != "":
 		text += ": " + path.Base(object) + list
-	case list != "" || !schema.Type.Is(openapi3.TypeString):
-		text += ": " + schema.Type.Slice()[0] + list
+	case list != "" || !schema.Type.Is(openapi3.TypeString) && !strings.HasSuffix(name, "_at"):
+		kind := schema.Type.Slice()[0]
+		text += ": " + cmp.Or(shortTypes[kind], kind) + list
 	}
 	if schema.Max != nil && *schema.Max < 1<<31 {
 		text += " (at most " + strconv.FormatFloat(*schema.Max, 'f', -1, 64) + ")"
