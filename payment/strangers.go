@@ -8,8 +8,8 @@ import (
 )
 
 // What callers cause at the facilitator and at the blockchain endpoint, although they may never pay, has one budget. A call takes tokens
-// when it first needs one of the two, and gives them back when it is paid. An exact payment by a wallet that paid lately needs neither before
-// its settlement, and an account that paid lately has a share of its own beside the budget, so strangers cannot stop them.
+// when it first needs one of the two, and gives them back when it is paid. An exact payment by a wallet that paid lately needs neither
+// before its settlement, and an account that paid lately has a share of its own beside the budget, so strangers cannot stop them.
 const (
 	// strangersPerSecond and strangersBurst are the tokens for all clients. Facilitators and endpoints have limits, which settlements need.
 	strangersPerSecond = 10

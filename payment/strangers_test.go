@@ -58,7 +58,7 @@ func TestStrangersShareOneBudget(t *testing.T) {
 			}
 			e.Paid(paying)
 		}
-		for admitted(e, at("198.51.100.1/32"), 1) { //nolint:revive // until its tokens are used up
+		for admitted(e, at("198.51.100.1/32"), 1) { // until its tokens are used up
 		}
 		account := at("198.51.100.1/32")
 		account.Caller = caller

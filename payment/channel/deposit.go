@@ -187,7 +187,7 @@ func (d *deposit) depositOnly(ctx context.Context, channel *store.PaymentChannel
 	if invalid, ok := errors.AsType[*x402.Invalid](d.of.Fits(sumsOf(channel), d.a.Operation.Price)); ok {
 		bad = invalid
 	}
-	kept := d.present(ctx, channel, bad) // whoever made the deposit is the payer
+	kept := d.present(ctx, channel, bad) // the deposit was signed by the payer
 	kept.Settled = settled
 	return kept
 }

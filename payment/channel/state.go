@@ -132,9 +132,9 @@ func (v *voucher) correction(reason, message string, state x402.ChannelState, ne
 
 // publicVoucher is why a public voucher is not charged that its payer need not have sent.
 var publicVoucher = &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch,
-	Message: "this voucher was claimed, so it is public, and this 402 has only what the blockchain shows of the payment channel; nothing was " +
-		"charged now. For its present state send the X-API-KEY of an account that used the payment channel to an operation that takes one, or " +
-		"a voucher for extra.channelState.chargedCumulativeAmount plus the price"}
+	Message: "this voucher was claimed, so it is public, and this 402 has only what the blockchain shows of the payment channel; nothing " +
+		"was charged now. For its present state send the X-API-KEY of an account that used the payment channel to an operation that takes " +
+		"one, or a voucher for extra.channelState.chargedCumulativeAmount plus the price"}
 
 // lostState is the message for a client that begins again.
 func (v *voucher) lostState(channel *store.PaymentChannel) string {

@@ -128,8 +128,8 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 		return nil, err
 	}
 	charged, known := v.charged.Get(v.of.ChannelID)
-	// Costs those who cannot pay one read, and the server no transaction. Who has a former voucher, which may be public, does not wait for
-	// the calls of the payment channel, and so does not notice them.
+	// This costs those who cannot pay one read, and the server no transaction. A former voucher, which may be public, does not wait for the
+	// calls of the payment channel: a stranger would notice them.
 	if !known || charged >= v.of.Max {
 		if err := v.fits(ctx); err != nil {
 			return nil, err
@@ -208,7 +208,8 @@ func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.
 	payment.Crash("charged")
 	v.engine.Count(row, payment.OutcomeDelivered)
 	v.wasCharged(row)
-	return &payment.Receipt{Response: response.Body, Settled: v.settled(row, charge.Channel, uint64(row.Amount))}, nil //nolint:gosec // positive
+	settled := v.settled(row, charge.Channel, uint64(row.Amount)) //nolint:gosec // positive
+	return &payment.Receipt{Response: response.Body, Settled: settled}, nil
 }
 
 // toCharge is the voucher as the store needs it.
