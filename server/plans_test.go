@@ -320,7 +320,8 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if unread, err := w.store.Unread(t.Context(), agent.ID, 10, store.MaxPage); err != nil || len(unread.Messages) == 0 {
+		if unread, err := w.store.Unread(t.Context(), agent.ID,
+			store.UnreadPage{Number: 10, Size: store.MaxPage, Most: store.LongPage}); err != nil || len(unread.Messages) == 0 {
 			t.Errorf("page 10 has %v (%v), want messages", unread, err)
 		}
 	}})
