@@ -35,9 +35,15 @@ func TestFacilitatorUnavailable(t *testing.T) {
 	}
 	w.call(http.MethodPost, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key).Want(t,
 		"a price while the facilitator is unavailable", 402)
-	// By now the breaker is open.
-	w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key).Want(t, "a call while nobody asks the facilitator",
-		503, "unavailable")
+	// By now the breaker is open. On a busy machine it may let one call through to probe the facilitator, and opens again after it.
+	var refused testkit.Reply
+	for range 5 {
+		refused = w.pay(alice.Wallet, "/agent/profile", `{"username":"bob"}`, "X-API-KEY", alice.Key)
+		if refused.Code != "payment_unknown" {
+			break
+		}
+	}
+	refused.Want(t, "a call while nobody asks the facilitator", 503, "unavailable")
 	mend()
 	close(back)
 	w.recover()
