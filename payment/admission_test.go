@@ -98,8 +98,8 @@ func TestCallsOfAnAccountAreBounded(t *testing.T) {
 	})
 }
 
-// TestLongPagesTakeTurns: a page is read as a short one first. Long pages wait for their turn: few are at work, one of an account, and short
-// pages wait for none.
+// TestLongPagesTakeTurns: a page is read as a short one first. Long pages wait for their turn: few are at work, one of an account, and
+// short pages wait for none.
 func TestLongPagesTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

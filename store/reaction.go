@@ -159,7 +159,8 @@ func (r *Reader) Reactions(
 }
 
 // PageReactions returns the reactions to the messages of a page of one conversation, by number, as Reactions does, and how many of the
-// messages, from the first one, fit on the page with their reactions. It returns ErrLongPage if they are long as JSON and most is ShortPage.
+// messages, from the first one, fit on the page with their reactions. It returns ErrLongPage if they are long as JSON and most is
+// ShortPage.
 func (r *Reader) PageReactions(
 	ctx context.Context, messages []SentMessage, until *time.Time, most int64,
 ) (all map[int64]*Reactions, fitting int, err error) {
