@@ -47,8 +47,6 @@ func (a *Attempt) payer() string {
 
 // enter waits until the payer has room for a further call, at most joinTime. The caller leaves.
 func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, joinTime)
-	defer cancel()
 	weight := min(1+int64(len(a.request))/weightBytes, ownRoom)
 	if a.Operation.Search {
 		weight = ownRoom
@@ -60,6 +58,8 @@ func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave
 	if !stranger {
 		return leaveOwn, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
 	if err := s.strangers.Acquire(ctx, weight); err != nil {
 		leaveOwn()
 		return nil, Unavailable("the server is busy", 2, err)

@@ -25,15 +25,13 @@ func newQueues() *queues { return &queues{all: map[string]*queue{}} }
 // Queue waits until no other call with the same id runs: of a payment channel, or of the payer and the nonce of a payment. It returns busy
 // after joinTime. The caller releases it.
 func (e *Engine) Queue(ctx context.Context, id string, busy *Error) (release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, joinTime)
-	defer cancel()
 	if release, err = e.queues.enter(ctx, id, 1, 1); errors.Is(err, context.DeadlineExceeded) {
 		err = busy
 	}
 	return release, err
 }
 
-// enter waits for room in the queue with this id, which has room for so much. The caller releases it.
+// enter waits for room in the queue with this id, which has room for so much, at most joinTime. The caller releases it.
 func (q *queues) enter(ctx context.Context, id string, room, weight int64) (release func(), err error) {
 	q.mu.Lock()
 	one := q.all[id]
@@ -50,9 +48,13 @@ func (q *queues) enter(ctx context.Context, id string, room, weight int64) (rele
 			delete(q.all, id)
 		}
 	}
-	if err := one.room.Acquire(ctx, weight); err != nil {
-		leave()
-		return nil, err
+	if !one.room.TryAcquire(weight) { // else nothing is allocated for a wait
+		ctx, cancel := context.WithTimeout(ctx, joinTime)
+		defer cancel()
+		if err := one.room.Acquire(ctx, weight); err != nil {
+			leave()
+			return nil, err
+		}
 	}
 	return func() { one.room.Release(weight); leave() }, nil
 }
