@@ -101,7 +101,8 @@ func (e *Engine) TakeTokens(a *Attempt, tokens int) *Error {
 	shares, certain := e.sharesOf(a)
 	giveBack, wait := e.strangers.take(shares, certain, tokens)
 	if wait > 0 {
-		return &Error{Code: CodeLimited, RetryAfter: int(math.Ceil(wait.Seconds())),
+		// A copy of the payment may be settling.
+		return &Error{Code: CodeLimited, Undecided: true, RetryAfter: int(math.Ceil(wait.Seconds())),
 			Message: "too many calls that may not pay need the blockchain or the payment facilitator now; wait for Retry-After seconds, then " +
 				Again}
 	}
