@@ -52,18 +52,32 @@ func (q *conversationQueue) leaves(size int, free bool) bool {
 // sendQueues send the messages of batches.
 type sendQueues struct {
 	Reader
-	plain, charged *batcher[paidMessage] // messages to any conversation; those of the second charge vouchers
+	plain, charged anyConversation // those of the second charge vouchers
 	contended      *lru.Cache[uuid.UUID, *conversationQueue]
 	waiters        *semaphore.Weighted // bounds the transactions that wait for a contended conversation
 	kind           batchKind           // of the batches to contended conversations
 }
 
+// longMessage is the size from which a message has batches apart, in bytes. PostgreSQL takes up to 50 ms to index 16,384 characters that
+// are new to it.
+const longMessage = 4 << 10
+
+// anyConversation are the batches of messages to any conversation. Short messages do not wait for long ones.
+type anyConversation struct{ short, long *batcher[paidMessage] }
+
+func (q *sendQueues) forAny(kind batchKind) anyConversation {
+	of := func() *batcher[paidMessage] {
+		b := newBatcher(kind, q.sendBatch, paidMessage.keys)
+		b.bytes = paidMessage.bytes
+		return b
+	}
+	return anyConversation{of(), of()}
+}
+
 func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) batchKind) (*sendQueues, error) {
 	contended, err := lru.New[uuid.UUID, *conversationQueue](maxContended)
 	q := &sendQueues{Reader: r, contended: contended, waiters: waiters, kind: of("contended_sends")}
-	q.plain = newBatcher(of("sends"), q.sendBatch, paidMessage.keys)
-	q.charged = newBatcher(of("charged_sends"), q.sendBatch, paidMessage.keys)
-	q.plain.bytes, q.charged.bytes = paidMessage.bytes, paidMessage.bytes
+	q.plain, q.charged = q.forAny(of("sends")), q.forAny(of("charged_sends"))
 	return q, err
 }
 
@@ -79,10 +93,14 @@ func (q *sendQueues) send(ctx context.Context, message paidMessage) error {
 
 // shared is the batcher for messages to any conversation.
 func (q *sendQueues) shared(message paidMessage) *batcher[paidMessage] {
+	queues := q.plain
 	if message.Charge != nil {
-		return q.charged
+		queues = q.charged
 	}
-	return q.plain
+	if message.bytes() > longMessage {
+		return queues.long
+	}
+	return queues.short
 }
 
 // sendBatch sends messages. Either all of them charge a voucher, or none does.
@@ -137,7 +155,7 @@ func (q *sendQueues) sendAgain(items []batchItem[paidMessage]) {
 			q.queueFor(item.value.conversation).push(item)
 		}
 	}
-	if next != nil {
+	if next != nil { // of one batch, so of one queue
 		q.shared(next[0].value).retry(next)
 	}
 }

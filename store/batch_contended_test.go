@@ -3,11 +3,13 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/store"
 )
@@ -121,4 +123,36 @@ func TestLockedConversationDelaysNoOther(t *testing.T) {
 		t.Errorf("%d messages were sent in %d transactions", senders, n)
 	}
 	g.checkCounters(fmt.Sprintf("%d messages", senders+1))
+}
+
+// TestLongMessagesDelayNoOther: while the statement that sends a long message waits for a lock, short messages are sent.
+func TestLongMessagesDelayNoOther(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	slow, quick, reader := g.agents[0], g.agents[1], g.agents[2]
+	send := func(i int, message store.OutgoingMessage) (sent chan error) {
+		channel, payer := g.openChannel(i, 1)
+		sent = make(chan error, 1)
+		go func() {
+			sent <- g.charge(t.Context(), g.Store, chargeOf(channel, payer, voucherPrice, message.Sender), message)
+		}()
+		return sent
+	}
+	lock, err := connect(t, g.connection.Config().ConnString()).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `SELECT FROM agents WHERE id = $1 FOR UPDATE`, slow); err != nil {
+		t.Fatal(err)
+	}
+	long := send(0, private(slow, reader, strings.Repeat("long ", 2000)))
+	g.query(func(c *pgx.Conn) error { waitForLocks(t, c, 1); return nil })
+	select {
+	case err = <-send(1, private(quick, reader, "short")):
+	case <-time.After(20 * time.Second):
+		err = errors.New("a short message is not sent")
+	}
+	if err := errors.Join(err, lock.Rollback(t.Context()), <-long); err != nil {
+		t.Error(err)
+	}
 }

@@ -106,10 +106,10 @@ var purchases = []struct {
 		}
 		return all
 	}, false},
-	{"the last page of 10,000 unread messages that can be asked for, by 16 payment channels", func(x *trial, c *caller) []*buyer {
+	{"the last page of unread messages that can be asked for, by 16 payment channels", func(x *trial, c *caller) []*buyer {
 		reader := x.s.agent("reader_busy")
 		x.busyGroup(reader, "busy", 200_000)
-		return x.buyers(16, c, reader, "/agent/unread", fmt.Sprintf("?mark_read=false&page_size=1&page=%d", 10_000), "")
+		return x.buyers(16, c, reader, "/agent/unread", "?mark_read=false&page_size=1&page=1001", "")
 	}, false},
 	{"messages with 40 reactions each by 16 payment channels", func(x *trial, c *caller) []*buyer {
 		reader := x.s.agent("reader_loved")
