@@ -22,8 +22,9 @@ type admission struct {
 }
 
 const (
-	// ownRoom is the weight of the calls that an account has at work. A call weighs one, and one more for each weightBytes of its request. A
-	// search, which may examine thousands of rows, weighs as much as all.
+	// ownRoom is the weight of the calls that an account has at work. A call weighs one, and one more for each weightBytes of its request. One
+	// with a transaction of its own, of which the store has few, weighs half of the room. A search, which may examine thousands of rows,
+	// weighs as much as all.
 	ownRoom     = 8
 	weightBytes = 16 << 10
 	// strangerRoom is the weight of the dry runs of wallets that may have no money.
@@ -45,15 +46,29 @@ func (a *Attempt) payer() string {
 	return a.Payer()
 }
 
-// enter waits until the payer has room for a further call, at most joinTime. The caller leaves.
-func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave func(), err error) {
+// enter waits until the payer has room for a further call, and no other call changes the same conversation, each at most joinTime. The
+// lock on the row of the conversation would be enough for the second, but each call would wait with a transaction. The caller leaves.
+func (s *admission) enter(ctx context.Context, call *Call, stranger bool) (leave func(), err error) {
+	a := call.Attempt
 	weight := min(1+int64(len(a.request))/weightBytes, ownRoom)
-	if a.Operation.Search {
+	switch {
+	case a.Operation.Search:
 		weight = ownRoom
+	case a.Operation.Alone:
+		weight = max(weight, ownRoom/2)
 	}
 	leaveOwn, err := s.own.enter(ctx, a.payer(), ownRoom, weight)
 	if err != nil {
 		return nil, busyWithOwn(err)
+	}
+	if call.Conversation != "" {
+		leavePayer := leaveOwn
+		leaveConversation, err := s.own.enter(ctx, call.Conversation, 1, 1)
+		if err != nil {
+			leavePayer()
+			return nil, Unavailable("the server is busy with other changes of this conversation", 2, err)
+		}
+		leaveOwn = func() { leaveConversation(); leavePayer() }
 	}
 	if !stranger {
 		return leaveOwn, nil

@@ -42,6 +42,7 @@ type Operation struct {
 	Account     bool                      // the call needs an API key
 	Paged       bool                      // returns a page of messages
 	Search      bool                      // examines many rows
+	Alone       bool                      // needs a transaction of its own
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
 	challenges []*Error // by the standings of all schemes: see Engine.Challenge
@@ -82,6 +83,8 @@ type Paid struct {
 // Call is one request for a paid operation.
 type Call struct {
 	Attempt *Attempt
+	// Conversation is the id of the conversation that a call in a transaction of its own locks, or "".
+	Conversation string
 	// Work returns what the operation does in the database; it runs later, perhaps several times, and makes the JSON of the response.
 	Work func(paid Paid) store.Work
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It

@@ -71,7 +71,7 @@ func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response sto
 	detached, span := e.Tracer.Start(detached, "dry run")
 	defer func() { endSpan(span, err) }()
 	a := call.Attempt
-	leave, err := e.admission.enter(ctx, a, !e.PaidLately(a.Payer()))
+	leave, err := e.admission.enter(ctx, call, !e.PaidLately(a.Payer()))
 	if err != nil {
 		return store.Response{}, err
 	}

@@ -59,7 +59,7 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 					ID: described.OperationID, Path: path, Description: described.Summary, Price: price,
 					Account:  len(*cmp.Or(described.Security, &document.Security)) > 0,
 					ReadOnly: parley.ReadOnly(described), Secret: secret, Paged: parley.ReturnsPage(described),
-					Search: parley.Searches(described),
+					Search: parley.Searches(described), Alone: handler.alone != nil,
 				},
 				bounds:  boundsOf(described),
 				route:   &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
@@ -124,6 +124,16 @@ var handlers = map[string]handler{
 	"transferChannel":       alone((*change).TransferChannel),
 	"reactToMessage":        alone((*change).ReactToMessage),
 	"removeReaction":        alone((*change).RemoveReaction),
+}
+
+// conversationOf returns the id of the conversation that a request names, or "".
+func conversationOf(request []byte) string {
+	var names struct {
+		ChatID    string `json:"chat_id"`
+		ChannelID string `json:"channel_id"`
+	}
+	_ = json.Unmarshal(request, &names) // it was validated, or is a query
+	return names.ChatID + names.ChannelID
 }
 
 // handler runs an operation, with one of its two functions, and decodes its stored requests.

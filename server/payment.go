@@ -207,6 +207,9 @@ func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller 
 	made := &payment.Call{Attempt: attempt, Repeat: s.repeatPage, Work: func(paid payment.Paid) store.Work {
 		return operation.work(call{server: s, caller: caller, paid: paid}, request, done)
 	}}
+	if operation.Alone {
+		made.Conversation = conversationOf(attempt.Request())
+	}
 	if operation.ID == createAccount {
 		made.Reserve = func(ctx context.Context, tx *store.Tx, paid payment.Paid) error {
 			return s.reserveRegistration(ctx, tx, paid, request)
