@@ -38,10 +38,10 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 	if err != nil {
 		return nil, err
 	}
-	pins, err := toMessages(ctx, c.read, pinned, nil, c.paid.Page)
+	reactions, _, err := c.read.PageReactions(ctx, pinned, c.paid.Page) // a page has room for all pins
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
-		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: pins,
+		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: toMessages(pinned, reactions),
 		IsDiscoverable: group.IsDiscoverable, CreatedAt: timestamp(group.CreatedAt),
 	}
 	// The member list is newer than the group, so count and admin come from the list.

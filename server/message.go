@@ -49,16 +49,16 @@ func (c *call) listMessages(
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	messages, err := toMessages(ctx, c.read, found.Messages, nil, c.paid.Page)
+	reactions, fitting, err := c.read.PageReactions(ctx, found.Messages, c.paid.Page)
 	if err != nil {
 		return gen.MessagePage{}, err
 	}
-	if len(messages) < len(found.Messages) {
-		found.Messages, found.Next = found.Messages[:len(messages)], &found.Messages[len(messages)-1].ID
+	if fitting < len(found.Messages) {
+		found.Messages, found.Next = found.Messages[:fitting], &found.Messages[fitting-1].ID
 	}
 	shown := gen.MessagePage{Total: view.MessageCount(), Page: page, NextBeforeMessageID: optional(found.Next, MessageID)}
 	c.recordPage(pageRecord{List: &shown}, found.Messages)
-	shown.Messages = messages
+	shown.Messages = toMessages(found.Messages, reactions)
 	read := store.ReadRange{Conversation: view.ID}
 	if len(found.Messages) > 0 {
 		read.Oldest, read.Newest = found.Messages[len(found.Messages)-1].Number, found.Messages[0].Number
@@ -75,17 +75,10 @@ func (c *call) listMessages(
 	return shown, err
 }
 
-// toMessages adds the reactions to messages of one conversation; if until is not nil, those that came until then. It leaves out the last
-// messages if they do not fit on a page with so much content. The error is store.ErrLongPage as from [store.Reader.PageReactions].
-func toMessages(
-	ctx context.Context, read *store.Reader, messages []store.SentMessage, until *time.Time, most int64,
-) ([]gen.Message, error) {
-	reactions, fitting, err := read.PageReactions(ctx, messages, until, most)
-	if err != nil {
-		return nil, err
-	}
-	shown := make([]gen.Message, fitting)
-	for i, message := range messages[:fitting] {
+// toMessages adds the reactions to messages of one conversation.
+func toMessages(messages []store.SentMessage, reactions map[int64]*store.Reactions) []gen.Message {
+	shown := make([]gen.Message, len(messages))
+	for i, message := range messages {
 		shown[i] = gen.Message{
 			MessageID: MessageID(message.ID), SenderID: AgentID(message.SenderID), SenderUsername: message.SenderUsername,
 			Content: message.Content, ContentType: "text/plain", CreatedAt: timestamp(message.CreatedAt),
@@ -97,7 +90,7 @@ func toMessages(
 			shown[i].Reactions = each(of.Newest, toReaction)
 		}
 	}
-	return shown, nil
+	return shown
 }
 
 func toReaction(reaction store.NamedReaction) gen.Reaction {
@@ -131,20 +124,20 @@ func (c *call) searchMessages(
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
-	messages, err := toMessages(ctx, c.read, matches.Messages, nil, store.LongPage)
+	reactions, fitting, err := c.read.PageReactions(ctx, matches.Messages, store.LongPage)
 	if err != nil {
 		return gen.MessageSearchPage{}, err
 	}
-	if len(messages) < len(matches.Messages) {
-		matches.Messages, matches.SearchedTo = matches.Messages[:len(messages)], &matches.Messages[len(messages)-1].ID
+	if fitting < len(matches.Messages) {
+		matches.Messages, matches.SearchedTo = matches.Messages[:fitting], &matches.Messages[fitting-1].ID
 	}
-	shown := gen.MessageSearchPage{Count: int64(len(messages)), Page: page, MatchedAs: gen.MatchedAsRegex,
+	shown := gen.MessageSearchPage{Count: int64(len(matches.Messages)), Page: page, MatchedAs: gen.MatchedAsRegex,
 		NextBeforeMessageID: optional(matches.SearchedTo, MessageID)}
 	if literal || matches.Literal {
 		shown.MatchedAs = gen.MatchedAsLiteral
 	}
 	c.recordPage(pageRecord{Search: &shown}, matches.Messages)
-	shown.Messages = messages
+	shown.Messages = toMessages(matches.Messages, reactions)
 	return shown, nil
 }
 

@@ -57,10 +57,12 @@ func (s *Server) repeatPage(ctx context.Context, stored []byte, delivered time.T
 		page.Messages = each(messages, toUnread)
 		return json.Marshal(page)
 	}
-	shown, err := toMessages(ctx, &s.store.Reader, sentOf(messages), &delivered, store.LongPage)
+	sent := sentOf(messages)
+	reactions, err := s.store.Reactions(ctx, sent, &delivered)
 	if err != nil {
 		return nil, err
 	}
+	shown := toMessages(sent, reactions)
 	if page := record.Search; page != nil {
 		page.Messages = shown
 		return json.Marshal(page)

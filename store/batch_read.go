@@ -35,6 +35,14 @@ func read[T any](ctx context.Context, on session, text string, values pgx.QueryR
 	return found, nil
 }
 
+// list is read for a short page, and query for a long one: others would wait for it.
+func list[T any](ctx context.Context, on session, most int64, text string, values pgx.QueryRewriter) ([]T, error) {
+	if most > ShortPage {
+		return query[T](ctx, on, text, values)
+	}
+	return read[T](ctx, on, text, values)
+}
+
 // readBatch runs the statements of a batch. They share an implicit transaction, which the first error ends.
 func (d *database) readBatch(ctx context.Context, batch []batchItem[*sharedRead]) {
 	statements := &pgx.Batch{}

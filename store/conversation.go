@@ -185,14 +185,12 @@ const fewMembers = 200
 // descriptions. That of a member that has blocked the viewer is empty. Members and admin come from the same snapshot. It returns
 // ErrLongPage if there are more than fewMembers and most is ShortPage.
 func (r *Reader) Members(ctx context.Context, chat *ConversationView, viewer uuid.UUID, most int64) ([]Member, error) {
-	list := read[Member]
-	if chat.MemberCount > fewMembers {
-		if most == ShortPage {
-			return nil, ErrLongPage
-		}
-		list = query[Member]
+	if chat.MemberCount <= fewMembers {
+		most = ShortPage
+	} else if most == ShortPage {
+		return nil, ErrLongPage
 	}
-	members, err := list(ctx, r, `
+	members, err := list[Member](ctx, r, most, `
 		SELECT a.id, a.username, coalesce(a.id = c.admin_id, false) AS is_admin, m.joined_at,
 			CASE WHEN EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) THEN ''
 				ELSE left(a.description, 160) END AS description

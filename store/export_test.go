@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"io/fs"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -126,23 +125,7 @@ func (s *Store) UseAllConnections(t testing.TB) (release func()) {
 	}
 }
 
-// ExplainUnread shows the plan, as JSON, of the statement that shares a round trip, or that of a long page.
-func (r *Reader) ExplainUnread(ctx context.Context, long bool, agent uuid.UUID, page UnreadPage) (string, error) {
-	statement := listUnread.short
-	if long {
-		statement = listUnread.long
-	}
-	return single(query[string](ctx, r, "EXPLAIN (ANALYZE, FORMAT JSON) "+statement, unreadValues(agent, page)))
-}
-
-// UnreadAmongMany is Unread as it is for a long page, of any length.
-func (r *Reader) UnreadAmongMany(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
-	return r.listUnread(ctx, unreadStatements{short: listUnread.long}, agent, page, unreadValues(agent, page))
-}
-
-// NextAmongMany is what ReadThrough would return, as it is for a long page.
-func (r *Reader) NextAmongMany(ctx context.Context, agent uuid.UUID, through Through, page UnreadPage) (*Unread, error) {
-	values := unreadValues(agent, page)
-	maps.Copy(values, rangeValues(through.Ranges))
-	return r.listUnread(ctx, unreadStatements{short: listUnreadBehind.long}, agent, page, values)
+// ExplainUnread shows the plan, as JSON, of the statement that lists a page.
+func (r *Reader) ExplainUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (string, error) {
+	return single(query[string](ctx, r, "EXPLAIN (ANALYZE, FORMAT JSON) "+listUnread.of(page), unreadValues(agent, page)))
 }

@@ -131,7 +131,7 @@ func (r *Reader) Messages(
 		return &MessagePage{}, nil
 	}
 	newest -= (page - 1) * n
-	messages, err := read[SentMessage](ctx, r, listMessages,
+	messages, err := list[SentMessage](ctx, r, most, listMessages,
 		named{"conversation": view.ID, "newest": newest, "oldest": newest - n, "most": most})
 	if err != nil {
 		return nil, fmt.Errorf("list messages: %w", err)

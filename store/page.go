@@ -12,7 +12,8 @@ const (
 )
 
 // How many bytes of content a page may have. Most pages are short. A long one keeps a processor busy and takes some megabytes of memory, so
-// a server reads few of them at the same time: a call first asks for a short page, and waits for its turn if it gets ErrLongPage.
+// a server reads few of them at the same time: a call first asks for a short page, and waits for its turn if it gets ErrLongPage. A page is
+// also long if it has more than fewReactions or fewMembers, or if more than fewKeys are to be read to find its messages.
 const (
 	ShortPage = 64 << 10
 	LongPage  = 1 << 20
@@ -20,7 +21,7 @@ const (
 	shortPageJSON = 4 * ShortPage // with reactions
 )
 
-// ErrLongPage means that a page does not fit into ShortPage.
+// ErrLongPage means that a page is not short.
 var ErrLongPage = errors.New("the page is long")
 
 // pageRoom is the size of a page so far.

@@ -27,8 +27,10 @@ const (
 	ReactionLimit = 100
 	// EmojiLimit is the maximum number of emoji that a message counts: the most frequent ones.
 	EmojiLimit = 32
-	// reactionsAtOnce is of how many messages reactions are loaded in one round trip. Usual pages are shorter. Of a longer one with many
-	// reactions the first messages fill the page.
+	// fewReactions is how many reactions a short page reads.
+	fewReactions = 1_000
+	// reactionsAtOnce is of how many messages of a long page reactions are read at a time: if there are many, the first messages fill the
+	// page.
 	reactionsAtOnce = 64
 )
 
@@ -99,29 +101,45 @@ func (tx *Tx) RemoveReaction(ctx context.Context, conversation uuid.UUID, number
 }
 
 // listReactions selects the newest reactions to each message, and the count of each of its most frequent emoji, in rows without an agent.
+// It counts the reactions that it has read, at most @most.
 var listReactions = fmt.Sprintf(`
 	WITH found AS MATERIALIZED (
 		SELECT number, agent_id, emoji, created_at FROM reactions
 		WHERE conversation_id = @conversation AND number = ANY (CAST(@numbers AS bigint[]))
-			AND created_at <= coalesce(CAST(@until AS timestamptz), 'infinity')
+			AND created_at <= coalesce(CAST(@until AS timestamptz), 'infinity') LIMIT CAST(@most AS bigint)
 	)
-	SELECT n.number, n.agent_id, a.username, n.emoji, n.created_at, 0 AS count, n.position FROM (
+	SELECT n.number, n.agent_id, a.username, n.emoji, n.created_at, 0 AS count, n.position, (SELECT count(*) FROM found) AS read FROM (
 		SELECT number, agent_id, emoji, created_at, row_number() OVER (PARTITION BY number ORDER BY created_at DESC, agent_id DESC) AS position
 		FROM found
 	) n JOIN agents a ON a.id = n.agent_id WHERE n.position <= %d
 	UNION ALL
-	SELECT number, NULL, '', emoji, created_at, count, position FROM (
+	SELECT number, NULL, '', emoji, created_at, count, position, 0 FROM (
 		SELECT number, emoji, max(created_at) AS created_at, count(*) AS count,
 			row_number() OVER (PARTITION BY number ORDER BY count(*) DESC, max(created_at) DESC, emoji) AS position
 		FROM found GROUP BY number, emoji
 	) e WHERE position <= %d
-	ORDER BY number, position`, ReactionLimit, EmojiLimit)
+	ORDER BY number, position, agent_id`, ReactionLimit, EmojiLimit)
 
-// Reactions returns the reactions to these messages of a conversation, by number, in one round trip; if until is not nil, only those that
-// came until then. Messages without reactions have no entry.
-func (r *Reader) Reactions(
-	ctx context.Context, conversation uuid.UUID, messages []SentMessage, until *time.Time,
-) (map[int64]*Reactions, error) {
+// reactionRow is a row of listReactions.
+type reactionRow struct {
+	Number, Count, Position, Read int64
+	AgentID                       *uuid.UUID
+	Username, Emoji               string
+	CreatedAt                     time.Time
+}
+
+// Reactions returns the reactions to these messages of a conversation, by number; if until is not nil, only those that came until then.
+// Messages without reactions have no entry.
+func (r *Reader) Reactions(ctx context.Context, messages []SentMessage, until *time.Time) (map[int64]*Reactions, error) {
+	few, err := r.reactions(ctx, messages, until, ShortPage)
+	if errors.Is(err, ErrLongPage) {
+		return r.reactions(ctx, messages, until, LongPage)
+	}
+	return few, err
+}
+
+// reactions is Reactions for a ShortPage or a LongPage. It returns ErrLongPage if there are more than fewReactions and most is ShortPage.
+func (r *Reader) reactions(ctx context.Context, messages []SentMessage, until *time.Time, most int64) (map[int64]*Reactions, error) {
 	var wanted []int64
 	for _, message := range messages {
 		if !message.Unreacted {
@@ -131,12 +149,11 @@ func (r *Reader) Reactions(
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	rows, err := read[struct {
-		Number, Count, Position int64
-		AgentID                 *uuid.UUID
-		Username, Emoji         string
-		CreatedAt               time.Time
-	}](ctx, r, listReactions, named{"conversation": conversation, "numbers": wanted, "until": until})
+	values := named{"conversation": messages[0].ConversationID, "numbers": wanted, "until": until, "most": fewReactions + 1}
+	if most > ShortPage {
+		values["most"] = nil
+	}
+	rows, err := list[reactionRow](ctx, r, most, listReactions, values)
 	if err != nil {
 		return nil, fmt.Errorf("list reactions: %w", err)
 	}
@@ -147,41 +164,51 @@ func (r *Reader) Reactions(
 			reactions = &Reactions{Counts: map[string]int64{}}
 			all[row.Number] = reactions
 		}
-		if row.AgentID == nil {
+		switch {
+		case most <= ShortPage && row.Read > fewReactions:
+			return nil, ErrLongPage
+		case row.AgentID == nil:
 			reactions.Counts[row.Emoji] = row.Count
-			continue
+		default:
+			reactions.Newest = append(reactions.Newest, NamedReaction{
+				Reaction{messages[0].ConversationID, row.Number, *row.AgentID, row.Emoji, row.CreatedAt}, row.Username,
+			})
 		}
-		reactions.Newest = append(reactions.Newest, NamedReaction{
-			Reaction{conversation, row.Number, *row.AgentID, row.Emoji, row.CreatedAt}, row.Username,
-		})
 	}
 	return all, nil
 }
 
-// PageReactions returns the reactions to the messages of a page of one conversation, by number, as Reactions does, and how many of the
-// messages, from the first one, fit on the page with their reactions. It returns ErrLongPage if they are long as JSON and most is
-// ShortPage.
+// PageReactions returns the reactions to the messages of a page, by number, and how many of the messages, from the first one, fit on the
+// page with their reactions. It returns ErrLongPage if most is ShortPage and there are more than fewReactions, or all is long as JSON.
 func (r *Reader) PageReactions(
-	ctx context.Context, messages []SentMessage, until *time.Time, most int64,
+	ctx context.Context, messages []SentMessage, most int64,
 ) (all map[int64]*Reactions, fitting int, err error) {
 	if !slices.ContainsFunc(messages, func(message SentMessage) bool { return !message.Unreacted }) {
 		return nil, len(messages), nil
 	}
 	all = map[int64]*Reactions{}
+	atOnce, read := reactionsAtOnce, r.Reactions
+	if most <= ShortPage {
+		atOnce = len(messages)
+		read = func(ctx context.Context, messages []SentMessage, until *time.Time) (map[int64]*Reactions, error) {
+			return r.reactions(ctx, messages, until, ShortPage)
+		}
+	}
 	var room pageRoom
 	for i, message := range messages {
-		if i%reactionsAtOnce == 0 {
-			some, err := r.Reactions(ctx, message.ConversationID, messages[i:min(i+reactionsAtOnce, len(messages))], until)
+		if i%atOnce == 0 {
+			some, err := read(ctx, messages[i:min(i+atOnce, len(messages))], nil)
 			if err != nil {
 				return nil, 0, err
 			}
 			maps.Copy(all, some)
 		}
-		if !room.take(message.Content, all[message.Number]) {
-			return all, i, nil
-		}
-		if most == ShortPage && room.json > shortPageJSON {
+		fits := room.take(message.Content, all[message.Number])
+		switch {
+		case most <= ShortPage && room.json > shortPageJSON:
 			return nil, 0, ErrLongPage
+		case !fits:
+			return all, i, nil
 		}
 	}
 	return all, len(messages), nil

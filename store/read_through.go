@@ -60,12 +60,11 @@ func (tx *Tx) ReadThrough(ctx context.Context, agent uuid.UUID, through Through,
 		batch.Queue(forgetNotices, forgotten)
 	}
 	var rows []unreadRow
-	values := unreadValues(agent, page)
-	queue(batch, &rows, listUnread.short, values)
+	queue(batch, &rows, listUnread.of(page), unreadValues(agent, page))
 	if err := tx.send(ctx, batch); err != nil {
 		return nil, wrap("confirm", err)
 	}
-	unread, err := tx.unreadOf(ctx, rows, listUnread.long, page, values)
+	unread, err := unreadOf(rows, page)
 	if err != nil {
 		return nil, err
 	}

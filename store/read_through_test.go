@@ -21,7 +21,7 @@ import (
 func (g *ground) confirm(agent uuid.UUID, through store.Through, size int64) *store.Unread {
 	g.t.Helper()
 	return g.poll(agent, func(ctx context.Context, do store.Actions) (*store.Unread, error) {
-		return do.ReadThrough(ctx, agent, through, longPage(1, size))
+		return do.ReadThrough(ctx, agent, through, anyPage(1, size))
 	})
 }
 
@@ -72,15 +72,8 @@ func TestConfirmedPages(t *testing.T) {
 		if old.first && have != (len(want) > 0) || have && len(before) == 0 {
 			t.Fatalf("HaveUnread says %v, and a confirmation leaves %d", have, len(want))
 		}
-		long, err := g.NextAmongMany(t.Context(), who, old.through, longPage(1, 1000))
-		if err != nil {
-			t.Fatal(err)
-		}
 		next := g.confirm(who, old.through, 1000)
 		left := g.recount(who)
-		if diff := gocmp.Diff(idsOf(next.Messages), idsOf(long.Messages)); diff != "" || next.Total != long.Total {
-			t.Fatalf("the next page among many has %d of %d (-returned +among many):\n%s", len(long.Messages), long.Total, diff)
-		}
 		if old.first { // of a later page only what leaves no gap is marked
 			if diff := gocmp.Diff(append([]uuid.UUID{}, want...), append([]uuid.UUID{}, left...)); diff != "" {
 				t.Fatalf("after the confirmation of %d messages (-want +unread):\n%s", len(old.ids), diff)

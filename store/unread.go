@@ -33,13 +33,14 @@ type Unread struct {
 // readUpTo is the number of the newest message that a member m of a conversation c has read. Removed messages count as read.
 const readUpTo = `greatest(m.read_number, c.first_number - 1)`
 
-// unreadStatements list a page of unread messages. Short finds conversations with unread messages from counters alone. In each of them it
-// reads at most as many keys as this page and the pages before it can hold, and never more than the unread messages there, no matter how
-// many own messages follow. It reads the content of this page only. If that would be more than fewKeys, it tells so instead, and long
-// lists the page: see unread_long.go. Each has one snapshot, so total and messages agree.
+// unreadStatements list a page of unread messages, a ShortPage or a LongPage. Both find conversations with unread messages from counters
+// alone, and read the content of this page only. In each conversation short reads at most as many keys as this page and the pages before it
+// can hold, and never more than the unread messages there, no matter how many own messages follow. If that would be more than fewKeys, it
+// reads none and says that the page is long. Long reads the fewest keys: see unread_long.go. Each has one snapshot, so total and messages
+// agree.
 type unreadStatements struct{ short, long string }
 
-// fewKeys is how many keys a statement reads that shares a round trip with others: they take a millisecond or two.
+// fewKeys is how many keys a short page reads: they take a millisecond or two.
 const fewKeys = 2_000
 
 var (
@@ -114,7 +115,7 @@ func (r *Reader) Unread(ctx context.Context, agent uuid.UUID, page UnreadPage) (
 }
 
 // UnreadPage is which page of unread messages to return: its number, from 1, its size in messages, and how many bytes of content it may
-// have: ShortPage or LongPage.
+// have: ShortPage or LongPage. A short page also reads at most fewKeys.
 type UnreadPage struct{ Number, Size, Most int64 }
 
 // unreadBehind is Unread as it will be when ranges are marked as read.
@@ -127,11 +128,11 @@ func (r *Reader) unreadBehind(ctx context.Context, agent uuid.UUID, ranges []Rea
 func (r *Reader) listUnread(
 	ctx context.Context, statements unreadStatements, agent uuid.UUID, page UnreadPage, values named,
 ) (*Unread, error) {
-	rows, err := read[unreadRow](ctx, r, statements.short, values)
+	rows, err := list[unreadRow](ctx, r, page.Most, statements.of(page), values)
 	if err != nil {
 		return nil, fmt.Errorf("list unread messages: %w", err)
 	}
-	unread, err := r.unreadOf(ctx, rows, statements.long, page, values)
+	unread, err := unreadOf(rows, page)
 	if err != nil {
 		return nil, err
 	}
@@ -153,16 +154,18 @@ func unreadValues(agent uuid.UUID, page UnreadPage) named {
 	}
 }
 
-// unreadOf returns the page that the rows of the short statement make, or that the long one lists, without notices. It returns ErrLongPage
-// if the page needs the long statement, or does not fit into ShortPage, and page.Most is ShortPage.
-func (r *Reader) unreadOf(ctx context.Context, rows []unreadRow, long string, page UnreadPage, values named) (_ *Unread, err error) {
+// of is the statement for a page.
+func (s unreadStatements) of(page UnreadPage) string {
+	if page.Most > ShortPage {
+		return s.long
+	}
+	return s.short
+}
+
+// unreadOf is the page that the rows of the statement make, without notices. It returns ErrLongPage if it is no ShortPage.
+func unreadOf(rows []unreadRow, page UnreadPage) (*Unread, error) {
 	if rows[0].Long {
-		if page.Most == ShortPage {
-			return nil, ErrLongPage
-		}
-		if rows, err = query[unreadRow](ctx, r, long, values); err != nil {
-			return nil, fmt.Errorf("list many unread messages: %w", err)
-		}
+		return nil, ErrLongPage
 	}
 	unread := &Unread{Total: rows[0].Total, noticed: rows[0].Noticed}
 	if rows[0].Whole == 0 {
@@ -183,13 +186,13 @@ func (r *Reader) unreadOf(ctx context.Context, rows []unreadRow, long string, pa
 // same message. They cannot deadlock: each waits for the advisory lock of the agent while it holds no other, and after that for no lock.
 func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
 	var rows []unreadRow
-	batch, values := &pgx.Batch{}, unreadValues(agent, page)
+	batch := &pgx.Batch{}
 	takeTurn(batch, agent)
-	queue(batch, &rows, listUnread.short, values)
+	queue(batch, &rows, listUnread.of(page), unreadValues(agent, page))
 	if err := tx.send(ctx, batch); err != nil {
 		return nil, fmt.Errorf("list unread messages in turn: %w", err)
 	}
-	unread, err := tx.unreadOf(ctx, rows, listUnread.long, page, values)
+	unread, err := unreadOf(rows, page)
 	if err != nil {
 		return nil, err
 	}

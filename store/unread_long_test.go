@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 
@@ -61,11 +62,13 @@ func TestUnreadAmongMany(t *testing.T) {
 			if !slices.Equal(idsOf(unread.Messages), want) || unread.Total != 18_000 {
 				t.Errorf("%s: page %d of %d has other messages than it should have, or a total of %d", name, page.number, page.size, unread.Total)
 			}
-			if read := r.messagesRead(false, reader, page.number, page.size); read > 0 {
-				t.Errorf("%s: page %d of %d reads %d messages together with the reads of others, want none", name, page.number, page.size, read)
+			short := shortPage(page.number, page.size)
+			if _, err := r.Unread(t.Context(), reader, short); !errors.Is(err, store.ErrLongPage) || r.messagesRead(reader, short) > 0 {
+				t.Errorf("%s: page %d of %d as a short page: %v after %d messages, want it to be too long from counters alone", name, page.number,
+					page.size, err, r.messagesRead(reader, short))
 			}
 			most := 300 + 8*last + last*last/16 + page.size
-			if read := r.messagesRead(true, reader, page.number, page.size); read > most {
+			if read := r.messagesRead(reader, longPage(page.number, page.size)); read > most {
 				t.Errorf("%s: page %d of %d reads %d messages, want at most %d", name, page.number, page.size, read, most)
 			}
 		}
@@ -73,7 +76,7 @@ func TestUnreadAmongMany(t *testing.T) {
 }
 
 // messagesRead counts the rows of messages that a page of unread messages reads.
-func (r *rig) messagesRead(long bool, reader uuid.UUID, page, size int64) (read int64) {
+func (r *rig) messagesRead(reader uuid.UUID, page store.UnreadPage) (read int64) {
 	r.t.Helper()
 	type node struct {
 		Relation string  `json:"Relation Name"`
@@ -83,7 +86,7 @@ func (r *rig) messagesRead(long bool, reader uuid.UUID, page, size int64) (read 
 		Plans    []node
 	}
 	var plans []struct{ Plan node }
-	text, err := r.ExplainUnread(r.t.Context(), long, reader, longPage(page, size))
+	text, err := r.ExplainUnread(r.t.Context(), reader, page)
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &plans)
 	}
@@ -121,24 +124,52 @@ func TestLongReadsLeaveTheBatch(t *testing.T) {
 	r := newRig(t, storetest.URL(t))
 	reader := r.crowdedReader("all", "n")
 	ctx := t.Context()
-	chat := r.chat(1, "'x'")
+	chat := r.chat(40, "'x'")
 	crowd := &store.ConversationView{Conversation: store.Conversation{ID: chat.ID, MemberCount: 201}}
-	for name, test := range map[string]struct {
+	page, err := r.Messages(ctx, chat, 40, 1, nil, store.ShortPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.crowd(50, "''")
+	react := func(fans, messages int) {
+		r.exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT $1, n, id, '👍', now()
+			FROM (SELECT id FROM agents WHERE username LIKE 'crowd%' LIMIT $2) a, generate_series(1, $3) AS n ON CONFLICT DO NOTHING`,
+			chat.ID, fans, messages)
+	}
+	for i := range page.Messages {
+		page.Messages[i].Unreacted = false
+	}
+	reactions := func(most int64) func() error {
+		return func() error {
+			_, _, err := r.PageReactions(ctx, page.Messages, most)
+			return err
+		}
+	}
+	for _, test := range []struct {
+		name    string
 		read    func() error
 		batches uint64
+		long    bool // it must be asked for as a long page
 	}{
-		"the members of a chat of two":    {func() error { _, err := r.Members(ctx, chat, reader, store.LongPage); return err }, 1},
-		"the members of a chat of many":   {func() error { _, err := r.Members(ctx, crowd, reader, store.LongPage); return err }, 0},
-		"an account with many channels":   {func() error { _, err := r.OwnAccount(ctx, reader); return err }, 1}, // learns that they are many
-		"a short page of many channels":   {func() error { _, err := r.Unread(ctx, reader, longPage(1, 1)); return err }, 1},
-		"a long page, after its counters": {func() error { _, err := r.Unread(ctx, reader, longPage(1, 50)); return err }, 1},
+		{"two members", func() error { _, err := r.Members(ctx, chat, reader, store.ShortPage); return err }, 1, false},
+		{"many members", func() error { _, err := r.Members(ctx, crowd, reader, store.ShortPage); return err }, 0, true},
+		{"many members as a long page", func() error { _, err := r.Members(ctx, crowd, reader, store.LongPage); return err }, 0, false},
+		{"an account with many channels", func() error { _, err := r.OwnAccount(ctx, reader); return err }, 1, false}, // learns it
+		{"a few of many unread messages", func() error { _, err := r.Unread(ctx, reader, shortPage(1, 1)); return err }, 1, false},
+		{"many unread messages", func() error { _, err := r.Unread(ctx, reader, shortPage(1, 50)); return err }, 1, true},
+		{"many unread messages as a long page", func() error { _, err := r.Unread(ctx, reader, longPage(1, 50)); return err }, 0, false},
+		{"a short page of a chat", func() error { _, err := r.Messages(ctx, chat, 50, 1, nil, store.ShortPage); return err }, 1, false},
+		{"a long page of a chat", func() error { _, err := r.Messages(ctx, chat, 50, 1, nil, store.LongPage); return err }, 0, false},
+		{"few reactions", func() error { react(20, 40); return reactions(store.ShortPage)() }, 1, false},
+		{"many reactions", func() error { react(30, 40); return reactions(store.ShortPage)() }, 1, true},
+		{"many reactions of a long page", reactions(store.LongPage), 1, false}, // learns that they are many
 	} {
 		before := r.readBatches()
-		if err := test.read(); err != nil {
-			t.Fatal(err)
+		if err := test.read(); err != nil && !errors.Is(err, store.ErrLongPage) || errors.Is(err, store.ErrLongPage) != test.long {
+			t.Errorf("%s: %v, want ErrLongPage: %v", test.name, err, test.long)
 		}
 		if batches := r.readBatches() - before; batches != test.batches {
-			t.Errorf("%s: %d shared round trips, want %d", name, batches, test.batches)
+			t.Errorf("%s: %d shared round trips, want %d", test.name, batches, test.batches)
 		}
 	}
 	if account, err := r.OwnAccount(ctx, reader); err != nil || len(account.Subscribed) != 300 {
