@@ -22,11 +22,12 @@ type admission struct {
 }
 
 const (
-	// ownRoom is the weight of the calls that an account has at work. A call weighs one, and one more for each weightBytes of its request. One
-	// with a transaction of its own, of which the store has few, weighs half of the room. A search, which may examine thousands of rows,
-	// weighs as much as all.
+	// ownRoom is the weight of the calls that an account has at work. A call weighs one, and one more for each weightBytes of its request. A
+	// search, which may examine thousands of rows, weighs as much as all.
 	ownRoom     = 8
 	weightBytes = 16 << 10
+	// ownTransactions is how many transactions of the store, which has few, an account uses.
+	ownTransactions = 2
 	// strangerRoom is the weight of the dry runs of wallets that may have no money.
 	strangerRoom = 16
 	// maxWaiting is how many bytes of responses wait for their settlement.
@@ -46,29 +47,15 @@ func (a *Attempt) payer() string {
 	return a.Payer()
 }
 
-// enter waits until the payer has room for a further call, and no other call changes the same conversation, each at most joinTime. The
-// lock on the row of the conversation would be enough for the second, but each call would wait with a transaction. The caller leaves.
-func (s *admission) enter(ctx context.Context, call *Call, stranger bool) (leave func(), err error) {
-	a := call.Attempt
+// enter waits until the payer has room for a further call, at most joinTime. The caller leaves.
+func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave func(), err error) {
 	weight := min(1+int64(len(a.request))/weightBytes, ownRoom)
-	switch {
-	case a.Operation.Search:
+	if a.Operation.Search {
 		weight = ownRoom
-	case a.Operation.Alone:
-		weight = max(weight, ownRoom/2)
 	}
 	leaveOwn, err := s.own.enter(ctx, a.payer(), ownRoom, weight)
 	if err != nil {
 		return nil, busyWithOwn(err)
-	}
-	if call.Conversation != "" {
-		leavePayer := leaveOwn
-		leaveConversation, err := s.own.enter(ctx, call.Conversation, 1, 1)
-		if err != nil {
-			leavePayer()
-			return nil, Unavailable("the server is busy with other changes of this conversation", 2, err)
-		}
-		leaveOwn = func() { leaveConversation(); leavePayer() }
 	}
 	if !stranger {
 		return leaveOwn, nil
@@ -80,6 +67,35 @@ func (s *admission) enter(ctx context.Context, call *Call, stranger bool) (leave
 		return nil, Unavailable("the server is busy", 2, err)
 	}
 	return func() { s.strangers.Release(weight); leaveOwn() }, nil
+}
+
+// transaction waits until the payer may use a further transaction of the store, and no other call of this server locks the same
+// conversation, each at most joinTime. The lock on its row would be enough for the second, but calls would wait for it with a transaction.
+func (s *admission) transaction(ctx context.Context, call *Call) (end func(), err error) {
+	endOwn, err := s.own.enter(ctx, "transactions of "+call.Attempt.payer(), ownTransactions, 1)
+	if err != nil {
+		return nil, busyWithOwn(err)
+	}
+	locks := ""
+	if call.Locks != nil && !call.Attempt.Operation.Reads() {
+		locks = call.Locks(call.Attempt.request)
+	}
+	if locks == "" {
+		return endOwn, nil
+	}
+	endLock, err := s.own.enter(ctx, locks, 1, 1)
+	if err != nil {
+		endOwn()
+		return nil, Unavailable("the server is busy with other changes of this conversation", 2, err)
+	}
+	return func() { endLock(); endOwn() }, nil
+}
+
+// work is what the call does in the database, in turn if it needs a transaction of its own.
+func (s *admission) work(call *Call, page int64) store.Work {
+	work := call.work(page)
+	work.Turn = func(ctx context.Context) (end func(), err error) { return s.transaction(ctx, call) }
+	return work
 }
 
 // turn waits until it is the payer's turn for a long page, at most joinTime. A payer has one turn. After each turn there is a pause as long
@@ -105,7 +121,7 @@ func (s *admission) turn(ctx context.Context, a *Attempt) (release func(), err e
 // read calls do with the work of a call, which may read a short page. If the page is long, it waits for its turn and calls do again. The
 // turn ends when the page is read: what follows shares a commit with others.
 func (s *admission) read(ctx context.Context, call *Call, do func(work store.Work) error) error {
-	if err := do(call.work(store.ShortPage)); !errors.Is(err, store.ErrLongPage) {
+	if err := do(s.work(call, store.ShortPage)); !errors.Is(err, store.ErrLongPage) {
 		return err
 	}
 	release, err := s.turn(ctx, call.Attempt)
@@ -113,7 +129,7 @@ func (s *admission) read(ctx context.Context, call *Call, do func(work store.Wor
 		return err
 	}
 	defer release()
-	work := call.work(store.LongPage)
+	work := s.work(call, store.LongPage)
 	read := work.Shared
 	work.Shared = func(ctx context.Context, from *store.Reader, actions store.Actions) (store.Response, error) {
 		response, err := read(ctx, from, actions)

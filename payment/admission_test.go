@@ -38,7 +38,7 @@ func TestStrangersShareLittleRoom(t *testing.T) {
 		admitted := func(stranger bool) (n int) {
 			for ; n < 100; n++ {
 				by := Checked{Checked: x402.Checked{Payer: fmt.Sprint("wallet ", n)}}
-				if _, err := s.enter(t.Context(), &Call{Attempt: &Attempt{Operation: &Operation{}, Checked: by}}, stranger); err != nil {
+				if _, err := s.enter(t.Context(), &Attempt{Operation: &Operation{}, Checked: by}, stranger); err != nil {
 					break
 				}
 			}
@@ -59,12 +59,12 @@ func TestCallsOfAnAccountAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, account := newAdmission(), &Caller{Account: uuid.New()}
-		call := func(n, bytes int) *Call {
-			return &Call{Attempt: &Attempt{Operation: &Operation{}, Caller: account, request: make([]byte, bytes),
-				Checked: Checked{Checked: x402.Checked{Payer: fmt.Sprint("wallet ", n)}}}}
+		call := func(n, bytes int) *Attempt {
+			return &Attempt{Operation: &Operation{}, Caller: account, request: make([]byte, bytes),
+				Checked: Checked{Checked: x402.Checked{Payer: fmt.Sprint("wallet ", n)}}}
 		}
 		search := call(0, 0)
-		search.Attempt.Operation = &Operation{Search: true}
+		search.Operation = &Operation{Search: true}
 		leave, err := s.enter(t.Context(), search, false)
 		if err != nil {
 			t.Fatal(err)
@@ -73,59 +73,58 @@ func TestCallsOfAnAccountAreBounded(t *testing.T) {
 			t.Error("another call is at work beside a search")
 		}
 		leave()
-		for _, test := range []struct {
-			bytes int
-			alone bool
-			want  int
-		}{{80 << 10, false, 1}, {1 << 20, false, 1}, {0, true, 2}, {0, false, ownRoom}} {
+		for _, test := range []struct{ bytes, want int }{{80 << 10, 1}, {1 << 20, 1}, {0, ownRoom}} {
 			var all []func()
 			for {
-				one := call(len(all), test.bytes)
-				one.Attempt.Operation = &Operation{Alone: test.alone}
-				leave, err := s.enter(t.Context(), one, false)
+				leave, err := s.enter(t.Context(), call(len(all), test.bytes), false)
 				if err != nil {
 					break
 				}
 				all = append(all, leave)
 			}
 			if len(all) != test.want {
-				t.Errorf("%d calls with %d bytes are at work (alone: %t), want %d", len(all), test.bytes, test.alone, test.want)
+				t.Errorf("%d calls with %d bytes are at work, want %d", len(all), test.bytes, test.want)
 			}
 			for _, leave := range all {
-				if test.bytes > 0 || test.alone { // the short ones stay
+				if test.bytes > 0 { // the short ones stay
 					leave()
 				}
 			}
 		}
-		other := &Call{Attempt: &Attempt{Operation: &Operation{}, Caller: &Caller{Account: uuid.New()}}}
+		other := &Attempt{Operation: &Operation{}, Caller: &Caller{Account: uuid.New()}}
 		if _, err := s.enter(t.Context(), other, false); err != nil {
 			t.Errorf("another account: %v", err)
 		}
 	})
 }
 
-// TestChangesOfAConversationTakeTurns: of the calls that change one conversation, whoever makes them, one is at work.
-func TestChangesOfAConversationTakeTurns(t *testing.T) {
+// TestTransactionsTakeTurns: of the transactions that lock one conversation, whoever needs them, one is at work, and of those of an account
+// two.
+func TestTransactionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newAdmission()
-		enter := func(conversation string) (leave func(), err error) {
-			return s.enter(t.Context(), &Call{Attempt: &Attempt{Operation: &Operation{Alone: true}, Caller: &Caller{Account: uuid.New()}},
-				Conversation: conversation}, false)
+		s, busy := newAdmission(), uuid.New()
+		begin := func(account uuid.UUID, conversation string) (end func(), err error) {
+			call := &Call{Attempt: &Attempt{Operation: &Operation{Alone: true}, Caller: &Caller{Account: account}},
+				Locks: func([]byte) string { return conversation }}
+			return s.transaction(t.Context(), call)
 		}
-		leave, err := enter("channel_1")
+		end, err := begin(uuid.New(), "channel_1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := enter("channel_1"); err == nil {
-			t.Error("two changes of one conversation are at work")
+		if _, err := begin(uuid.New(), "channel_1"); err == nil {
+			t.Error("two transactions of one conversation are at work")
 		}
-		if _, err := enter("channel_2"); err != nil {
-			t.Errorf("a change of another conversation: %v", err)
-		}
-		leave()
-		if _, err := enter("channel_1"); err != nil {
-			t.Errorf("a change after the first: %v", err)
+		end()
+		for _, test := range []struct {
+			account      uuid.UUID
+			conversation string
+			ok           bool
+		}{{uuid.New(), "channel_1", true}, {busy, "", true}, {busy, "", true}, {busy, "", false}, {uuid.New(), "", true}} {
+			if _, err := begin(test.account, test.conversation); (err == nil) != test.ok {
+				t.Errorf("a transaction of %v on %q: %v", test.account, test.conversation, err)
+			}
 		}
 	})
 }
@@ -186,7 +185,7 @@ func TestLongPagesTakeTurns(t *testing.T) {
 func TestWaitForOwnCallsEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, a := newAdmission(), &Call{Attempt: &Attempt{Operation: &Operation{}, request: make([]byte, 1<<20)}}
+		s, a := newAdmission(), &Attempt{Operation: &Operation{}, request: make([]byte, 1<<20)}
 		if _, err := s.enter(t.Context(), a, false); err != nil {
 			t.Fatal(err)
 		}

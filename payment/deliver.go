@@ -83,7 +83,7 @@ func (e *Engine) Commit(
 	if response.Body != nil {
 		return e.Store.Commit(ctx, store.Done(response), closing)
 	}
-	leave, err := e.admission.enter(ctx, call, false)
+	leave, err := e.admission.enter(ctx, call.Attempt, false)
 	if err != nil {
 		return response, err
 	}

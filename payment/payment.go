@@ -83,8 +83,9 @@ type Paid struct {
 // Call is one request for a paid operation.
 type Call struct {
 	Attempt *Attempt
-	// Conversation is the id of the conversation that a call in a transaction of its own locks, or "".
-	Conversation string
+	// Locks is the id of what a call in a transaction of its own locks for others: a conversation, or the recipient of a message; "" if
+	// there is nothing.
+	Locks func(request []byte) string
 	// Work returns what the operation does in the database; it runs later, perhaps several times, and makes the JSON of the response.
 	Work func(paid Paid) store.Work
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It

@@ -71,13 +71,13 @@ func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response sto
 	detached, span := e.Tracer.Start(detached, "dry run")
 	defer func() { endSpan(span, err) }()
 	a := call.Attempt
-	leave, err := e.admission.enter(ctx, call, !e.PaidLately(a.Payer()))
+	leave, err := e.admission.enter(ctx, a, !e.PaidLately(a.Payer()))
 	if err != nil {
 		return store.Response{}, err
 	}
 	defer leave()
 	if !a.Operation.ReadOnly {
-		return store.Response{}, e.Store.DryRun(detached, call.work(0))
+		return store.Response{}, e.Store.DryRun(detached, e.admission.work(call, 0))
 	}
 	err = e.admission.read(detached, call, func(work store.Work) (err error) {
 		response, err = e.Store.Read(detached, work)

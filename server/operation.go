@@ -126,14 +126,15 @@ var handlers = map[string]handler{
 	"removeReaction":        alone((*change).RemoveReaction),
 }
 
-// conversationOf returns the id of the conversation that a request names, or "".
-func conversationOf(request []byte) string {
+// lockedBy returns the id of the conversation that the transaction of a request locks. A private chat is named by the recipient.
+func lockedBy(request []byte) string {
 	var names struct {
-		ChatID    string `json:"chat_id"`
-		ChannelID string `json:"channel_id"`
+		ChatID           string `json:"chat_id"`
+		ChannelID        string `json:"channel_id"`
+		RecipientAgentID string `json:"recipient_agent_id"`
 	}
 	_ = json.Unmarshal(request, &names) // it was validated, or is a query
-	return names.ChatID + names.ChannelID
+	return names.ChatID + names.ChannelID + names.RecipientAgentID
 }
 
 // handler runs an operation, with one of its two functions, and decodes its stored requests.

@@ -204,12 +204,9 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 
 // newCall makes the call that the payment engine runs. Done, if not nil, is called after each run of its handler.
 func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any, done handled) *payment.Call {
-	made := &payment.Call{Attempt: attempt, Repeat: s.repeatPage, Work: func(paid payment.Paid) store.Work {
+	made := &payment.Call{Attempt: attempt, Repeat: s.repeatPage, Locks: lockedBy, Work: func(paid payment.Paid) store.Work {
 		return operation.work(call{server: s, caller: caller, paid: paid}, request, done)
 	}}
-	if operation.Alone {
-		made.Conversation = conversationOf(attempt.Request())
-	}
 	if operation.ID == createAccount {
 		made.Reserve = func(ctx context.Context, tx *store.Tx, paid payment.Paid) error {
 			return s.reserveRegistration(ctx, tx, paid, request)

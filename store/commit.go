@@ -15,6 +15,8 @@ type Work struct {
 	Shared func(ctx context.Context, read *Reader, do Actions) (Response, error)
 	// Alone runs in a transaction of its own.
 	Alone func(ctx context.Context, tx *Tx) (Response, error)
+	// Turn, if not nil, waits before the work has a transaction of its own. The store ends the turn after the transaction.
+	Turn func(ctx context.Context) (end func(), err error)
 }
 
 // Response is what a call returns. The zero value is no response.
@@ -67,6 +69,18 @@ func (w Work) in(ctx context.Context, tx *Tx) (Response, error) {
 	return w.Shared(ctx, &tx.Reader, tx)
 }
 
+// inTurn runs the transaction of the work when its turn has come.
+func (w Work) inTurn(ctx context.Context, transaction func() error) error {
+	if w.Turn != nil {
+		end, err := w.Turn(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	return transaction()
+}
+
 // Closing is how the payment of a call ends, in the transaction of the effect: it is delivered, or a voucher is charged and recorded as
 // delivered.
 type Closing struct {
@@ -85,9 +99,11 @@ func (s *Store) DryRun(ctx context.Context, work Work) (err error) {
 		_, err = work.Shared(ctx, &s.Reader, dryActions{s})
 		return err
 	}
-	return s.rollBack(ctx, func(tx *Tx) error {
-		_, err := work.Alone(ctx, tx)
-		return err
+	return work.inTurn(ctx, func() error {
+		return s.rollBack(ctx, func(tx *Tx) error {
+			_, err := work.Alone(ctx, tx)
+			return err
+		})
 	})
 }
 
@@ -141,7 +157,7 @@ func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage
 		}
 	}
 	if to == uuid.Nil { // the private chat is still to be created
-		return nil, errNotBatched
+		return nil, a.orRefusal(ctx, message)
 	}
 	a.message, a.sent.ConversationID = message, to
 	return &a.sent, nil
@@ -210,24 +226,43 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 			return response, err
 		}
 	}
-	err = s.Transaction(ctx, func(tx *Tx) error {
-		if err := closing.lock(ctx, tx); err != nil {
-			return err
-		}
-		if response, err = work.in(ctx, tx); err != nil {
-			return err
-		}
-		if err := closing.seal(response); err != nil {
-			return err
-		}
-		statement, values := closing.statement()
-		closed, err := query[closedPayment](ctx, tx, statement, values)
-		if err != nil {
-			return fmt.Errorf("close payment: %w", err)
-		}
-		return closing.done(closed, ErrStalePayment)
+	if err := s.checkName(ctx, closing.Charge); err != nil {
+		return Response{}, err
+	}
+	err = work.inTurn(ctx, func() error {
+		return s.Transaction(ctx, func(tx *Tx) error {
+			if err := closing.lock(ctx, tx); err != nil {
+				return err
+			}
+			if response, err = work.in(ctx, tx); err != nil {
+				return err
+			}
+			if err := closing.seal(response); err != nil {
+				return err
+			}
+			statement, values := closing.statement()
+			closed, err := query[closedPayment](ctx, tx, statement, values)
+			if err != nil {
+				return fmt.Errorf("close payment: %w", err)
+			}
+			return closing.done(closed, ErrStalePayment)
+		})
 	})
 	return response, err
+}
+
+// checkName returns ErrStalePayment if the payment identifier of a voucher is in the ledger. The transaction finds that too, but only after
+// it has made the effect, which would cost the payer nothing.
+func (s *Store) checkName(ctx context.Context, charge *VoucherCharge) error {
+	if charge == nil || charge.Payment.PaymentIdentifier == nil {
+		return nil
+	}
+	payment := charge.Payment
+	known, err := s.PaymentByIdentifier(ctx, payment.AgentID, payment.Payer, payment.Operation, *payment.PaymentIdentifier)
+	if err == nil && known != nil {
+		err = ErrStalePayment
+	}
+	return err
 }
 
 // commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
@@ -252,9 +287,12 @@ func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (
 	switch {
 	case effect.sends():
 		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
+		if errors.Is(err, errNotBatched) {
+			err = s.orRefusal(ctx, effect.message)
+		}
 	default:
 		if closing.page = effect.page; closing.page == nil {
-			*work = Done(response)
+			work.Shared = Done(response).Shared
 		}
 		batches := s.group.deliveries
 		if closing.Charge != nil {
@@ -263,6 +301,14 @@ func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (
 		err = batches.do(ctx, closing)
 	}
 	return response, err
+}
+
+// orRefusal returns errNotBatched for a message, or its refusal, which needs no transaction.
+func (s *Store) orRefusal(ctx context.Context, message OutgoingMessage) error {
+	if refusal, refused := errors.AsType[*Refusal](s.checkMessage(ctx, message)); refused {
+		return refusal
+	}
+	return errNotBatched
 }
 
 // lock locks the payment channel, if there is one, and returns ErrVoucherMismatch if the voucher cannot be charged to it. The voucher of a

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// TestRejectedAlike: a call that shares its commit and one with a transaction of its own are rejected for the same reasons in the same
-// order, and the dry run rejects what breaks a rule. What is rejected leaves nothing.
+// TestRejectedAlike: a call that shares its commit and one with a transaction of its own are rejected for the same reasons, and the dry run
+// rejects what breaks a rule. A message that shares its commit is refused without a transaction. What is rejected leaves nothing.
 func TestRejectedAlike(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -57,7 +58,9 @@ func TestRejectedAlike(t *testing.T) {
 		if err := g.DryRun(ctx, sending(test.message)); !errors.Is(err, test.want) {
 			t.Errorf("the dry run of a message %s: %v, want %v", name, err, test.want)
 		}
-		for path, work := range map[string]store.Work{"shared": sending(test.message), "alone": sendingAlone(test.message)} {
+		shared := sending(test.message)
+		shared.Turn = func(context.Context) (func(), error) { return nil, errors.New("a refusal needs a transaction") }
+		for path, work := range map[string]store.Work{"shared": shared, "alone": sendingAlone(test.message)} {
 			channels++
 			id, payer := g.openChannel(channels, 1)
 			begun, closed := beginning("0xpayer", sender), beginning("0xpayer", sender)
@@ -73,7 +76,7 @@ func TestRejectedAlike(t *testing.T) {
 				"and a closed payment": {deliveryOf(closed), test.want}, // the rule comes first
 				"and a voucher":        {store.Closing{Charge: chargeOf(id, payer, voucherPrice, sender), Seal: sealed}, test.want},
 				"and a voucher that is no fit": {store.Closing{Charge: chargeOf(id, payer, 2*voucherPrice, sender), Seal: sealed},
-					store.ErrVoucherMismatch},
+					map[string]error{"shared": test.want, "alone": store.ErrVoucherMismatch}[path]},
 			} {
 				if err := commit(ctx, g.Store, work, one.closing); !errors.Is(err, one.want) {
 					t.Errorf("a message %s %s, %s: %v, want %v", name, how, path, err, one.want)
