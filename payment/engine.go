@@ -28,6 +28,7 @@ type Engine struct {
 	admission    *admission
 	payers       *payers
 	strangers    *strangers
+	underWay     *underWay
 	metrics      *metrics
 	unrecorded   sync.Map // of *store.Payment to unrecordedOutcome
 	held         held
@@ -43,7 +44,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
 		operations: map[string]*Operation{},
 		contracts:  NewRecent[string, bool](maxWallets), queues: newQueues(), admission: newAdmission(), payers: newPayers(),
-		strangers: newStrangers(), wake: make(chan struct{}, 1),
+		strangers: newStrangers(), underWay: &underWay{amounts: map[string]map[string]*amountUnderWay{}}, wake: make(chan struct{}, 1),
 		responseKeys: newResponseKeys(config.ResponseKeys), failing: rate.Sometimes{Interval: time.Minute},
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)

@@ -107,13 +107,16 @@ func (*transfer) Find(context.Context) (*store.Payment, error) {
 
 func (*transfer) Decide(*store.Payment, bool) (Action, error) { return "", nil }
 
+// Moves is the price.
+func (t *transfer) Moves() uint64 { return t.attempt.Operation.Price }
+
 // Prepare checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
-// settled a payment recently is trusted without a check.
+// settled a payment recently is trusted without a check, with one payment at a time.
 func (t *transfer) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
-	if t.attempt.Conclusive && t.engine.PaidLately(t.attempt.Payer()) {
+	if t.attempt.Conclusive && t.attempt.others == 0 && t.engine.PaidLately(t.attempt.Payer()) {
 		return nil, nil //nolint:nilnil // no payment channel
 	}
-	return nil, t.engine.Covered(ctx, t.attempt, t, t.attempt.Operation.Price, func(has string) error {
+	return nil, t.engine.Covered(ctx, t.attempt, t, func(has string) error {
 		return t.engine.Refused(t.attempt.Operation, x402.ReasonInsufficientBalance, has+fmt.Sprintf(
 			"price of %d, and nothing was charged; add funds and sign a new payment", t.attempt.Operation.Price))
 	})

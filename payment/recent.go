@@ -79,7 +79,7 @@ func (p *payers) settled(wallet string, caller *Caller) {
 	}
 }
 
-// refused records that a payment of the wallet did not settle, so that its balance is checked before the next one.
+// refused records that a payment of the wallet did not settle, or may not have, so that its balance is checked before the next one.
 func (p *payers) refused(wallet string) { p.wallets.Remove(evm.HexToAddress(wallet)) }
 
 // settledLately reports whether a payment of the wallet settled lately.

@@ -72,6 +72,8 @@ type Payment interface {
 // delivered after that.
 type Mover interface {
 	Payment
+	// Moves is how much the payment moves, in atomic units.
+	Moves() uint64
 	// Prepare checks that the payer holds what the payment moves, before any work is done for it. For a deposit it returns the payment
 	// channel.
 	Prepare(ctx context.Context) (*store.PaymentChannel, error)

@@ -19,6 +19,9 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 	if err := e.Facilitator.Available(); err != nil {
 		return nil, err
 	}
+	others, end := e.underWay.begin(a.Payer(), a.Nonce, mover.Moves())
+	defer end()
+	a.others = others
 	channel, err := e.prepare(ctx, mover)
 	if err != nil {
 		return nil, err
@@ -150,6 +153,7 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 		Crash("settled")
 		return mover.Deliver(ctx, call, row, settled, response)
 	}
+	e.payers.refused(row.Payer) // also while its outcome is unknown
 	no, refused := errors.AsType[*RefusedSettlement](err)
 	if !refused {
 		return nil, e.notSettled(ctx, row, err)
@@ -158,7 +162,6 @@ func (e *Engine) settle(ctx context.Context, call *Call, row *store.Payment, res
 		return nil, e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: no.Reason, Sent: true}, err})
 	}
 	e.Count(row, outcomeRefused)
-	e.payers.refused(row.Payer)
 	return nil, e.failed(call.Attempt, no.Reason)
 }
 

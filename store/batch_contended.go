@@ -62,7 +62,8 @@ type sendQueues struct {
 // are new to it.
 const longMessage = 4 << 10
 
-// anyConversation are the batches of messages to any conversation. Short messages do not wait for long ones.
+// anyConversation are the batches of messages to any conversation. Short messages do not wait for long ones, of which one batch or
+// transaction is at work.
 type anyConversation struct{ short, long *batcher[paidMessage] }
 
 func (q *sendQueues) forAny(kind batchKind) anyConversation {
@@ -71,7 +72,22 @@ func (q *sendQueues) forAny(kind batchKind) anyConversation {
 		b.bytes = paidMessage.bytes
 		return b
 	}
-	return anyConversation{of(), of()}
+	queues := anyConversation{of(), of()}
+	begin := queues.long.begin
+	queues.long.begin = func() (func(context.Context, []batchItem[paidMessage]), error) {
+		run, err := begin()
+		if err == nil {
+			err = q.acquire(context.Background(), q.indexing)
+		}
+		if err != nil {
+			return nil, notSent(err)
+		}
+		return func(ctx context.Context, batch []batchItem[paidMessage]) {
+			defer q.indexing.Release(1)
+			run(ctx, batch)
+		}, nil
+	}
+	return queues
 }
 
 func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) batchKind) (*sendQueues, error) {

@@ -24,6 +24,12 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 	if err != nil {
 		return nil, err
 	}
+	if len(message.Content) > longMessage {
+		if err := tx.acquire(ctx, tx.indexing); err != nil {
+			return nil, fmt.Errorf("wait for other long messages: %w", err)
+		}
+		defer tx.indexing.Release(1)
+	}
 	statement, values := sendStatement(tx.Now(), batchOf(paidMessage{OutgoingMessage: message, Closing: Closing{Delivery: &noDelivery},
 		conversation: to}))
 	placed, err := query[placedMessage](ctx, tx, statement, values)

@@ -71,7 +71,7 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 	}
 	reader := Reader{db: db, database: &database{
 		pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
-		transactions: share(config, 2), lookUps: share(config, 8), tracer: tracer,
+		transactions: share(config, 2), lookUps: share(config, 8), indexing: semaphore.NewWeighted(1), tracer: tracer,
 	}}
 	group, err := newGroupCommit(reader, share(config, 4))
 	return &Store{reader, group}, err

@@ -47,6 +47,7 @@ type database struct {
 	// transactions bounds the connections that transactions hold, which can wait for locks. The others are for batches and reads.
 	transactions *semaphore.Weighted
 	crowded      atomic.Int64        // how often a transaction found no place in time
+	indexing     *semaphore.Weighted // statements that send long messages: several would fill the list of the index while one empties it
 	lookUps      *semaphore.Weighted // concurrent queries to the index of messages: a hostile one takes a processor for bounds.lookUp
 	tracer       *tracing.Tracer     // nil without tracing
 	news         news

@@ -48,6 +48,9 @@ func (d *deposit) Decide(row *store.Payment, proven bool) (payment.Action, error
 	return payment.Charge, nil
 }
 
+// Moves is the deposit.
+func (d *deposit) Moves() uint64 { return d.of.Deposit }
+
 // Prepare returns the payment channel that the deposit opens or adds to, if the deposit and its voucher fit and the wallet
 // has the deposit. A channel that the ledger does not know starts from what was claimed on the chain. That the wallet paid lately proves
 // nothing: deposits are larger than prices.
@@ -70,7 +73,7 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 			return nil, err
 		}
 	}
-	err = d.engine.Covered(ctx, d.a, d, d.of.Deposit, func(has string) error {
+	err = d.engine.Covered(ctx, d.a, d, func(has string) error {
 		d.exactForNow() // the wallet may have the price
 		return d.refusedFor(x402.ReasonBatchInsufficientBalance, has+fmt.Sprintf(
 			"deposit of %d, and nothing was charged; pay with scheme exact, sign a smaller deposit, or add funds", d.of.Deposit))
