@@ -3,7 +3,6 @@ package payment
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,7 +33,8 @@ type Attempt struct {
 	request     []byte              // canonical
 	fingerprint [sha256.Size]byte   // of operation, account and request, as the ledger stores it
 	former      [][sha256.Size]byte // the same with former response keys
-	identifier  string              // payment-identifier; "" without one
+	identifier  *string             // payment-identifier, hashed; nil without one
+	key         *string             // Idempotency-Key, hashed; nil without one
 	retried     bool                // by the recovery worker; no caller waits
 	begun       bool                // this call wrote the row
 	proven      bool                // see Engine.prove
@@ -123,13 +123,20 @@ func (e *Engine) Parse(
 	case err != nil:
 		return nil, err
 	}
-	account := ""
+	account, key := "", header.Get(HeaderIdempotencyKey)
 	if caller != nil {
 		account = caller.Account.String()
 	}
-	// Without an account the identifier belongs to the payer, so the signature must be checked.
+	// Without an account both names belong to the payer, so the signature must be checked. A key can be guessed, so it belongs to who signs:
+	// a payment channel can name any payer.
 	if caller != nil || a.Conclusive {
-		a.identifier = identifier
+		a.identifier = nameOf(identifier)
+	}
+	switch {
+	case caller == nil && a.Conclusive && key != "":
+		a.key = nameOf(a.Identity + " " + key)
+	case caller != nil:
+		a.key = nameOf(key)
 	}
 	a.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
 	if operation.Secret {
@@ -277,9 +284,7 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 		a.Caller = &Caller{Account: *row.AgentID, KeyHash: row.KeyHash}
 	}
 	copy(a.fingerprint[:], row.Fingerprint)
-	if row.PaymentIdentifier != nil {
-		a.identifier, _ = identifierOf(payload.Extension(identifierExtension))
-	}
+	a.identifier, a.key = row.PaymentIdentifier, row.IdempotencyKey
 	return a, nil
 }
 
@@ -290,7 +295,7 @@ func (a *Attempt) row() *store.Payment {
 		ID: a.id, X402Version: int16(a.payload.Version()), Scheme: a.Requirements.Scheme, Network: a.Requirements.Network,
 		Asset: strings.ToLower(a.Requirements.Asset), Payer: a.Payer(), Nonce: a.Nonce, PayTo: strings.ToLower(a.Requirements.PayTo),
 		Amount: a.price(), ValidBefore: a.ValidBefore, Operation: a.Operation.ID, AgentID: a.account(),
-		PaymentIdentifier: a.identifierHash(),
+		PaymentIdentifier: a.identifier, IdempotencyKey: a.key,
 	}, Fingerprint: a.fingerprint[:], SignatureHash: signatureHash[:], Secret: a.Operation.Secret, Request: a.request,
 		Payload: a.payload.Raw()}
 	if a.Caller != nil {
@@ -326,10 +331,10 @@ func (a *Attempt) repeatOnly() error {
 }
 
 // executesFirst reports whether the call executes a read before its payment is certain. The ledger is then asked first: a payment that
-// is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only its payment
-// identifier can be in the ledger.
+// is settled, refused or in progress must not buy the execution again. A voucher is compared with its channel first; only the names of
+// its call can be in the ledger.
 func (a *Attempt) executesFirst() bool {
-	return a.Operation.Reads() && (a.moves() || a.identifier != "")
+	return a.Operation.Reads() && (a.moves() || a.identifier != nil || a.key != nil)
 }
 
 // NothingNew is why the caller may not begin a call, or nil.
@@ -348,14 +353,4 @@ func (a *Attempt) moves() bool {
 
 func (a *Attempt) signatureHash() [sha256.Size]byte {
 	return sha256.Sum256([]byte(strings.ToLower(a.payload.SignatureHex())))
-}
-
-// identifierHash is the identifier as the ledger stores it, or nil.
-func (a *Attempt) identifierHash() *string {
-	if a.identifier == "" {
-		return nil
-	}
-	sum := sha256.Sum256([]byte(a.identifier))
-	text := hex.EncodeToString(sum[:])
-	return &text
 }

@@ -19,6 +19,11 @@ func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if a.NothingNew() != nil || a.Expired != nil {
 		return false, nil //nolint:nilerr // Pay says so
 	}
+	if a.moves() || a.key != nil {
+		if row, err := e.lookUp(ctx, a); err != nil || row != nil {
+			return false, err
+		}
+	}
 	mover, moves := a.payment.(Mover)
 	if !moves { // a voucher that fits was not charged; for another one Pay repeats the response, or says why not
 		charger, ok := a.payment.(Charger)
@@ -27,9 +32,6 @@ func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 		}
 		charger.Compact()
 		return true, nil
-	}
-	if row, err := e.lookUp(ctx, a); err != nil || row != nil {
-		return false, err
 	}
 	if err := e.Facilitator.Available(); err != nil {
 		return false, err

@@ -50,6 +50,8 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (Action, er
 	// Whoever proves nothing does not learn whether the payment is for this request: anybody could guess the username in it.
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
 		return Reject, errProofRequired
+	case (proven || row.State == store.PaymentUndeliverable) && !a.Owns(row) && a.hasKey(row):
+		return Reject, errKeyReused
 	case (proven || row.State == store.PaymentUndeliverable) && !a.Owns(row):
 		return Reject, errReused
 	case row.State == store.PaymentDelivered:
@@ -89,9 +91,12 @@ func (a *Attempt) Owns(row *store.Payment) bool {
 	if !a.payment.Same(row) {
 		return sameRequest
 	}
-	hash := a.identifierHash()
-	if (row.PaymentIdentifier == nil) != (hash == nil) || (hash != nil && *row.PaymentIdentifier != *hash) {
+	if !equal(row.PaymentIdentifier, a.identifier) {
 		return row.State == store.PaymentFailed && sameRequest // a failed payment keeps no identifier
+	}
+	// An authorization pays for one call, however that is named. A voucher is only for a sum, so two calls can come with the same one.
+	if !a.moves() && a.key != nil && row.IdempotencyKey != nil && !a.hasKey(row) {
+		return false
 	}
 	// A signature that we cannot check proves nothing: anybody can read payer and nonce of a settled payment on the chain.
 	// Only the signature that was verified at the first attempt is accepted.
@@ -110,9 +115,15 @@ func (a *Attempt) fingerprints() [][]byte {
 	return all
 }
 
-// lookUp finds the payment in the ledger by its authorization or voucher, by its payment identifier, or, if the response holds
-// a secret, by wallet and request. A restored payment comes last: another payment may have bought what its call was to buy.
+// lookUp finds the payment in the ledger by its idempotency key, by its authorization or voucher, by its payment identifier, or, if the
+// response holds a secret, by wallet and request. A restored payment comes last: another payment may have bought what its call was to buy.
 func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
+	if a.key != nil { // the key names the call even if the payment was used for another one
+		row, err := e.Store.PaymentByKey(ctx, a.account(), a.Payer(), a.Operation.ID, *a.key)
+		if err != nil || row != nil {
+			return row, err
+		}
+	}
 	network, asset := a.Requirements.Network, strings.ToLower(a.Requirements.Asset)
 	row, err := e.Store.Payment(ctx, network, asset, a.Payer(), a.Nonce)
 	if err != nil || row != nil && !row.Restored() {
@@ -126,8 +137,8 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 	if row != nil {
 		other = row
 	}
-	if a.identifier != "" {
-		row, err = e.Store.PaymentByIdentifier(ctx, a.account(), a.Payer(), a.Operation.ID, *a.identifierHash())
+	if a.identifier != nil {
+		row, err = e.Store.PaymentByIdentifier(ctx, a.account(), a.Payer(), a.Operation.ID, *a.identifier)
 		if err != nil || row != nil {
 			return row, err
 		}
@@ -146,8 +157,16 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 
 // identifies reports whether the caller has proved possession with the payment identifier, which only the payer knows.
 func (a *Attempt) identifies(row *store.Payment) bool {
-	return row.PaymentIdentifier != nil && a.identifier != "" && *row.PaymentIdentifier == *a.identifierHash()
+	return a.identifier != nil && equal(row.PaymentIdentifier, a.identifier)
 }
+
+// hasKey reports whether the call of the row has the idempotency key of this one.
+func (a *Attempt) hasKey(row *store.Payment) bool {
+	return a.key != nil && equal(row.IdempotencyKey, a.key)
+}
+
+// Names reports whether the call is named as that of the row: then its caller has lost the response.
+func (a *Attempt) Names(row *store.Payment) bool { return a.identifies(row) || a.hasKey(row) }
 
 // prove reports whether a caller who does not know the payment identifier has proved possession: with an unused authorization from the
 // same wallet. An authorization on the chain is public and proves nothing. A voucher becomes
@@ -186,7 +205,7 @@ func (e *Engine) bindRestored(ctx context.Context, a *Attempt, row *store.Paymen
 	signature := a.signatureHash()
 	err := e.Store.BindRestored(ctx, store.Redemption{
 		Payment: row.ID, Payer: row.Payer, Operation: a.Operation.ID, AgentID: a.account(), Fingerprint: a.fingerprint[:],
-		SignatureHash: signature[:], PaymentIdentifier: a.identifierHash(), Secret: a.Operation.Secret,
+		SignatureHash: signature[:], PaymentIdentifier: a.identifier, IdempotencyKey: a.key, Secret: a.Operation.Secret,
 	})
 	if err != nil {
 		return err

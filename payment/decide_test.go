@@ -31,11 +31,13 @@ func TestDecide(t *testing.T) {
 	unproven := func(a *Attempt, _ *store.Payment) { a.proven = false }
 	leaseOver := func(_ *Attempt, row *store.Payment) { row.LeaseUntil = row.Now.Add(-time.Second) }
 	identified := func(a *Attempt, row *store.Payment) {
-		a.identifier = "sixteen characters"
-		row.PaymentIdentifier = a.identifierHash()
+		a.identifier = nameOf("sixteen characters")
+		row.PaymentIdentifier = a.identifier
 	}
-	otherIdentifier := func(a *Attempt, row *store.Payment) { identified(a, row); a.identifier = "another sixteen characters" }
-	lacksIdentifier := func(a *Attempt, row *store.Payment) { identified(a, row); a.identifier = "" }
+	otherIdentifier := func(a *Attempt, row *store.Payment) { identified(a, row); a.identifier = nameOf("another sixteen characters") }
+	lacksIdentifier := func(a *Attempt, row *store.Payment) { identified(a, row); a.identifier = nil }
+	keyed := func(a *Attempt, row *store.Payment) { a.key, row.IdempotencyKey = nameOf("key"), nameOf("key") }
+	otherKey := func(a *Attempt, row *store.Payment) { a.key, row.IdempotencyKey = nameOf("another"), nameOf("key") }
 	smartWallet := func(a *Attempt, row *store.Payment) {
 		a.Conclusive = false
 		row.SignatureHash = []byte("of the first attempt")
@@ -80,6 +82,13 @@ func TestDecide(t *testing.T) {
 			why: errReused},
 		{name: "delivered, found by its identifier, signed again", state: store.PaymentDelivered, changes: []change{identified, otherPayment},
 			want: repeat},
+		{name: "delivered, found by its key, signed again", state: store.PaymentDelivered, changes: []change{keyed, otherPayment}, want: repeat},
+		{name: "delivered, found by its key, another request", state: store.PaymentDelivered,
+			changes: []change{keyed, otherPayment, otherRequest}, want: Reject, why: errKeyReused},
+		{name: "delivered, found by its key, no proof", state: store.PaymentDelivered, changes: []change{keyed, otherPayment, unproven},
+			want: Reject, why: errProofRequired},
+		{name: "delivered, another key", state: store.PaymentDelivered, changes: []change{otherKey}, want: repeat},
+		{name: "undeliverable, another key", state: store.PaymentUndeliverable, changes: []change{otherKey, otherRequest}, want: redeem},
 		{name: "delivered, a signature that proves nothing", state: store.PaymentDelivered, changes: []change{smartWallet}, want: Reject,
 			why: errReused},
 
@@ -88,7 +97,8 @@ func TestDecide(t *testing.T) {
 		{name: "failed, another request, no proof", state: store.PaymentFailed, changes: []change{otherRequest, unproven}, want: Reject,
 			refused: "the reason"},
 		{name: "failed, released its identifier", state: store.PaymentFailed,
-			changes: []change{func(a *Attempt, _ *store.Payment) { a.identifier = "sixteen characters" }}, want: Reject, refused: "the reason"},
+			changes: []change{func(a *Attempt, _ *store.Payment) { a.identifier = nameOf("sixteen characters") }}, want: Reject,
+			refused: "the reason"},
 
 		{name: "undeliverable", state: store.PaymentUndeliverable, want: redeem},
 		{name: "undeliverable, a corrected request", state: store.PaymentUndeliverable, changes: []change{otherRequest}, want: redeem},

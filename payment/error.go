@@ -47,9 +47,12 @@ var (
 	errReused = &Error{Code: CodeReused,
 		Message: "this payment or its payment identifier was already used for another request; sign a new payment, with a new identifier " +
 			"if it has one"}
+	errKeyReused = &Error{Code: CodeReused,
+		Message: "this Idempotency-Key was already used for another request of this operation; use another key for each request"}
 	errGone = &Error{Code: CodeReused,
 		Message: "this payment already paid for this request, and the response is no longer stored, because its time is over or the TAN or " +
-			"API key in it was used; sign a new payment to send the request again"}
+			"API key in it was used; sign a new payment to send the request again, with a new payment identifier and Idempotency-Key if it " +
+			"has them"}
 	errProofRequired = &Error{Code: CodeProof,
 		Message: "this payment has settled, and its response contains a TAN or an API key, so the payment alone does not return it; send " +
 			"the request that it paid for with its payment identifier, or with a newly signed payment by the same wallet, which is verified " +

@@ -1,6 +1,9 @@
 package payment
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
 	"regexp"
 
 	"github.com/go-json-experiment/json"
@@ -36,3 +39,32 @@ func identifierOf(extension jsontext.Value) (string, bool) {
 	}
 	return *decoded.Info.ID, goodIdentifier.MatchString(*decoded.Info.ID)
 }
+
+// HeaderIdempotencyKey names a call, beside the payment identifier. The same key with the same request returns the stored response,
+// whatever payment comes with it. It can be guessed, so it proves nothing where the response holds a secret.
+const HeaderIdempotencyKey = "Idempotency-Key"
+
+var goodKey = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+// KeyProblem returns what is wrong with the Idempotency-Key of a request, and "" if nothing is.
+func KeyProblem(header http.Header) string {
+	switch keys := header[HeaderIdempotencyKey]; {
+	case len(keys) > 1:
+		return "must be sent once"
+	case len(keys) == 1 && !goodKey.MatchString(keys[0]):
+		return "must have 1 to 255 visible ASCII characters, without spaces"
+	}
+	return ""
+}
+
+// nameOf returns the hash under which the ledger stores the name of a call, or nil without one.
+func nameOf(name string) *string {
+	if name == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(name))
+	return new(hex.EncodeToString(sum[:]))
+}
+
+// equal reports whether two names of calls are the same, or both are missing.
+func equal(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }

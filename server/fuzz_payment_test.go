@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -47,12 +48,13 @@ func FuzzHeaders(f *testing.F) {
 		f.Fatal(err)
 	}
 	const send = "POST /chat/private/send"
-	price := testkit.Price(send)
+	price, calls := testkit.Price(send), 0
 	var mu sync.Mutex
 	f.Fuzz(func(t *testing.T, lines string, first bool) {
 		mu.Lock() // one at a time: balances are compared
 		defer mu.Unlock()
-		body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":"among any headers"}`
+		calls++ // an Idempotency-Key would return the response of an equal request
+		body := `{"recipient_agent_id":` + quote(to.ID) + `,"content":"among any headers, ` + strconv.Itoa(calls) + `"}`
 		fixed := fmt.Sprintf("Connection: close\r\nContent-Type: application/json\r\nX-API-KEY: %s\r\nPAYMENT-SIGNATURE: "+
 			"%s\r\nContent-Length: %d\r\n",
 			from.Key, testkit.Header(t, testkit.Payment(t, from.Wallet, testkit.Offer(price))), len(body))

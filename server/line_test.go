@@ -99,7 +99,8 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if allowed := response.Header.Get("Access-Control-Allow-Headers"); response.StatusCode != http.StatusNoContent ||
-		!strings.Contains(allowed, "PAYMENT-SIGNATURE") || !strings.Contains(allowed, "Access-Control-Expose-Headers") {
+		!strings.Contains(allowed, "PAYMENT-SIGNATURE") || !strings.Contains(allowed, "Access-Control-Expose-Headers") ||
+		!strings.Contains(allowed, "Idempotency-Key") {
 		t.Errorf("a preflight returns %d, allowing %q", response.StatusCode, allowed)
 	}
 }

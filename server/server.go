@@ -308,7 +308,8 @@ func (s *Server) allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
 // setCORS sets the headers for browsers. The official fetch client sends Access-Control-Expose-Headers as a request header.
 var setCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 	AllowMethods: []string{http.MethodGet, http.MethodPost, http.MethodOptions},
-	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id"},
+	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id",
+		payment.HeaderIdempotencyKey},
 	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id",
 		"Retry-After", "RateLimit-Policy", "RateLimit", "WWW-Authenticate"},
 	MaxAge: 600,

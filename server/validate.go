@@ -62,6 +62,9 @@ func (s *Server) validate(c echo.Context) error {
 	var wrong []gen.ErrorDetail
 	if operation.paid() {
 		wrong = checkQuery(request.URL.RawQuery, operation)
+		if problem := payment.KeyProblem(request.Header); problem != "" {
+			wrong = append(wrong, *detail(payment.HeaderIdempotencyKey, "%s", problem))
+		}
 	}
 	err := openapi3filter.ValidateRequest(request.Context(), &openapi3filter.RequestValidationInput{
 		Request: request, Route: operation.route,

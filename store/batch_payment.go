@@ -29,6 +29,7 @@ var beginFields = fields[*Payment]{
 	each("fingerprint", "bytea", func(p *Payment) []byte { return p.Fingerprint }),
 	each("signature_hash", "bytea", func(p *Payment) []byte { return p.SignatureHash }),
 	optional("payment_identifier", "text", func(p *Payment) *string { return p.PaymentIdentifier }),
+	optional("idempotency_key", "text", func(p *Payment) *string { return p.IdempotencyKey }),
 	each("request", "bytea", func(p *Payment) []byte { return p.Request }),
 	each("payload", "bytea", func(p *Payment) []byte { return p.Payload }),
 	optional("payment_channel_id", "text", func(p *Payment) *string { return p.PaymentChannelID }),
@@ -80,7 +81,8 @@ func (r *Reader) beginBatch(ctx context.Context, batch []batchItem[*Payment]) {
 	})
 }
 
-// begun makes the payment as the row that was inserted. It returns ErrStalePayment if its authorization or identifier was in the ledger.
+// begun makes the payment as the row that was inserted. It returns ErrStalePayment if its authorization, identifier or key was in the
+// ledger.
 func (p *Payment) begun(written []begunPayment, err error, owner int32) error {
 	i := slices.IndexFunc(written, func(one begunPayment) bool { return one.ID == p.ID })
 	switch {
@@ -96,7 +98,7 @@ func (p *Payment) begun(written []begunPayment, err error, owner int32) error {
 
 // BeginSettlement inserts the payment as settling, leased to the caller for the duration lease. Reserve, if not nil, runs in the same
 // transaction; otherwise the payment is an item of the group commit. It returns ErrStalePayment if the same
-// authorization, or another payment with the same identifier, is already in the ledger.
+// authorization, or another payment with the same identifier or key, is already in the ledger.
 func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease time.Duration, reserve func(tx *Tx) error) error {
 	payment.Lease = lease
 	if reserve == nil {

@@ -48,6 +48,7 @@ func voucherFields[T any](charge func(T) *VoucherCharge) fields[T] {
 		each("fingerprint", "bytea", func(t T) []byte { return payment(t).Fingerprint }),
 		each("signature_hash", "bytea", func(t T) []byte { return payment(t).SignatureHash }),
 		optional("identifier", "text", func(t T) *string { return payment(t).PaymentIdentifier }),
+		optional("idempotency_key", "text", func(t T) *string { return payment(t).IdempotencyKey }),
 		each("secret", "boolean", func(t T) bool { return payment(t).Secret }),
 		each("response", "bytea", func(t T) []byte { return payment(t).Response }),
 	}
@@ -88,7 +89,7 @@ func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
 // skip those that are locked. A row lock reads the current version of the row, so the condition holds until the transaction ends.
 //
 //   - dueVouchers locks the payment channels that the vouchers fit.
-//   - recordVouchers inserts payments, unless the payment identifier is in the ledger. Two servers that insert the same
+//   - recordVouchers inserts payments, unless the payment identifier or the key is in the ledger. Two servers that insert the same
 //     identifiers do so in the same order.
 //   - raiseCharged charges the payment channels whose payments were inserted.
 var (
@@ -100,12 +101,12 @@ var (
 
 	recordVouchers = `
 		INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
-			fingerprint, signature_hash, payment_identifier, payment_channel_id, cumulative_amount, state, lease_until,
+			fingerprint, signature_hash, payment_identifier, idempotency_key, payment_channel_id, cumulative_amount, state, lease_until,
 			secret, response, created_at, updated_at)
 		SELECT d.payment, 2, 'batch-settlement', d.network, d.asset, d.channel_payer, d.channel || ':' || d.cumulative, d.pay_to, d.price, now(),
-			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.channel, d.cumulative, 'delivered', now(), d.secret,
-			d.response, now(), now()
-		FROM due d $join ORDER BY d.account, d.operation, d.identifier ON CONFLICT DO NOTHING RETURNING id`
+			d.operation, d.account, d.fingerprint, d.signature_hash, d.identifier, d.idempotency_key, d.channel, d.cumulative,
+			'delivered', now(), d.secret, d.response, now(), now()
+		FROM due d $join ORDER BY d.account, d.operation, d.identifier, d.idempotency_key ON CONFLICT DO NOTHING RETURNING id`
 
 	raiseCharged = `
 		UPDATE payment_channels p SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),

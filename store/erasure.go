@@ -74,12 +74,13 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 	err = tx.eraseRows(ctx, named{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
-		{nil, `UPDATE payments SET response = NULL, payment_identifier = NULL, fingerprint = sha256(uuid_send(id)) WHERE agent_id IS NULL
-			AND secret
+		{nil, `UPDATE payments SET response = NULL, payment_identifier = NULL, idempotency_key = NULL, fingerprint = sha256(uuid_send(id))
+			WHERE agent_id IS NULL AND secret
 			AND state NOT IN ('settling', 'unknown') AND created_at BETWEEN CAST(@created AS timestamptz) - interval '1 hour'
 			AND CAST(@created AS timestamptz) + interval '1 hour'
 			AND payer IN (SELECT payer FROM payments WHERE agent_id = @agent)`},
-		{&erased.Payments, `UPDATE payments SET response = NULL, payment_identifier = NULL, key_hash = NULL, fingerprint = sha256(uuid_send(id))
+		{&erased.Payments, `UPDATE payments SET response = NULL, payment_identifier = NULL, idempotency_key = NULL, key_hash = NULL,
+			fingerprint = sha256(uuid_send(id))
 			WHERE agent_id = @agent`},
 		{nil, `UPDATE reserved_usernames SET agent_id = NULL WHERE agent_id = @agent`},
 		{nil, `UPDATE suspensions SET message = '', erased = true WHERE agent_id = @agent`},

@@ -37,7 +37,7 @@ const ShortResponse = 512
 const Refunded = "refunded"
 
 // PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
-// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier is a hash.
+// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier and IdempotencyKey are hashes.
 type PaymentRecord struct {
 	ID                                          uuid.UUID
 	X402Version                                 int16 `gorm:"column:x402_version"`
@@ -46,7 +46,8 @@ type PaymentRecord struct {
 	ValidBefore                                 time.Time
 	Operation                                   string
 	AgentID                                     *uuid.UUID
-	PaymentIdentifier, PaymentChannelID         *string
+	PaymentIdentifier, IdempotencyKey           *string
+	PaymentChannelID                            *string
 	CumulativeAmount                            *int64
 	DepositAmount                               int64
 	State, Transaction, FailureReason           string
@@ -90,9 +91,9 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 
 // paymentColumns are the columns of Payment, and the current time.
 const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
-	fingerprint, signature_hash, payment_identifier, request, payload, payment_channel_id, cumulative_amount, deposit_amount, state,
-		transaction,
-	failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at, clock_timestamp() AS now`
+	fingerprint, signature_hash, payment_identifier, idempotency_key, request, payload, payment_channel_id, cumulative_amount,
+	deposit_amount, state, transaction, failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at,
+	clock_timestamp() AS now`
 
 // ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
 var ErrStalePayment = errors.New("the payment is in another state by now")
@@ -106,12 +107,21 @@ func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string
 // PaymentByIdentifier returns the payment that an account made for an operation with this payment identifier (hashed),
 // or nil. If agent is nil, the payer takes the place of the account.
 func (s *Store) PaymentByIdentifier(ctx context.Context, agent *uuid.UUID, payer, operation, identifier string) (*Payment, error) {
+	return s.paymentNamed(ctx, "payment_identifier", agent, payer, operation, identifier)
+}
+
+// PaymentByKey is PaymentByIdentifier for the idempotency key (hashed).
+func (s *Store) PaymentByKey(ctx context.Context, agent *uuid.UUID, payer, operation, key string) (*Payment, error) {
+	return s.paymentNamed(ctx, "idempotency_key", agent, payer, operation, key)
+}
+
+func (s *Store) paymentNamed(ctx context.Context, column string, agent *uuid.UUID, payer, operation, name string) (*Payment, error) {
 	account := payer
 	if agent != nil {
 		account = agent.String()
 	}
-	return s.onePayment(ctx, "coalesce(agent_id::text, payer) = @account AND operation = @operation AND payment_identifier = @identifier",
-		named{"account": account, "operation": operation, "identifier": identifier})
+	return s.onePayment(ctx, "coalesce(agent_id::text, payer) = @account AND operation = @operation AND "+column+" = @name",
+		named{"account": account, "operation": operation, "name": name})
 }
 
 // PaymentOfWallet returns the payment that a new authorization of the same wallet gives access to, for an operation
@@ -203,7 +213,7 @@ const (
 // inHand is true while the caller works on the payment and no other server has taken it.
 const inHand = "state = 'settling' AND attempts = ?"
 
-// PaymentFailed closes a payment that was rejected for good. It erases the payment identifier, and releases the
+// PaymentFailed closes a payment that was rejected for good. It erases the payment identifier and the idempotency key, and releases the
 // username that was claimed for the payment. It returns ErrStalePayment if another server has taken the payment; then
 // the rejection is not final.
 func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason string) error {
@@ -211,7 +221,7 @@ func (s *Store) PaymentFailed(ctx context.Context, payment *Payment, reason stri
 }
 
 func asFailed(reason string) map[string]any {
-	return asClosed(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil})
+	return asClosed(PaymentFailed, map[string]any{"failure_reason": reason, "payment_identifier": nil, "idempotency_key": nil})
 }
 
 // PaymentUndeliverable records that the money was taken and the operation was refused afterwards. The payment may be

@@ -153,13 +153,14 @@ func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vouc
 }
 
 // KeepDeposit records that the deposit of a payment is in its payment channel and that nothing was charged. The voucher
-// stays good for another request, so the payment releases its payment identifier. It returns ErrStalePayment if another
+// stays good for another request, so the payment releases its payment identifier and idempotency key. It returns ErrStalePayment if another
 // server has closed the payment.
 func (s *Store) KeepDeposit(
 	ctx context.Context, payment *Payment, transaction, reason string, chain OnChain,
 ) (channel *PaymentChannel, err error) {
 	err = s.Transaction(ctx, func(tx *Tx) error {
-		changes := asClosed(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil})
+		changes := asClosed(PaymentDeposited, map[string]any{"transaction": transaction, "failure_reason": reason, "payment_identifier": nil,
+			"idempotency_key": nil})
 		if err := tx.changePayment(ctx, payment.ID, changes, "state = 'settling'"); err != nil {
 			return err
 		}

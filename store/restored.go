@@ -44,7 +44,8 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 		VALUES (@id, 2, 'exact', @network, @asset, @payer, @nonce, @payee, @amount, @at, @operation, @unknown,
 			@unknown, 'undeliverable', @transaction, @reason, @at, false, @at, @now)
 		ON CONFLICT (network, asset, payer, nonce) DO UPDATE SET operation = excluded.operation, agent_id = NULL, key_hash = NULL,
-			fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, secret = false,
+			fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, idempotency_key = NULL,
+			secret = false,
 			amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction, state = excluded.state,
 			failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
 		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{
@@ -82,15 +83,16 @@ type Redemption struct {
 	Fingerprint       []byte
 	SignatureHash     []byte
 	PaymentIdentifier *string
+	IdempotencyKey    *string
 	Secret            bool
 }
 
 // BindRestored binds a restored payment to a call. From then on it is an undeliverable payment of that operation and account. It
-// returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier.
+// returns ErrStalePayment if it is bound to a call already, or if another payment has the payment identifier or the key.
 func (s *Store) BindRestored(ctx context.Context, call Redemption) error {
 	err := s.changePayment(ctx, call.Payment, map[string]any{
 		"operation": call.Operation, "agent_id": call.AgentID, "fingerprint": call.Fingerprint, "signature_hash": call.SignatureHash,
-		"payment_identifier": call.PaymentIdentifier, "secret": call.Secret,
+		"payment_identifier": call.PaymentIdentifier, "idempotency_key": call.IdempotencyKey, "secret": call.Secret,
 	}, "payer = ? AND operation = ? AND "+owed, call.Payer, OperationRestored)
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
 		return ErrStalePayment

@@ -228,7 +228,7 @@ func (d *deposit) Charge(ctx context.Context, call *payment.Call, row *store.Pay
 // unless the channel was charged since: then a client that lost its state may want the same again.
 func (d *deposit) Repeated(ctx context.Context, row *store.Payment) (*x402.SettleResponse, error) {
 	same := d.Same(row)
-	return d.repeated(ctx, row, same, d.charges(row) && !same && !d.a.Operation.Secret)
+	return d.repeated(ctx, row, same, d.charges(row) && !same && !d.a.Operation.Secret && !d.a.Names(row))
 }
 
 // depositAmount is what a payment added to its channel, in JSON.

@@ -186,8 +186,8 @@ func (v *voucher) Correct(ctx context.Context) error {
 		return v.misfit(ctx, channel)
 	}
 	return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
-		"this voucher was charged for another request or payment identifier, or for a response with a TAN or an API key, which it does not "+
-			"return; the channel was charged %d and this request costs %d: sign a voucher for exactly %d; nothing was charged now",
+		"this voucher was charged for another request, payment identifier or Idempotency-Key, or for a response with a TAN or an API key, "+
+			"which it does not return; the channel was charged %d and this request costs %d: sign a voucher for exactly %d; nothing was charged now",
 		channel.Charged, v.a.Operation.Price, channel.Charged+int64(v.a.Operation.Price))}) //nolint:gosec // a price
 }
 

@@ -234,9 +234,9 @@ func (v *voucher) wasCharged(row *store.Payment) {
 }
 
 // Repeated is the first response's, with the present state of the payment channel. It returns store.ErrVoucherMismatch for a voucher that
-// was not charged last, unless its payment identifier names the payment: then its payer keeps a journal, and has lost the response.
+// was not charged last, unless its payment identifier or key names the payment: then its payer keeps a journal, and has lost the response.
 func (v *voucher) Repeated(ctx context.Context, row *store.Payment) (*x402.SettleResponse, error) {
-	return v.repeated(ctx, row, v.Same(row), v.charges(row) && row.PaymentIdentifier == nil)
+	return v.repeated(ctx, row, v.Same(row), v.charges(row) && !v.a.Names(row))
 }
 
 // repeated is Repeated. Same tells whether the row is this very payment. With last the voucher must be the one that was charged last.
