@@ -86,7 +86,7 @@ func (e *Engine) prepareChallenges(operation *Operation) error {
 
 func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequirements) (*Error, error) {
 	required := e.required(operation, "PAYMENT-SIGNATURE header is required")
-	required.Accepts = accepts
+	required.Accepts, required.Extensions = accepts, operation.Extensions
 	header, err := x402.EncodePaymentRequired(required)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequir
 func (e *Engine) required(operation *Operation, reason string) *x402.PaymentRequired {
 	return &x402.PaymentRequired{
 		X402Version: x402.Version, Error: Shorten(reason, maxReason),
-		Resource: e.resource(operation), Accepts: operation.Requirements(), Extensions: operation.Extensions,
+		Resource: e.resource(operation), Accepts: operation.Requirements(), Extensions: refusedExtensions,
 	}
 }
 

@@ -17,9 +17,12 @@ const identifierExtension = "payment-identifier"
 var goodIdentifier = regexp.MustCompile(`^[a-zA-Z0-9_-]{16,128}$`)
 
 // identifierOffer announces the extension in a 402. It is optional: the official clients send none by default.
-var identifierOffer = jsontext.Value(`{"info":{"required":false},"schema":{"$schema":"https://json-schema.org/draft/2020-12/schema",` +
-	`"type":"object","properties":{"required":{"type":"boolean"},"id":{"type":"string","minLength":16,"maxLength":128,` +
-	`"pattern":"^[a-zA-Z0-9_-]+$"}},"required":["required"]}}`)
+var identifierOffer = jsontext.Value(`{"info":{"required":false},"schema":{"type":"object","properties":{"required":{"type":"boolean"},` +
+	`"id":{"type":"string","minLength":16,"maxLength":128,"pattern":"^[a-zA-Z0-9_-]+$"}},"required":["required"]}}`)
+
+// refusedExtensions are those in the response to a payment. Who pays does not look for the catalogue entry, and without it the header has
+// room for the state of a payment channel.
+var refusedExtensions = map[string]jsontext.Value{identifierExtension: identifierOffer}
 
 // identifierOf returns the identifier in a payment's copy of the extension, or "" without one. false if it is malformed.
 func identifierOf(extension jsontext.Value) (string, bool) {

@@ -402,7 +402,7 @@ func TestKeyIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestCatalogueEntries: each 402 carries an entry whose example call fits its own schema, in a header that every proxy lets pass.
+// TestCatalogueEntries: each 402 carries an entry whose example call fits its own schema.
 func TestCatalogueEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -410,11 +410,7 @@ func TestCatalogueEntries(t *testing.T) {
 		if route.Operation.Extensions["x-payment-info"] == nil {
 			continue
 		}
-		header := w.call(route.Method, route.Path, "").Header.Get(x402.HeaderPaymentRequired)
-		if len(header) > 4<<10 {
-			t.Errorf("%s: PAYMENT-REQUIRED has %d bytes, want at most 4 KiB", name, len(header))
-		}
-		required, err := x402.DecodePaymentRequired(header)
+		required, err := x402.DecodePaymentRequired(w.call(route.Method, route.Path, "").Header.Get(x402.HeaderPaymentRequired))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -9,16 +9,17 @@ import (
 )
 
 // BazaarEntry returns the catalogue entry of an operation (x402 extension "bazaar"): an example call and its JSON
-// Schema, from the contract. Facilitators list paid operations with it.
+// Schema, from the contract. Facilitators list paid operations with it. It is short, because it travels in a header: proxies accept 4 KiB
+// of headers.
 func BazaarEntry(described *openapi3.Operation, method string, needsKey bool) (jsontext.Value, error) {
 	input := map[string]any{"type": "http", "method": method}
 	inputSchema := map[string]any{
-		"type":   map[string]any{"type": "string", "const": "http"},
-		"method": map[string]any{"type": "string", "enum": []string{method}},
+		"type":   map[string]any{"const": "http"},
+		"method": map[string]any{"enum": []string{method}},
 	}
 	required := []string{"type", "method"}
 	if needsKey {
-		input["headers"] = map[string]any{"X-API-KEY": "the API key of your account"}
+		input["headers"] = map[string]any{"X-API-KEY": "your API key"}
 		inputSchema["headers"] = map[string]any{
 			"type": "object", "properties": map[string]any{"X-API-KEY": map[string]any{"type": "string"}}, "required": []string{"X-API-KEY"},
 		}
@@ -28,7 +29,7 @@ func BazaarEntry(described *openapi3.Operation, method string, needsKey bool) (j
 	case described.RequestBody != nil:
 		media := described.RequestBody.Value.Content["application/json"]
 		input["bodyType"], input["body"] = "json", media.Example
-		inputSchema["bodyType"] = map[string]any{"type": "string", "enum": []string{"json"}}
+		inputSchema["bodyType"] = map[string]any{"enum": []string{"json"}}
 		inputSchema["body"] = jsonSchema(media.Schema.Value)
 		required = append(required, "bodyType", "body")
 	default: // a GET; an entry without queryParams would look unfinished to readers
@@ -38,20 +39,19 @@ func BazaarEntry(described *openapi3.Operation, method string, needsKey bool) (j
 			properties[parameter.Value.Name] = jsonSchema(parameter.Value.Schema.Value)
 		}
 		input["queryParams"] = values
-		inputSchema["queryParams"] = map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+		inputSchema["queryParams"] = map[string]any{"type": "object", "properties": properties}
 	}
 	entry := map[string]any{
 		"info": map[string]any{
-			"input":  input,
-			"output": map[string]any{"type": "json", "example": described.Responses.Value("200").Value.Content["application/json"].Example},
+			"input": input,
+			"output": map[string]any{"type": "json",
+				"example": brief(described.Responses.Value("200").Value.Content["application/json"].Example)},
 		},
 		"schema": map[string]any{
 			"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "required": []string{"input"},
 			"properties": map[string]any{
-				"input": map[string]any{"type": "object", "properties": inputSchema, "required": required, "additionalProperties": false},
-				"output": map[string]any{"type": "object", "required": []string{"type"}, "properties": map[string]any{
-					"type": map[string]any{"type": "string"}, "example": map[string]any{"type": "object"},
-				}},
+				"input":  map[string]any{"type": "object", "properties": inputSchema, "required": required},
+				"output": map[string]any{"type": "object", "properties": map[string]any{"example": map[string]any{"type": "object"}}},
 			},
 		},
 	}
@@ -62,25 +62,47 @@ func BazaarEntry(described *openapi3.Operation, method string, needsKey bool) (j
 	return raw, nil
 }
 
-// jsonSchema converts a schema of the contract to JSON Schema 2020-12 with references inlined. It leaves descriptions
-// out, because the entry travels in a header.
+// maxExample is how long an example with entries in its lists may be, in bytes.
+const maxExample = 500
+
+// brief returns an example whose lists have one entry, or none if it would be too long.
+func brief(example any) any {
+	short := cut(example, 1)
+	if raw, err := json.Marshal(short); err == nil && len(raw) <= maxExample {
+		return short
+	}
+	return cut(example, 0)
+}
+
+// cut returns an example whose lists have at most so many entries.
+func cut(example any, entries int) any {
+	switch value := example.(type) {
+	case []any:
+		short := []any{}
+		for _, entry := range value[:min(entries, len(value))] {
+			short = append(short, cut(entry, entries))
+		}
+		return short
+	case map[string]any:
+		short := map[string]any{}
+		for name, member := range value {
+			short[name] = cut(member, entries)
+		}
+		return short
+	}
+	return example
+}
+
+// jsonSchema converts a schema of the contract to JSON Schema 2020-12 with references inlined. It has the names and types, and leaves the
+// limits and patterns of values to the contract.
 func jsonSchema(schema *openapi3.Schema) map[string]any {
 	out := map[string]any{"type": schema.Type.Slice()[0]}
-	set := func(name string, value any, present bool) {
-		if present {
-			out[name] = value
-		}
+	if len(schema.Enum) > 0 {
+		out["enum"] = schema.Enum
 	}
-	set("pattern", schema.Pattern, schema.Pattern != "")
-	set("minLength", schema.MinLength, schema.MinLength > 0)
-	set("maxLength", schema.MaxLength, schema.MaxLength != nil)
-	set("minimum", schema.Min, schema.Min != nil)
-	set("maximum", schema.Max, schema.Max != nil)
-	set("maxItems", schema.MaxItems, schema.MaxItems != nil)
-	set("minProperties", schema.MinProps, schema.MinProps > 0)
-	set("default", schema.Default, schema.Default != nil)
-	set("enum", schema.Enum, len(schema.Enum) > 0)
-	set("required", schema.Required, len(schema.Required) > 0)
+	if len(schema.Required) > 0 {
+		out["required"] = schema.Required
+	}
 	if schema.Items != nil {
 		out["items"] = jsonSchema(schema.Items.Value)
 	}
@@ -90,9 +112,6 @@ func jsonSchema(schema *openapi3.Schema) map[string]any {
 			properties[name] = jsonSchema(property.Value)
 		}
 		out["properties"] = properties
-		if closed := schema.AdditionalProperties.Has; closed != nil {
-			out["additionalProperties"] = *closed
-		}
 	}
 	return out
 }

@@ -55,6 +55,13 @@ for (const { name, method, path, operation } of paid) {
 }
 done("@agentcash/discovery", `discover of the origin with ${operations} operations, check of ${paid.length} paid paths`);
 
+// cut returns an example whose lists have at most so many entries: the catalog entry travels in a header.
+const cut = (example, entries) => {
+  if (Array.isArray(example)) return example.slice(0, entries).map((entry) => cut(entry, entries));
+  if (example === null || typeof example !== "object") return example;
+  return Object.fromEntries(Object.entries(example).map(([name, member]) => [name, cut(member, entries)]));
+};
+
 // The catalog entry in each 402, validated by x402's own validator and extracted like a facilitator does, with each offer.
 const schemes = new Set();
 for (const { name, method, path, operation } of paid) {
@@ -76,7 +83,8 @@ for (const { name, method, path, operation } of paid) {
     assert.deepEqual(input.body, operation.requestBody?.content["application/json"].example, `the example call of ${name}`);
     assert.deepEqual(Object.keys(input.headers ?? {}), operation.security?.length === 0 ? [] : ["X-API-KEY"], `the headers of ${name}`);
     const { example } = operation.responses["200"].content["application/json"];
-    assert.deepEqual(output.example, example, `the example reply of ${name}`);
+    const short = [1, 0].map((entries) => cut(example, entries)).find((one) => Buffer.byteLength(JSON.stringify(one)) <= 500);
+    assert.deepEqual(output.example, short, `the example reply of ${name}`);
     schemes.add(accepted.scheme);
   }
   const said = validatePaymentRequiredDetailed(required, { requireInputSchema: true, requireOutputSchema: true });
