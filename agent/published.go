@@ -56,11 +56,13 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 			ID      string          `json:"operationId"`
 			Payment json.RawMessage `json:"x-payment-info"`
 		} `json:"paths"`
+		Payment json.RawMessage `json:"x-payment-info"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&document); err != nil || document.Paths == nil {
 		return nil, fmt.Errorf("%s publishes no contract at /openapi.json (status %d); is it a Parley server?", server, response.StatusCode)
 	}
 	published := &Published{Prices: map[string]uint64{}}
+	published.takeProtocols(document.Payment)
 	for _, methods := range document.Paths {
 		for _, operation := range methods {
 			if operation.Payment == nil {

@@ -34,7 +34,10 @@ func TestDecide(t *testing.T) {
 		a.identifier = nameOf("sixteen characters")
 		row.PaymentIdentifier = a.identifier
 	}
-	otherIdentifier := func(a *Attempt, row *store.Payment) { identified(a, row); a.identifier = nameOf("another sixteen characters") }
+	otherIdentifier := func(a *Attempt, row *store.Payment) {
+		identified(a, row)
+		a.identifier = nameOf("another sixteen characters")
+	}
 	lacksIdentifier := func(a *Attempt, row *store.Payment) { identified(a, row); a.identifier = nil }
 	keyed := func(a *Attempt, row *store.Payment) { a.key, row.IdempotencyKey = nameOf("key"), nameOf("key") }
 	otherKey := func(a *Attempt, row *store.Payment) { a.key, row.IdempotencyKey = nameOf("another"), nameOf("key") }

@@ -50,7 +50,9 @@ func (w *world) wantShortHeader(what, method, path, body string, headers ...stri
 // TestHeadersPassProxies: the whole header of each 402, also after a payment, passes a proxy with the usual buffer.
 func TestHeadersPassProxies(t *testing.T) {
 	t.Parallel()
-	longURL := func(config *server.Config, _ *payment.Chain, _ string) { config.BaseURL = "https://messages-of-agents.example.com" }
+	longURL := func(config *server.Config, _ *payment.Chain, _ string) {
+		config.BaseURL = "https://messages-of-agents.example.com"
+	}
 	exactFirst := func(config *server.Config, _ *payment.Chain, _ string) { config.Channels.ExactFirst = true }
 	for first, settings := range map[string][]setting{
 		"batch-settlement": {withChannels, longURL}, "exact": {withChannels, exactFirst, longURL},

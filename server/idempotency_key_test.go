@@ -82,7 +82,9 @@ func TestIdempotencyKeyAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range replies {
 		payment := w.sign(alice.Wallet, sendPath)
-		group.Go(func() { replies[i] = known(func() testkit.Reply { return alice.sendKeyed(payment, "at-once", bob, "at once") }) })
+		group.Go(func() {
+			replies[i] = known(func() testkit.Reply { return alice.sendKeyed(payment, "at-once", bob, "at once") })
+		})
 	}
 	group.Wait()
 	for _, reply := range replies {

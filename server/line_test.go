@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -225,6 +226,9 @@ func TestPublishedContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["servers"] = []any{map[string]any{"url": "http://parley.test"}}
+	terms := testkit.PlayMoney.Requirements(1, devnet.Payee, 60)
+	want["x-payment-info"] = map[string]any{"protocols": []any{map[string]any{"x402": map[string]any{"scheme": "exact",
+		"network": terms.Network, "asset": terms.Asset, "payTo": terms.PayTo, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}}
 	for name, route := range testkit.Operations {
 		operation := want["paths"].(map[string]any)[route.Path].(map[string]any)[strings.ToLower(route.Method)].(map[string]any)
 		info, paid := operation["x-payment-info"].(map[string]any)
@@ -235,10 +239,8 @@ func TestPublishedContract(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		offer := testkit.PlayMoney.Requirements(price, devnet.Payee, 60)
-		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": offer.Network, "asset": offer.Asset,
-			"payTo":  offer.PayTo,
-			"amount": offer.Amount, "maxTimeoutSeconds": 60, "facilitator": "FACILITATOR"}}}
+		info["protocols"] = []any{map[string]any{"x402": map[string]any{"scheme": "exact", "network": terms.Network,
+			"amount": strconv.FormatUint(price, 10)}}}
 		operation["description"] = strings.TrimSpace(operation["description"].(string)) + " Costs " + x402.FormatUSD(price) + " USD."
 	}
 	opened := 0
@@ -278,8 +280,7 @@ func TestPublishedContract(t *testing.T) {
 		if strings.Contains(string(a.Body), ": 0x") {
 			t.Errorf("%s has a text that YAML 1.1 takes for a number", path)
 		}
-		operation := got["paths"].(map[string]any)["/agent/me"].(map[string]any)["get"].(map[string]any)
-		protocol := operation["x-payment-info"].(map[string]any)["protocols"].([]any)[0].(map[string]any)
+		protocol := got["x-payment-info"].(map[string]any)["protocols"].([]any)[0].(map[string]any)
 		facilitator := protocol["x402"].(map[string]any)["facilitator"].(string)
 		if same := strings.ReplaceAll(string(wantJSON), "FACILITATOR", facilitator); same != string(gotJSON) {
 			t.Errorf("%s differs from the file in more than the operator's facts (-want +got):\n%s", path, cmp.Diff(same, string(gotJSON)))
@@ -291,6 +292,22 @@ func TestPublishedContract(t *testing.T) {
 			"/openapi.yaml": "openapi: 3.0.3\ninfo:\n  title: Parley\n"}[path]
 		if !strings.HasPrefix(string(a.Body), begin) {
 			t.Errorf("%s does not begin with the introduction: %.80s", path, a.Body)
+		}
+	}
+}
+
+// TestContractSaysTermsOnce: payee, token and facilitator are in the served contract once for each scheme, not in each operation.
+func TestContractSaysTermsOnce(t *testing.T) {
+	t.Parallel()
+	const most = 180_000 // bytes; a language model reads a token for every four
+	w := newWorld(t, withChannels)
+	served := string(w.call(http.MethodGet, "/openapi.json", "").Body)
+	if len(served) > most {
+		t.Errorf("/openapi.json has %d bytes, want at most %d", len(served), most)
+	}
+	for _, name := range []string{"asset", "payTo", "facilitator"} {
+		if n := strings.Count(served, `"`+name+`":"`); n > 4 { // two of them in examples
+			t.Errorf("/openapi.json says %s %d times, want it once for each scheme", name, n)
 		}
 	}
 }

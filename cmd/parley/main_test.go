@@ -148,14 +148,12 @@ func get(t *testing.T, url string, into any) {
 func (p *process) facilitator(t *testing.T) string {
 	t.Helper()
 	var document struct {
-		Paths map[string]map[string]struct {
-			Info struct {
-				Protocols []struct{ X402 struct{ Facilitator string } }
-			} `json:"x-payment-info"`
-		}
+		Info struct {
+			Protocols []struct{ X402 struct{ Facilitator string } }
+		} `json:"x-payment-info"`
 	}
 	get(t, p.URL+"/openapi.json", &document)
-	return document.Paths["/agent/me"]["get"].Info.Protocols[0].X402.Facilitator
+	return document.Info.Protocols[0].X402.Facilitator
 }
 
 func (p *process) balance(t *testing.T, address string) string {

@@ -14,7 +14,8 @@ import (
 
 // contractDocuments makes openapi.yaml and openapi.json. They differ from the file in what generated SDKs and tools need:
 //
-//   - the operator's servers, and the payment requirements in each x-payment-info;
+//   - the operator's servers, and how to pay: scheme, network and amount in each x-payment-info, and what is the same for all operations in
+//     that of the document;
 //   - the price at the end of each description, because generators drop x-payment-info;
 //   - x-known-values in place of the enum of an open enum (x-open-enum), because typed clients fail on a value that they do not
 //     know.
@@ -29,14 +30,19 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
 		return nil, err
 	}
+	var common []map[string]any
 	for _, operation := range operations {
 		if operation.Price == 0 {
 			continue
 		}
+		common = nil
 		var protocols []map[string]any
 		for _, offer := range operation.Requirements {
 			protocols = append(protocols, map[string]any{"x402": map[string]any{
-				"scheme": offer.Scheme, "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo, "amount": offer.Amount,
+				"scheme": offer.Scheme, "network": offer.Network, "amount": offer.Amount,
+			}})
+			common = append(common, map[string]any{"x402": map[string]any{
+				"scheme": offer.Scheme, "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
 				"maxTimeoutSeconds": offer.MaxTimeoutSeconds, "facilitator": config.FacilitatorURL,
 			}})
 		}
@@ -49,6 +55,11 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 			return nil, err
 		}
 	}
+	var payment yaml.Node
+	if err := payment.Encode(map[string]any{"x-payment-info": map[string]any{"protocols": common}}); err != nil {
+		return nil, fmt.Errorf("write how to pay: %w", err)
+	}
+	root.Content = append(root.Content, payment.Content...)
 	openEnums(root)
 	quoteNumbers(root)
 	var asYAML bytes.Buffer

@@ -26,13 +26,11 @@ const maxContract = 8 << 20
 // published is what the contract of a server says about the server.
 type published struct {
 	Servers []struct{ URL string }
-	Paths   map[string]map[string]struct {
-		Info struct {
-			Protocols []struct {
-				X402 struct{ Network, PayTo, Facilitator string }
-			}
-		} `json:"x-payment-info"`
-	}
+	Info    struct {
+		Protocols []struct {
+			X402 struct{ Network, PayTo, Facilitator string }
+		}
+	} `json:"x-payment-info"`
 }
 
 // checkAddresses checks where the server listens, and whether it can be reached at its public URL.
@@ -100,7 +98,7 @@ func notServed(err error) bool {
 // served adds a finding about the server that responds at the base URL.
 func (f *findings) served(contract published, config server.Config) {
 	const what = "base URL"
-	protocols := contract.Paths["/agent/me"]["get"].Info.Protocols
+	protocols := contract.Info.Protocols
 	if len(contract.Servers) == 0 || len(protocols) == 0 {
 		f.fail(what, "another service responds at "+config.BaseURL, "correct --base-url, or the proxy")
 		return

@@ -99,18 +99,16 @@ func network(ctx context.Context, url string) (facilitator, payTo string, err er
 	}
 	defer response.Body.Close()
 	var contract struct {
-		Paths map[string]map[string]struct {
-			PaymentInfo struct {
-				Protocols []struct {
-					X402 struct{ Facilitator, PayTo string }
-				}
-			} `json:"x-payment-info"`
-		}
+		PaymentInfo struct {
+			Protocols []struct {
+				X402 struct{ Facilitator, PayTo string }
+			}
+		} `json:"x-payment-info"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&contract); err != nil {
 		return "", "", fmt.Errorf("read the contract: %w", err)
 	}
-	for _, protocol := range contract.Paths["/agent/me"]["get"].PaymentInfo.Protocols {
+	for _, protocol := range contract.PaymentInfo.Protocols {
 		return protocol.X402.Facilitator, protocol.X402.PayTo, nil
 	}
 	return "", "", errors.New("the contract does not say who is paid")
