@@ -50,6 +50,7 @@ const (
 	ErrorCodePinLimit             ErrorCode = "pin_limit"
 	ErrorCodeProofRequired        ErrorCode = "proof_required"
 	ErrorCodeRateLimited          ErrorCode = "rate_limited"
+	ErrorCodeRequestTimeout       ErrorCode = "request_timeout"
 	ErrorCodeSuccessorRequired    ErrorCode = "successor_required"
 	ErrorCodeSuspended            ErrorCode = "suspended"
 	ErrorCodeUnavailable          ErrorCode = "unavailable"
@@ -124,6 +125,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeProofRequired:
 		return true
 	case ErrorCodeRateLimited:
+		return true
+	case ErrorCodeRequestTimeout:
 		return true
 	case ErrorCodeSuccessorRequired:
 		return true
@@ -645,8 +648,9 @@ type Emoji = string
 //     whose call the server lost: make another paid call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher:
 //     see Payment channels.
 //   - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
+//   - `request_timeout` (408): The body arrived too slowly; send the same request with the same payment again.
 //   - `body_too_large` (413): The body is larger than any valid request of this operation.
-//   - `unsupported_media_type` (415): The body must be application/json.
+//   - `unsupported_media_type` (415): The body must be application/json, without a Content-Encoding.
 //   - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 //   - `internal_error` (500): The server failed.
 //   - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same
@@ -1193,8 +1197,9 @@ type ParleyError struct {
 	//   whose call the server lost: make another paid call with the same wallet and account, then send it again. Also for a refund of a part with a claimed voucher:
 	//   see Payment channels.
 	// - `deleted` (410): The group chat or channel was deleted by its admin or removed by the operator.
+	// - `request_timeout` (408): The body arrived too slowly; send the same request with the same payment again.
 	// - `body_too_large` (413): The body is larger than any valid request of this operation.
-	// - `unsupported_media_type` (415): The body must be application/json.
+	// - `unsupported_media_type` (415): The body must be application/json, without a Content-Encoding.
 	// - `rate_limited` (429): Too many unpaid calls; wait for the time in Retry-After.
 	// - `internal_error` (500): The server failed.
 	// - `unavailable` (503): The payment facilitator, the database or the server is unavailable or busy. Send the same

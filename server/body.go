@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp/syntax"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/payment"
 )
 
 const (
@@ -48,12 +50,27 @@ func (s *Server) readBody(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if coding := strings.Join(c.Request().Header.Values("Content-Encoding"), ", "); len(body) > 0 && !isIdentity(coding) {
+		return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
+			message: fmt.Sprintf("the request body has the Content-Encoding %q; send it as it is, without Content-Encoding",
+				payment.Shorten(coding, maxCoding))}
+	}
 	if len(body) == 0 && !described.Value.Required {
 		body = emptyObject(c.Request())
 	}
 	c.Set(bodyKey, body)
 	recordFrom(c).payment.body = operation.bodyTokens(len(body))
 	return nil
+}
+
+// isIdentity reports whether a Content-Encoding changes nothing. Its names ignore case.
+func isIdentity(coding string) bool {
+	for name := range strings.SplitSeq(coding, ",") {
+		if name = strings.TrimSpace(name); name != "" && !strings.EqualFold(name, "identity") {
+			return false
+		}
+	}
+	return true
 }
 
 func setReadDeadline(c echo.Context, at time.Time) {
@@ -81,6 +98,12 @@ func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 	return nil, &problem{status: http.StatusRequestEntityTooLarge, code: gen.ErrorCodeBodyTooLarge,
 		message: fmt.Sprintf("the request body must have at most %d bytes", operation.bounds.bytes)}
 }
+
+// errSlowBody is for a body that does not arrive at bodyRate. The request was not executed, and its payment was not read.
+var errSlowBody = &problem{status: http.StatusRequestTimeout, code: gen.ErrorCodeRequestTimeout,
+	message: fmt.Sprintf("the request body arrived too slowly: after %.0f seconds at least %d bytes a second must arrive, and all of it "+
+		"within %.0f seconds; nothing was charged; send the same request, with the same payment if it had one, over a faster connection",
+		bodyGrace.Seconds(), bodyRate, requestTimeout.Seconds())}
 
 var errTooLong = errors.New("the body is too long")
 
@@ -118,6 +141,9 @@ func (r *request) read(c echo.Context, most int) ([]byte, error) {
 			if displaced := r.hold(0); displaced != nil {
 				return nil, displaced
 			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return nil, errSlowBody.because(err)
+			}
 			return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, cause: err,
 				message: "the request body was truncated; send the same request again", details: []gen.ErrorDetail{{Message: "was truncated"}}}
 		case len(body) == cap(body):
@@ -141,6 +167,7 @@ const (
 	maxEntries   = 100       // the contract's limit of an array in a request
 	maxErrorBody = 16 << 10  // bytes of an error's body, whatever was sent
 	maxMessage   = 2 << 10   // bytes of an error's message
+	maxCoding    = 64        // bytes of a content coding in an error's message
 	maxDepth     = 16        // levels of JSON in a request; the contract has fewer
 
 	// Bytes for white space and punctuation, per value and per body. Indented JSON needs less.

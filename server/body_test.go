@@ -3,7 +3,9 @@ package server_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -127,9 +129,15 @@ func TestSlowBodiesEndEarly(t *testing.T) {
 	address := w.listen()
 	const text = "POST /agent/profile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
 	stuck := w.dial(address, text+"{")
-	if status, reply := told(stuck, 8*time.Second); status != http.StatusBadRequest ||
+	if status, reply := told(stuck, 8*time.Second); status != http.StatusRequestTimeout ||
+		!strings.Contains(reply, "request_timeout") || !strings.Contains(reply, "at least 8192 bytes a second") {
+		t.Errorf("a body that stops after a byte: %d %s, want 408 before eight seconds", status, reply)
+	}
+	cut := w.dial(address, text+"{")
+	_ = cut.(*net.TCPConn).CloseWrite()
+	if status, reply := told(cut, 5*time.Second); status != http.StatusBadRequest ||
 		!strings.Contains(reply, "the request body was truncated") {
-		t.Errorf("a body that stops after a byte: %d %s, want 400 before eight seconds", status, reply)
+		t.Errorf("a body that ends too early: %d %s, want 400", status, reply)
 	}
 	slow := w.dial(address, text)
 	for _, b := range []byte(`{"username":"alice"}`) {
@@ -202,4 +210,29 @@ func TestStreamsMakeRoom(t *testing.T) {
 		}
 	}
 	mend()
+}
+
+// TestContentCodings: a coded body is refused before it is read as JSON, and a byte order mark is named: it is invisible.
+func TestContentCodings(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const path, body = "/agent/profile", `{"username":"alice"}`
+	for _, coding := range []string{"gzip", "deflate", "br", "zstd", "Identity, GZIP"} {
+		refused := w.call(http.MethodPost, path, body, "Content-Encoding", coding)
+		refused.WantRefused(t, coding, http.StatusUnsupportedMediaType, "unsupported_media_type")
+		if !strings.Contains(refused.Message, strconv.Quote(coding)) {
+			t.Errorf("%s: %q does not name the coding", coding, refused.Message)
+		}
+	}
+	for _, coding := range []string{"identity", "IDENTITY", ""} {
+		w.call(http.MethodPost, path, body, "Content-Encoding", coding).Want(t, "not coded: "+coding, http.StatusPaymentRequired)
+	}
+	w.call(http.MethodPost, path, "", "Content-Encoding", "gzip").Want(t, "no body", http.StatusPaymentRequired)
+	for mark, name := range map[string]string{"\xEF\xBB\xBF": "UTF-8", "\xFE\xFF": "UTF-16", "\xFF\xFE": "UTF-16"} {
+		refused := w.call(http.MethodPost, path, mark+body)
+		refused.WantRefused(t, "a byte order mark", http.StatusBadRequest, "invalid_request")
+		if !strings.Contains(refused.Message, "byte order mark (U+FEFF) in "+name) {
+			t.Errorf("a byte order mark in %s: %q does not name it", name, refused.Message)
+		}
+	}
 }

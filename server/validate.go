@@ -55,6 +55,11 @@ func (s *Server) validate(c echo.Context) error {
 			return &problem{status: http.StatusUnsupportedMediaType, code: gen.ErrorCodeUnsupportedMediaType,
 				message: "send the request body with Content-Type: application/json"}
 		}
+		for mark, coding := range byteOrderMarks {
+			if bytes.HasPrefix(body, []byte(mark)) {
+				return invalid(*detail("", "begins with a byte order mark (U+FEFF) in %s; send UTF-8 without one", coding))
+			}
+		}
 		if wrong := checkJSON(body, operation); wrong != nil {
 			return invalid(*wrong)
 		}
@@ -83,6 +88,9 @@ func (s *Server) validate(c echo.Context) error {
 	}
 	return nil
 }
+
+// byteOrderMarks are invisible, and some editors and libraries write them.
+var byteOrderMarks = map[string]string{"\xEF\xBB\xBF": "UTF-8", "\xFE\xFF": "UTF-16", "\xFF\xFE": "UTF-16"}
 
 // checkQuery rejects what parsers read differently or leave out: unknown and repeated parameters, semicolons, broken escapes, and booleans
 // such as 1.

@@ -84,7 +84,7 @@ async function pay(request, waits) { // sends the request until it has a respons
     } catch (error) { // no response, or an incomplete one
       last = [response?.status, error.cause?.code, error.cause?.message || error.message].filter(Boolean).join(" ");
     }
-    if (!result || response.status >= 500 || response.status === 429 || result.code === "payment_in_progress") {
+    if (!result || response.status >= 500 || [408, 429].includes(response.status) || result.code === "payment_in_progress") {
       await wait(response?.headers.get("Retry-After") ?? 2); // then send the same request with the same payment
     } else if (result.code === "invalid_api_key" && (await isReplaced(request, wait))) {
       request.number = newestKey(); // the same payment is good with the new key

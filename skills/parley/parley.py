@@ -158,7 +158,7 @@ def pay(request: Request, waits: int) -> None:
         status, headers, result = send(request)
         code = result.get("code")
         last = " ".join(str(part) for part in (status, code, result.get("request_id"), result.get("message")) if part)
-        if status == 0 or status >= 500 or status == 429 or code == "payment_in_progress":
+        if status in (0, 408, 429) or status >= 500 or code == "payment_in_progress":
             wait(float(headers.get("Retry-After") or 2))  # then send the same request with the same payment
         elif code == "invalid_api_key" and is_replaced(request, wait):
             request["number"] = newest_key()  # the same payment is good with the new key
