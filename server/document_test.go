@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 )
@@ -84,4 +86,39 @@ func TestDocumentsTakeTokensBySize(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHead: HEAD of each free GET operation and document returns what GET returns, without the body.
+func TestHead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	paths := []string{"/", "/openapi.yaml", "/openapi.json", "/llms.txt", "/skill.md", "/sdk.md", "/parley.mjs", "/parley.py", "/favicon.svg",
+		"/.well-known/agent-card.json", "/.well-known/agent-skills/index.json"}
+	for _, route := range testkit.Operations {
+		if route.Method == http.MethodGet && route.Operation.Extensions["x-payment-info"] == nil {
+			paths = append(paths, route.Path)
+		}
+	}
+	check := func(path string, status int) {
+		t.Helper()
+		get, head := w.document(http.MethodGet, path, "identity"), w.document(http.MethodHead, path, "identity")
+		if get.Status != status || head.Status != status || len(head.Body) != 0 || head.Header.Get("Content-Length") == "" {
+			t.Errorf("%s: GET %d with %v, HEAD %d with a body of %d bytes", path, get.Status, get.Header, head.Status, len(head.Body))
+		}
+		for _, header := range []http.Header{get.Header, head.Header} {
+			for _, changing := range []string{"Date", "X-Request-Id", "Ratelimit"} {
+				header.Del(changing)
+			}
+			if path == "/health" { // the time in it is a number, which can be shorter
+				header.Del("Content-Length")
+			}
+		}
+		if diff := cmp.Diff(get.Header, head.Header); diff != "" {
+			t.Errorf("%s: the headers of HEAD (-GET +HEAD):\n%s", path, diff)
+		}
+	}
+	for _, path := range paths {
+		check(path, http.StatusOK)
+	}
+	check("/nothing", http.StatusNotFound)
 }

@@ -208,10 +208,6 @@ func (s *Server) writeError(err error, c echo.Context) {
 	if p.settled != nil {
 		s.setPaymentResponse(c, p.settled)
 	}
-	if c.Request().Method == http.MethodHead {
-		_ = c.NoContent(status)
-		return
-	}
 	_ = c.JSONBlob(status, body.encode())
 }
 

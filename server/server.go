@@ -177,11 +177,24 @@ func (s *Server) routes() *echo.Echo {
 		s.checkPayment, // and lets a call wait
 	)
 	// The payment middleware wraps the handlers.
-	gen.RegisterHandlers(e, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
+	gen.RegisterHandlers(withHead{e, s.operations}, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
 		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, s.publish(document))
 	}
 	return e
+}
+
+// withHead registers HEAD beside the GET of a free operation: net/http leaves out the body.
+type withHead struct {
+	*echo.Echo
+	operations map[string]*operation
+}
+
+func (h withHead) GET(path string, handler echo.HandlerFunc, middleware ...echo.MiddlewareFunc) *echo.Route {
+	if !h.operations[http.MethodGet+" "+path].paid() {
+		h.HEAD(path, handler, middleware...)
+	}
+	return h.Echo.GET(path, handler, middleware...)
 }
 
 // before is the middleware that runs steps, and then the next handler unless one of them fails.
@@ -307,7 +320,7 @@ func (s *Server) allowCORS(next echo.HandlerFunc) echo.HandlerFunc {
 
 // setCORS sets the headers for browsers. The official fetch client sends Access-Control-Expose-Headers as a request header.
 var setCORS = middleware.CORSWithConfig(middleware.CORSConfig{
-	AllowMethods: []string{http.MethodGet, http.MethodPost, http.MethodOptions},
+	AllowMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodOptions},
 	AllowHeaders: []string{"PAYMENT-SIGNATURE", "X-PAYMENT", "X-API-KEY", "Content-Type", "Access-Control-Expose-Headers", "X-Request-Id",
 		payment.HeaderIdempotencyKey},
 	ExposeHeaders: []string{"PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Idempotent-Replayed", "X-Request-Id",
@@ -317,7 +330,13 @@ var setCORS = middleware.CORSWithConfig(middleware.CORSConfig{
 
 // resolveOperation finds the operation of the route. Other paths and methods reach the router's 404 and 405.
 func (s *Server) resolveOperation(c echo.Context) error {
-	if operation := s.operations[c.Request().Method+" "+c.Path()]; operation != nil {
+	operation := s.operations[c.Request().Method+" "+c.Path()]
+	if c.Request().Method == http.MethodHead {
+		if get := s.operations[http.MethodGet+" "+c.Path()]; !get.paid() {
+			operation = get
+		}
+	}
+	if operation != nil {
 		recordFrom(c).operation = operation
 		c.Set(operationKey, operation)
 	}
