@@ -95,7 +95,7 @@ func (e *Engine) Parse(
 		offer, ours = a.payment.Match(operation.Requirements())
 	}
 	if !ours {
-		former = e.Refused(operation, "No matching payment requirements", mismatch(a))
+		former = e.Mismatch(operation, a.payload)
 		if a.payment == nil {
 			return nil, former
 		}
@@ -178,30 +178,30 @@ func (e *Engine) check(ctx context.Context, a *Attempt) (Checked, error) {
 	return unsigned, nil
 }
 
-// mismatch tells why a payment matches no entry of accepts. The most frequent reason is a payment for another operation.
-func mismatch(a *Attempt) string {
+// Mismatch returns the 402 for a payment that matches no entry of accepts. It says which member differs.
+func (e *Engine) Mismatch(operation *Operation, payload x402.Payment) *Error {
+	return e.Refused(operation, "No matching payment requirements", mismatch(operation, payload))
+}
+
+func mismatch(operation *Operation, payload x402.Payment) string {
 	const remedy = "; sign one of the entries of accepts in the PAYMENT-REQUIRED header"
-	theirs := a.payload.Offer()
-	if amount, err := strconv.ParseUint(theirs.Amount, 10, 64); err == nil && amount != a.Operation.Price {
-		return fmt.Sprintf("the payment is for %d atomic units, and this operation costs exactly %d", amount, a.Operation.Price) + remedy
-	}
-	for _, ours := range a.Operation.Requirements() {
-		var name, accepted, offered string
-		switch {
-		case theirs.Scheme != ours.Scheme:
+	theirs := payload.Offer()
+	var schemes []string
+	for _, ours := range operation.Requirements() {
+		schemes = append(schemes, strconv.Quote(ours.Scheme))
+		member := x402.Difference(ours, theirs, payload.Version())
+		switch member {
+		case "scheme", "":
 			continue
-		case theirs.Network != ours.Network:
-			name, accepted, offered = "network", theirs.Network, ours.Network
-		case !strings.EqualFold(theirs.Asset, ours.Asset):
-			name, accepted, offered = "asset", theirs.Asset, ours.Asset
-		case !strings.EqualFold(theirs.PayTo, ours.PayTo):
-			name, accepted, offered = "payTo", theirs.PayTo, ours.PayTo
-		default:
-			continue
+		case "amount":
+			return fmt.Sprintf("the payment is for %s atomic units, and this operation costs exactly %s", Shorten(theirs.Amount, maxReason),
+				ours.Amount) + remedy
 		}
-		return fmt.Sprintf("%s is %q in accepted of the payment, and %q in accepts", name, Shorten(accepted, maxReason), offered) + remedy
+		return fmt.Sprintf("%s is %s in accepted of the payment, and %s in accepts", member, Shorten(theirs.Member(member), maxReason),
+			ours.Member(member)) + remedy
 	}
-	return "the payment does not match the payment requirements of this operation" + remedy
+	return fmt.Sprintf("scheme is %q in accepted of the payment, and %s in accepts", Shorten(theirs.Scheme, maxReason),
+		strings.Join(schemes, " or ")) + remedy
 }
 
 // read decodes the payment header, of x402 version 2 or 1. Version 2 counts if both are present. The attempt has no payment if no scheme

@@ -243,20 +243,25 @@ func wholeNumber(member any) (uint64, bool) {
 // corrective 402, and may drop members that they do not know. After MatchBatch use the returned payment requirements,
 // never the payer's copy.
 func MatchBatch(offers []PaymentRequirements, payment *BatchPayment) (PaymentRequirements, bool) {
-	accepted := payment.Accepted
 	i := slices.IndexFunc(offers, func(offer PaymentRequirements) bool {
-		if offer.Scheme != SchemeBatch || accepted.Scheme != SchemeBatch || offer.Network != accepted.Network ||
-			offer.Amount != accepted.Amount ||
-			!strings.EqualFold(offer.Asset, accepted.Asset) || !strings.EqualFold(offer.PayTo, accepted.PayTo) {
-			return false
-		}
-		ours, errOurs := TermsOf(offer)
-		theirs, errTheirs := TermsOf(accepted)
-		return errOurs == nil && errTheirs == nil && ours.WithdrawDelay == theirs.WithdrawDelay &&
-			strings.EqualFold(ours.ReceiverAuthorizer, theirs.ReceiverAuthorizer)
+		return offer.Scheme == SchemeBatch && Difference(offer, payment.Accepted, Version) == ""
 	})
 	if i < 0 {
 		return PaymentRequirements{}, false
 	}
 	return offers[i], true
+}
+
+// termsDifference is Difference for the terms in extra.
+func termsDifference(offer, accepted PaymentRequirements) string {
+	ours, errOurs := TermsOf(offer)
+	theirs, errTheirs := TermsOf(accepted)
+	authorizer, _ := accepted.Extra["receiverAuthorizer"].(string)
+	switch {
+	case !strings.EqualFold(ours.ReceiverAuthorizer, authorizer):
+		return "extra.receiverAuthorizer"
+	case errOurs != nil || errTheirs != nil || ours.WithdrawDelay != theirs.WithdrawDelay:
+		return "extra.withdrawDelay"
+	}
+	return ""
 }

@@ -17,31 +17,66 @@ import (
 // requirements, never the payer's copy.
 func Match(offers []PaymentRequirements, payload *PaymentPayload) (PaymentRequirements, bool) {
 	for _, offer := range offers {
-		if accepts(offer, payload.Accepted, payload.X402Version) {
+		if Difference(offer, payload.Accepted, payload.X402Version) == "" {
 			return offer, true
 		}
 	}
 	return PaymentRequirements{}, false
 }
 
-func accepts(offer, accepted PaymentRequirements, version int) bool {
-	if offer.Scheme != accepted.Scheme || offer.Network != accepted.Network {
-		return false
+// Difference returns the first member, such as "network" or "extra.name", in which the payer's copy differs from an offer, as [Match] and
+// [MatchBatch] compare them. It returns "" if they match.
+func Difference(offer, accepted PaymentRequirements, version int) string {
+	switch {
+	case offer.Scheme != accepted.Scheme:
+		return "scheme"
+	case offer.Network != accepted.Network:
+		return "network"
+	case version == VersionV1:
+		return ""
+	case offer.Amount != accepted.Amount:
+		return "amount"
+	case !strings.EqualFold(offer.Asset, accepted.Asset):
+		return "asset"
+	case !strings.EqualFold(offer.PayTo, accepted.PayTo):
+		return "payTo"
+	case offer.Scheme == SchemeBatch:
+		return termsDifference(offer, accepted)
 	}
-	if version == VersionV1 {
-		return true
-	}
-	if offer.Amount != accepted.Amount ||
-		!strings.EqualFold(offer.Asset, accepted.Asset) || !strings.EqualFold(offer.PayTo, accepted.PayTo) {
-		return false
-	}
+	first := ""
 	for name, offered := range offer.Extra {
 		value, ok := accepted.Extra[name]
-		if !ok || !equalJSON(offered, value) {
-			return false
+		if (!ok || !equalJSON(offered, value)) && (first == "" || name < first) {
+			first = name
 		}
 	}
-	return true
+	if first == "" {
+		return ""
+	}
+	return "extra." + first
+}
+
+// Member returns a member that [Difference] names as JSON, or "missing".
+func (r PaymentRequirements) Member(name string) string {
+	var value any
+	switch name {
+	case "scheme":
+		value = r.Scheme
+	case "network":
+		value = r.Network
+	case "amount":
+		value = r.Amount
+	case "asset":
+		value = r.Asset
+	case "payTo":
+		value = r.PayTo
+	default:
+		value = r.Extra[strings.TrimPrefix(name, "extra.")]
+	}
+	if raw, err := json.Marshal(value, json.Deterministic(true)); err == nil && value != nil {
+		return string(raw)
+	}
+	return "missing"
 }
 
 // equalJSON compares two values as JSON. The server's value was created in Go, where 1 may be an int. The payer's copy

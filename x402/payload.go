@@ -3,6 +3,7 @@ package x402
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -212,8 +213,27 @@ func jsonFormError(what string, err error) error {
 		if pointer == "/x402Version" {
 			reason = ReasonInvalidVersion
 		}
-		return &FormError{reason, fmt.Sprintf("the %s has a value of the wrong JSON type at %s", what, pointer)}
+		return &FormError{reason, fmt.Sprintf("the %s has a value of the wrong JSON type at %s; it must be %s", what, pointer,
+			jsonType(semantic.GoType))}
 	}
 	return &FormError{ReasonInvalidPayload, "the " + what + " is not one valid JSON object: it must be UTF-8, without " +
 		"duplicate names and without anything after the object"}
+}
+
+// jsonType returns the JSON type of a Go type of this package.
+func jsonType(of reflect.Type) string {
+	if of == nil {
+		return "as in the x402 specification"
+	}
+	switch of.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		return "an object"
+	}
+	return "a whole number"
 }

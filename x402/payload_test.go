@@ -172,3 +172,22 @@ func TestParseJunk(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongTypesAreNamed: a value of the wrong JSON type is named with the type that it must have.
+func TestWrongTypesAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ old, new, says string }{
+		{`"value": "5000"`, `"value": 5000`, "/payload/authorization/value; it must be a string"},
+		{`"amount": "5000"`, `"amount": 5000`, "/accepted/amount; it must be a string"},
+		{`"maxTimeoutSeconds": 60`, `"maxTimeoutSeconds": "60"`, "/accepted/maxTimeoutSeconds; it must be a whole number"},
+		{`"extra": {"name": "USD Coin", "version": "2"}`, `"extra": "USD Coin"`, "/accepted/extra; it must be an object"},
+		{`"payload": {`, `"payload": [], "was": {`, "/payload; it must be an object"},
+		{`"extensions": {}`, `"extensions": []`, "/extensions; it must be an object"},
+		{`"x402Version": 2`, `"x402Version": "2"`, "/x402Version; it must be a whole number"},
+	} {
+		_, err := ParsePaymentPayload([]byte(strings.Replace(goodPayload, row.old, row.new, 1)))
+		if err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: %v, want it to say %q", row.new, err, row.says)
+		}
+	}
+}

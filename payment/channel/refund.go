@@ -71,8 +71,7 @@ func (c *Scheme) Refund(
 		v.a.Caller = &payment.Caller{Account: *account}
 	}
 	if v.a.Requirements, ok = v.Match(operation.Requirements()); !ok {
-		return nil, c.engine.Refused(operation, "No matching payment requirements",
-			"the refund does not match the payment requirements of this operation")
+		return nil, c.engine.Mismatch(operation, payload)
 	}
 	checked, err := v.check(v.a.Requirements, c.store.Now(), true)
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
