@@ -108,7 +108,7 @@ func (c BatchChecker) check(offer PaymentRequirements, payment *BatchPayment, no
 		return BatchChecked{}, err
 	}
 	if payload.Deposit != nil {
-		return chain.token.checkDeposit(checked, payload, now, byKey)
+		return chain.token.checkDeposit(checked, payload, offer, now, byKey)
 	}
 	return checked, nil
 }
@@ -150,7 +150,9 @@ func refundAmount(payload BatchPayload) (uint64, error) {
 }
 
 // checkDeposit checks the deposit of a payment and adds it to checked.
-func (d Domain) checkDeposit(checked BatchChecked, payload BatchPayload, now time.Time, byKey bool) (BatchChecked, error) {
+func (d Domain) checkDeposit(
+	checked BatchChecked, payload BatchPayload, offer PaymentRequirements, now time.Time, byKey bool,
+) (BatchChecked, error) {
 	deposit, signed := *payload.Deposit, payload.Deposit.Authorization.ERC3009
 	var ok bool
 	var err error
@@ -166,14 +168,18 @@ func (d Domain) checkDeposit(checked BatchChecked, payload BatchPayload, now tim
 		if err != nil {
 			return BatchChecked{}, invalid(ReasonInvalidPayload, "%s", err)
 		}
-		if signer, err := recoverStrict(digest, signed.Signature); err != nil || signer != checked.Payer {
+		signer, err := RecoverHex(digest, signed.Signature)
+		if err != nil {
+			return BatchChecked{}, invalid(ReasonBatchDepositSignature, "the deposit's signature is invalid: %s", err)
+		}
+		if signer != checked.Payer {
 			return BatchChecked{}, invalid(ReasonBatchDepositSignature,
 				"the deposit's signature is not by channelConfig.payer %s: sign ReceiveWithAuthorization with its key, in %s, with to %s, "+
 					"value deposit.amount and nonce keccak256(abi.encode(channelId, salt)) = %s", payload.ChannelConfig.Payer, d,
 				DepositCollectorContract, checked.DepositNonce)
 		}
 	}
-	checked.ValidBefore, err = checkWindow(Authorization{ValidAfter: signed.ValidAfter, ValidBefore: signed.ValidBefore}, now)
+	checked.ValidBefore, err = checkWindow(Authorization{ValidAfter: signed.ValidAfter, ValidBefore: signed.ValidBefore}, offer, now)
 	if late, ok := errors.AsType[*Invalid](err); ok {
 		if late.Reason == ReasonValidAfter {
 			late.Reason = ReasonBatchValidAfter

@@ -77,7 +77,7 @@ func (w *wireBatchPayload) batchPayload() (BatchPayload, error) {
 	}); err != nil {
 		return BatchPayload{}, err
 	}
-	if problem := signatureProblem(voucher.Signature); problem != "" {
+	if _, problem := parseSignature(voucher.Signature); problem != "" {
 		return BatchPayload{}, &FormError{ReasonBatchVoucherSignature, "payload.voucher.signature " + problem}
 	}
 	if w.Amount != nil {

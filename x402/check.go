@@ -92,23 +92,25 @@ func (c Checker) check(offer PaymentRequirements, payload *PaymentPayload, now t
 		checked.Conclusive = true
 	}
 	var err error
-	checked.ValidBefore, err = checkWindow(authorization, now)
+	checked.ValidBefore, err = checkWindow(authorization, offer, now)
 	return checked, err
 }
 
 // checkWindow checks the time window of an authorization and returns its end.
-func checkWindow(a Authorization, now time.Time) (time.Time, error) {
+func checkWindow(a Authorization, offer PaymentRequirements, now time.Time) (time.Time, error) {
 	clock := now.Unix()
 	if validAfter, ok := unixSeconds(a.ValidAfter); !ok || validAfter > clock {
 		return time.Time{}, outOfTime(ReasonValidAfter, "the authorization is not valid yet: validAfter is %s and the server's "+
-			"clock says %d (Unix seconds); sign a new one with validAfter \"0\"", a.ValidAfter, clock)
+			"clock says %d (Unix seconds), %d seconds less: if it was signed just now, your clock is ahead by at least that; sign a new one "+
+			"with validAfter \"0\"", a.ValidAfter, clock, validAfter-clock)
 	}
 	validBefore, ok := unixSeconds(a.ValidBefore)
 	earliest, latest := now.Add(MinimumValidity).Unix(), now.Add(MaximumValidity).Unix()
 	if ok && validBefore < earliest {
 		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization ends too soon or has ended: validBefore is %d and "+
 			"must be at least %d (Unix seconds), %.0f seconds after the server's clock, to leave time for the settlement; sign "+
-			"a new one that is valid for the offer's maxTimeoutSeconds", validBefore, earliest, MinimumValidity.Seconds())
+			"a new one that is valid for the offer's maxTimeoutSeconds, %d; if this one was signed so just now, your clock is %d seconds behind",
+			validBefore, earliest, MinimumValidity.Seconds(), offer.MaxTimeoutSeconds, clock+int64(offer.MaxTimeoutSeconds)-validBefore)
 	}
 	if !ok || validBefore > latest {
 		return time.Time{}, outOfTime(ReasonValidBefore, "the authorization is valid for too long: validBefore is %s and must be at "+

@@ -90,6 +90,11 @@ func TestCheck(t *testing.T) {
 			raw[3] ^= 8
 			p.Payload.Signature = hexString(raw)
 		}, ReasonSignature},
+		{"v 0 or 1", unchanged, func(p *PaymentPayload) {
+			raw := fromHex(p.Payload.Signature)
+			raw[64] -= 27
+			p.Payload.Signature = hexString(raw)
+		}, ReasonSignature},
 		{"a high s", unchanged, func(p *PaymentPayload) { p.Payload.Signature = highS(p.Payload.Signature) }, ReasonSignature},
 		{"signed for another chain", unchanged, func(p *PaymentPayload) {
 			p.Payload.Signature, _ = SignAuthorization(vectorKey(t), knownDomain(t, NetworkBase), p.Payload.Authorization)
@@ -199,5 +204,39 @@ func TestCheckWithAForeignOffer(t *testing.T) {
 	}
 	if _, err := NewChecker(Network{ID: "eip155:1337", ChainID: 1337, Asset: "0x"}); err == nil {
 		t.Error("a checker is made for a malformed token address")
+	}
+}
+
+// TestRefusalsSayWhat: a refusal names what the payer has to change: v, and how wrong the clock is.
+func TestRefusalsSayWhat(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_763_650_000, 0)
+	offer := knownNetwork(t, NetworkBaseSepolia).Requirements(5000, vectorPayee, 60)
+	at := func(clock time.Duration) func(a *Authorization) {
+		return func(a *Authorization) {
+			a.ValidAfter = strconv.FormatInt(now.Add(clock-10*time.Minute).Unix(), 10)
+			a.ValidBefore = strconv.FormatInt(now.Add(clock+time.Minute).Unix(), 10)
+		}
+	}
+	for _, row := range []struct {
+		name   string
+		before func(a *Authorization)
+		v      byte
+		says   string
+	}{
+		{"v 0", at(0), 0, "ends with v 0 (0x00), want 27 or 28"},
+		{"v 1", at(0), 1, "ends with v 1 (0x01), want 27 or 28"},
+		{"v 29", at(0), 29, "ends with v 29 (0x1d), want 27 or 28"},
+		{"a clock that is behind", at(-90 * time.Second), 27, "your clock is 90 seconds behind"},
+		{"a clock that is ahead", at(15 * time.Minute), 27, "your clock is ahead by at least that"},
+	} {
+		payload := signed(t, offer, now, row.before)
+		if raw := fromHex(payload.Payload.Signature); row.v != 27 {
+			raw[64] = row.v
+			payload.Payload.Signature = hexString(raw)
+		}
+		if _, err := newChecker(t).Check(offer, payload, now); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: %v, want it to say %q", row.name, err, row.says)
+		}
 	}
 }

@@ -1,13 +1,11 @@
 package x402
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -66,24 +64,13 @@ func (d Domain) digest(words ...evm.Hash) [32]byte {
 func hashWords(words ...evm.Hash) evm.Hash { return evm.Keccak256Hash(evm.Join(words...)) }
 
 // RecoverHex returns the lower-case address whose key made the signature over digest. The signature is 0x and the hex
-// digits of 65 bytes: r, s, v with v 0, 1, 27 or 28. RecoverHex rejects a high s (EIP-2), as token contracts do.
+// digits of 65 bytes: r, s, v with v 27 or 28. RecoverHex rejects what the contracts reject: another v, and a high s (EIP-2).
 func RecoverHex(digest [32]byte, signature string) (string, error) {
-	raw, err := hex.DecodeString(strings.TrimPrefix(signature, "0x"))
-	if err != nil {
-		return "", errors.New("the signature is not 0x and hex digits")
+	raw, problem := parseSignature(signature)
+	if problem != "" {
+		return "", fmt.Errorf("the signature %s", problem)
 	}
-	if len(raw) != signatureBytes {
-		return "", fmt.Errorf("the signature has %d bytes, want %d", len(raw), signatureBytes)
-	}
-	if raw[64] >= 27 {
-		raw[64] -= 27
-	}
-	if raw[64] > 1 {
-		return "", errors.New("the signature's last byte v is not 0, 1, 27 or 28")
-	}
-	if bytes.Compare(raw[32:64], halfOrder[:]) > 0 {
-		return "", errors.New("the signature has a high s; use the low s")
-	}
+	raw[64] -= 27
 	signer, err := evm.Ecrecover(digest, [signatureBytes]byte(raw))
 	if err != nil {
 		return "", errRecover

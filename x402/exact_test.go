@@ -149,7 +149,7 @@ func TestRecover(t *testing.T) {
 		good      bool
 	}{
 		{"v 27", genuine, true},
-		{"v 0", with(func(s []byte) []byte { s[64] -= 27; return s }), true},
+		{"v 0, which contracts reject", with(func(s []byte) []byte { s[64] -= 27; return s }), false},
 		{"v 28 is another key's", with(func(s []byte) []byte { s[64] = 28; return s }), false},
 		{"v 1 is another key's", with(func(s []byte) []byte { s[64] = 1; return s }), false},
 		{"v 2", with(func(s []byte) []byte { s[64] = 2; return s }), false},

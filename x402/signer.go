@@ -73,7 +73,7 @@ func signTypedData(ctx context.Context, signer Signer, data TypedData) (string, 
 	if _, holdsKey := signer.(KeySigner); holdsKey {
 		return signature, nil
 	}
-	address, err := recoverStrict(data.Digest, signature)
+	address, err := RecoverHex(data.Digest, signature)
 	if err != nil {
 		return "", fmt.Errorf("the signer's signature is malformed: %w", err)
 	}

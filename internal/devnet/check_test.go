@@ -81,7 +81,7 @@ var checks = []struct {
 		raw := fromHex(p.payload.Payload.Signature)
 		raw[64] -= 27
 		p.payload.Payload.Signature = "0x" + hex.EncodeToString(raw)
-	}, ""},
+	}, x402.ReasonSignature},
 
 	{"1: another scheme accepted", nil, func(p *checkedPayment) { p.payload.Accepted.Scheme = "upto" }, x402.ReasonScheme},
 	{"1: another scheme required", nil, func(p *checkedPayment) { p.requirements.Scheme = "" }, x402.ReasonScheme},
