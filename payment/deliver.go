@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -15,7 +16,7 @@ func (e *Engine) deliver(
 	ctx, cancel := e.Store.LimitCall(context.WithoutCancel(ctx))
 	defer cancel()
 	response, refusal, err := e.CommitDelivery(ctx, call, row, transaction, response, nil)
-	settled := SettledAs(row, transaction)
+	settled := settledAs(row, transaction)
 	switch {
 	case err != nil:
 		return nil, err
@@ -116,7 +117,8 @@ func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response store.Resp
 	}
 }
 
-// SettledAs is the content of PAYMENT-RESPONSE for a payment that a transaction settled.
-func SettledAs(row *store.Payment, transaction string) *x402.SettleResponse {
-	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer}
+// settledAs is the content of PAYMENT-RESPONSE for a payment that a transaction settled.
+func settledAs(row *store.Payment, transaction string) *x402.SettleResponse {
+	return &x402.SettleResponse{Success: true, Transaction: transaction, Network: row.Network, Payer: row.Payer,
+		Amount: strconv.FormatInt(row.Amount, 10)}
 }

@@ -162,5 +162,5 @@ func (t *transfer) Deliver(
 
 // Repeated is as in the first response.
 func (*transfer) Repeated(_ context.Context, row *store.Payment) (*x402.SettleResponse, error) {
-	return SettledAs(row, row.Transaction), nil
+	return settledAs(row, row.Transaction), nil
 }

@@ -182,3 +182,18 @@ func TestBadPayments(t *testing.T) {
 		t.Errorf("bad payments brought %d, or a message, or a call of /settle", w.Revenue()-revenue)
 	}
 }
+
+// TestReceiptHasItsAmount: PAYMENT-RESPONSE says what a payment moved, so that receipts alone can be added up, also for a repeated one.
+func TestReceiptHasItsAmount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payment := w.sign(alice.Wallet, sendPath)
+	for _, what := range []string{"a payment", "the same payment again"} {
+		reply := alice.sendWith(payment, bob, "hello")
+		settled, err := x402.DecodeSettleResponse(reply.Header.Get(x402.HeaderPaymentResponse))
+		if err != nil || settled.Amount != "5000" || settled.Transaction == "" {
+			t.Errorf("%s: %v with the receipt %+v (%v), want an amount of 5000", what, reply, settled, err)
+		}
+	}
+}

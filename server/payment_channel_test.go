@@ -41,7 +41,7 @@ func TestPaymentChannel(t *testing.T) {
 		max := uint64(10_000 + 5000*i)
 		a := alice.sendWith(payer.sign(sendPath, max, 0), bob, fmt.Sprint("voucher ", i))
 		settled, extra := settledOf(t, a)
-		if a.Status != http.StatusOK || settled.Transaction != "" || extra.ChargedAmount != "5000" ||
+		if a.Status != http.StatusOK || settled.Transaction != "" || settled.Amount != "0" || extra.ChargedAmount != "5000" ||
 			extra.ChannelState.ChargedCumulativeAmount != fmt.Sprint(max) {
 			t.Errorf("voucher %d: %v %+v %+v", max, a, settled, extra)
 		}

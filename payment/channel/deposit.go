@@ -231,10 +231,5 @@ func (d *deposit) Repeated(ctx context.Context, row *store.Payment) (*x402.Settl
 	return d.repeated(ctx, row, same, d.charges(row) && !same && !d.a.Operation.Secret && !d.a.Names(row))
 }
 
-// depositAmount is what a payment added to its channel, in JSON.
-func depositAmount(row *store.Payment) string {
-	if row.DepositAmount == 0 {
-		return ""
-	}
-	return strconv.FormatInt(row.DepositAmount, 10)
-}
+// depositAmount is what a payment added to its channel, in JSON: "0" for a voucher, which moves nothing on the chain.
+func depositAmount(row *store.Payment) string { return strconv.FormatInt(row.DepositAmount, 10) }

@@ -272,8 +272,8 @@ func (v *voucher) repeated(ctx context.Context, row *store.Payment, same, last b
 // channel. Clients add the amount to what they know to be charged, and reject it if the sum is not the channel's.
 func (v *voucher) settled(row *store.Payment, channel *store.PaymentChannel, amount uint64) *x402.SettleResponse {
 	state := stateOf(channel)
-	settled := payment.SettledAs(row, row.Transaction)
-	settled.Payer, settled.Network, settled.Amount = v.a.Payer(), v.a.Requirements.Network, depositAmount(row)
-	settled.Extra = x402.BatchExtra{ChargedAmount: strconv.FormatUint(amount, 10), ChannelState: &state}.Encode()
-	return settled
+	return &x402.SettleResponse{
+		Success: true, Transaction: row.Transaction, Network: v.a.Requirements.Network, Payer: v.a.Payer(), Amount: depositAmount(row),
+		Extra: x402.BatchExtra{ChargedAmount: strconv.FormatUint(amount, 10), ChannelState: &state}.Encode(),
+	}
 }
