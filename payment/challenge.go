@@ -91,13 +91,9 @@ func (e *Engine) newChallenge(operation *Operation, accepts []x402.PaymentRequir
 	if err != nil {
 		return nil, err
 	}
-	key := ""
-	if operation.Account {
-		key = " and the X-API-KEY that POST /register/create_account returned"
-	}
 	return &Error{Code: CodeRequired, Required: required, Header: header,
 		Message: fmt.Sprintf("this call costs %s USD; sign one of the payment requirements in the PAYMENT-REQUIRED header and send the "+
-			"same request with PAYMENT-SIGNATURE%s", x402.FormatUSD(operation.Price), key)}, nil
+			"same request with PAYMENT-SIGNATURE", x402.FormatUSD(operation.Price))}, nil
 }
 
 // required returns the content of PAYMENT-REQUIRED. Reason is x402's field error.

@@ -185,10 +185,14 @@ func (s *Server) writeError(err error, c echo.Context) {
 		s.metrics.limited.WithLabelValues(p.limit.name).Inc()
 		p.limit.writeHeader(header, p.retryAfter)
 	}
-	if status == http.StatusUnauthorized || status == http.StatusPaymentRequired && record.operation.Account {
+	body := p.body(record.requestID)
+	lacksKey := status == http.StatusPaymentRequired && record.operation.Account && c.Request().Header.Get("X-API-KEY") == ""
+	if status == http.StatusUnauthorized || lacksKey {
 		header.Set("WWW-Authenticate", needsKey)
 	}
-	body := p.body(record.requestID)
+	if lacksKey && p.code == gen.ErrorCodePaymentRequired {
+		body.Message += " and the X-API-KEY that POST /register/create_account returned"
+	}
 	if allowed := header.Get(echo.HeaderAllow); p.code == gen.ErrorCodeMethodNotAllowed && allowed != "" {
 		body.Message += ": " + allowed
 	}

@@ -388,7 +388,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 // needsKey reports whether an operation needs an API key.
 func needsKey(route *routers.Route) bool { return route.Operation.Security == nil }
 
-// TestKeyIsAskedFor: a 401, and the 402 of an operation that needs a key, say how a key is sent, and a 401 how to get one.
+// TestKeyIsAskedFor: a 401, and the 402 of an operation that needs a key and got none, say how a key is sent, and a 401 how to get one.
 func TestKeyIsAskedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -412,6 +412,15 @@ func TestKeyIsAskedFor(t *testing.T) {
 		if got := refused.Header.Get("WWW-Authenticate"); got != challenge ||
 			!strings.Contains(refused.Message, "POST /register/request_account") {
 			t.Errorf("%s: WWW-Authenticate is %q, want %q, and how to register", refused, got, challenge)
+		}
+	}
+	const asked = "and the X-API-KEY that POST /register/create_account returned"
+	for key, want := range map[string]bool{"": true, alice.Key: false} {
+		reply := w.call(http.MethodPost, "/agent/profile", `{"username":"alice"}`, "X-API-KEY", key)
+		reply.Want(t, "without a payment", http.StatusPaymentRequired)
+		if strings.Contains(reply.Message, asked) != want || (reply.Header.Get("WWW-Authenticate") != "") != want {
+			t.Errorf("a 402 with a key of %d characters says %q, WWW-Authenticate %q; want it to ask for a key: %t", len(key), reply.Message,
+				reply.Header.Get("WWW-Authenticate"), want)
 		}
 	}
 	if got := w.call(http.MethodPost, "/agent/profile", "{}").Header.Get("WWW-Authenticate"); got != "" {
