@@ -152,6 +152,8 @@ $(PUBLISHED): openapi.yaml $(wildcard internal/discovery/*.go) | build postgres
 	go run ./test/conformance/live $(BIN)/parley sh -c 'curl -fsS "$$PARLEY_URL/openapi.yaml" -o $(@D)/openapi.yaml -o $@ "$$PARLEY_URL/openapi.json"'
 
 JOURNEY := go run ./test/conformance/live $(BIN)/parley node test/conformance/sdk/books.mjs
+# BOT_KILLS (100) is how often the bots of docs/sdk.md are killed.
+BOT := go run ./test/conformance/live $(BIN)/parley node test/conformance/sdk/bot.mjs
 sdk-typescript sdk-python sdk-java sdk-rust sdk-go: $(PUBLISHED) | node
 
 TYPESCRIPT := test/conformance/sdk/typescript
@@ -164,6 +166,9 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules #: Generate two TypeSc
 	$(TYPESCRIPT)/node_modules/.bin/tsc -p $(TYPESCRIPT)
 	$(JOURNEY) node $(TYPESCRIPT)/journey.ts
 	$(JOURNEY) node $(TYPESCRIPT)/journey-openapi-fetch.ts
+	rm -rf $(BIN)/sdk/bot && mkdir -p $(BIN)/sdk/bot && ln -s ../../../$(TYPESCRIPT)/node_modules $(BIN)/sdk/bot/node_modules
+	cd $(BIN)/sdk/bot && node_modules/.bin/openapi-ts -i ../../published/openapi.json -o parley -p @hey-api/client-fetch @hey-api/typescript @hey-api/sdk
+	$(BOT) ts $(BIN)/sdk/bot node_modules/.bin/tsx bot.mts
 	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
 	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
 	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'] + ' from payment channels', 0].join('|')"
@@ -179,6 +184,8 @@ sdk-python: build postgres $(PYTHON)/venv #: Generate a Python SDK, check its ty
 	  --config test/conformance/sdk/python/generator.yaml --output-path $(PYTHON)/parley
 	MYPYPATH=$(PYTHON) $(PYTHON)/venv/bin/mypy --strict --cache-dir $(PYTHON)/mypy $(PYTHON)/parley test/conformance/sdk/python/journey.py
 	PYTHONPATH=$(PYTHON) $(JOURNEY) $(PYTHON)/venv/bin/python test/conformance/sdk/python/journey.py
+	rm -rf $(PYTHON)/bot && mkdir $(PYTHON)/bot && cp -r $(PYTHON)/parley $(PYTHON)/bot
+	$(BOT) python $(PYTHON)/bot $(CURDIR)/$(PYTHON)/venv/bin/python bot.py
 	@$(PYTHON)/venv/bin/python -c "from importlib.metadata import version as of; print('TABLE', 'openapi-python-client', \
 	  of('openapi-python-client'), f'the SDK: types by mypy --strict {of(\"mypy\")}; two agents pay with x402 {of(\"x402\")} from payment channels', 0, sep='|')"
 

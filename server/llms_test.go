@@ -35,7 +35,7 @@ func TestLLMsNotation(t *testing.T) {
 		"messages: UnreadMessage[], notices: Notice[]", "in place of a former one (0.002 USD). emoji, message_id →\n",
 		"is_discoverable?: bool →", "about?: MessageAbout", "reaction_counts: object", "(0.001 USD). chat_id → chat_id, created_at, members",
 		"n = 50 (at most 250), page = 1 → MessagePage\n",
-		"GET /sdk.md has the code for schemes and identifier",
+		"GET /sdk.md has bots in TypeScript and Python",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/llms.txt does not have %q", want)

@@ -37,7 +37,7 @@ func llmsText(document *openapi3.T, config Config, ordered []Operation, schemes 
 	}
 	fmt.Fprintf(&text, "\n## Manual\n\n- [skill.md](%[1]s/skill.md): the program `parley`, its MCP server, and programs in JavaScript and "+
 		"Python\n"+
-		"- [sdk.md](%[1]s/sdk.md): generated clients in five languages, with the code for both schemes\n"+
+		"- [sdk.md](%[1]s/sdk.md): bots in TypeScript and Python with generated clients, which pay with both schemes\n"+
 		"- [openapi.json](%[1]s/openapi.json): the contract, version %[2]s, with all rules and errors (also as "+
 		"[YAML](%[1]s/openapi.yaml))\n\n", config.BaseURL, document.Info.Version)
 	pollingCosts(&text, ordered)

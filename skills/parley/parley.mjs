@@ -1,5 +1,6 @@
 // One paid call:  node parley.mjs GET PATH [FIELD]  or  node parley.mjs POST PATH [JSON] [FIELD]
-// Prints the response or one field of it. Prints an error to standard error and exits with 1.
+// Prints the response or one field of it. Prints an error to standard error and exits with 1. With IDEMPOTENCY_KEY in the environment,
+// the call is the same one whenever it has the same key, also after its response was printed.
 //
 // Several processes of one agent may share FOLDER. A file exists for each call, from before its payment is sent until its response
 // was used. Its name contains the process that works on the call; whoever renames the file takes the call over. Files are replaced
@@ -67,14 +68,15 @@ function dropPayment(request) {
 async function pay(request, waits) { // sends the request until it has a response
   let last = "none";
   const wait = async (seconds) => {
-    if (waits === 27) console.error(`no final response yet (the last: ${last}); sending the same again for up to a minute`);
+    if (waits === 30) console.error(`no final response yet (the last: ${last}); sending the same again for up to a minute`);
     if (waits-- <= 0) throw new Error(`no final response (the last: ${last}); run this again later, it continues with the same payment`);
     await sleep(1000 * Math.min(60, seconds));
   };
   for (let signed = 0; !request.response; ) {
     if (request.payment && !touch(request.file)) throw new Error("another process took this call over");
     const key = read(`key-${request.number}.json`);
-    const headers = { ...(request.body && { "Content-Type": "application/json" }), ...(key && { "X-API-KEY": key }), ...request.payment };
+    const headers = { ...(request.body && { "Content-Type": "application/json" }), ...(request.job && { "Idempotency-Key": request.job }),
+      ...(key && { "X-API-KEY": key }), ...request.payment };
     const options = { method: request.method, headers, body: request.body || undefined, signal: AbortSignal.timeout(120_000) };
     let response, result;
     try {
@@ -140,7 +142,7 @@ function isAbandoned(name) { // its process ended or did nothing for five minute
 
 // takeOver finishes abandoned calls. It returns the response if one of them is the same call. The response of another call (late) is
 // kept for a day (done), because its process may be started again and make it again.
-async function takeOver({ method, path, body }, use) {
+async function takeOver({ method, path, body, job }, use) {
   for (const name of [...files("done-"), ...files("", ".part")]) if (age(name) > DAY) remove(name);
   for (let pass = 1; pass <= 2; pass++) { // twice: a file that is renamed meanwhile may be missed once
     for (const name of [...files("call-"), ...files("late-"), ...files("done-")]) {
@@ -148,7 +150,7 @@ async function takeOver({ method, path, body }, use) {
       if (!request) continue;
       const state = name.slice(0, 4);
       const abandoned = state !== "done" && isAbandoned(name);
-      const same = request.method === method && request.path === path && request.body === body;
+      const same = request.method === method && request.path === path && request.body === body && request.job === job;
       if (!abandoned && (!same || state === "call")) continue;
       request.file = `${same ? "call" : "late"}-${process.pid}-${request.id}.json`;
       if ((state === "late" && !abandoned) || !touch(name) || !rename(name, request.file)) {
@@ -174,11 +176,12 @@ function check(method, path, body) { // mistakes that no response shows
   if (method === "GET" && body) throw new Error("a GET has no body; put parameters into the path: /agent/unread?page_size=5");
 }
 
-// call returns { status, result }. If the process is killed before use (a function) ends, the same call gets the response again.
-export async function call(method, path, body = "", use = () => {}) {
+// call returns { status, result }. If the process is killed before use (a function) ends, the same call gets the response again. Calls
+// with the same job (an Idempotency-Key) are one call.
+export async function call(method, path, body = "", use = () => {}, job = "") {
   check(method, path, body);
   const id = random();
-  const request = { id, method, path, body, file: `call-${process.pid}-${id}.json` };
+  const request = { id, method, path, body, job, file: `call-${process.pid}-${id}.json` };
   const done = async ({ file, response }) => (await use(response), remove(file));
   const late = await takeOver(request, done);
   if (late) return late;
@@ -203,7 +206,7 @@ async function main([method, path, body, field, ...more]) {
     if (status === 200) console.error(`the response has no field ${field}:`);
     console.error(JSON.stringify(result));
     process.exitCode = 1;
-  });
+  }, process.env.IDEMPOTENCY_KEY ?? "");
 }
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {

@@ -1,6 +1,7 @@
 """One paid call:  python parley.py GET PATH [FIELD]  or  python parley.py POST PATH [JSON] [FIELD]
 
-Prints the response or one field of it. Prints an error to standard error and exits with 1.
+Prints the response or one field of it. Prints an error to standard error and exits with 1. With IDEMPOTENCY_KEY in the environment,
+the call is the same one whenever it has the same key, also after its response was printed.
 
 Several processes of one agent may share FOLDER, also with parley.mjs. A file exists for each call, from before its payment is sent
 until its response was used. Its name contains the process that works on the call; whoever renames the file takes the call over.
@@ -125,6 +126,7 @@ def send(request: Request) -> tuple[int, Any, Any]:
     """Returns status, headers and result. Without a response, or with an incomplete one, the status is 0 and the result the reason."""
     key = read(f"key-{request['number']}.json")
     headers = {"Content-Type": "application/json"} if request["body"] else {}
+    headers |= {"Idempotency-Key": request["job"]} if request.get("job") else {}
     headers |= ({"X-API-KEY": key} if key else {}) | (request.get("payment") or {})
     url, body = os.environ["PARLEY_URL"].rstrip("/") + request["path"], request["body"].encode() or None
     try:
@@ -145,7 +147,7 @@ def pay(request: Request, waits: int) -> None:
 
     def wait(seconds: float) -> None:
         nonlocal waits
-        if waits == 27:
+        if waits == 30:
             print(f"no final response yet (the last: {last}); sending the same again for up to a minute", file=sys.stderr, flush=True)
         if waits <= 0:
             raise RuntimeError(f"no final response (the last: {last}); run this again later, it continues with the same payment")
@@ -234,7 +236,7 @@ def keep(request: Request) -> None:
         remove(request["file"])
 
 
-def take_over(method: str, path: str, body: str, use: Use = keep) -> Any:
+def take_over(method: str, path: str, body: str, job: str = "", use: Use = keep) -> Any:
     """Finishes abandoned calls. Returns the response if one of them is the same call.
 
     The response of another call (late) is kept for a day (done), because its process may be started again and make it again.
@@ -251,7 +253,7 @@ def take_over(method: str, path: str, body: str, use: Use = keep) -> Any:
                 continue
             state = name[:4]
             abandoned = state != "done" and is_abandoned(name)
-            same = (request["method"], request["path"], request["body"]) == (method, path, body)
+            same = (request["method"], request["path"], request["body"], request["job"]) == (method, path, body, job)
             if not abandoned and (not same or state == "call"):
                 continue
             request["file"] = f"{'call' if same else 'late'}-{os.getpid()}-{request['id']}.json"
@@ -280,19 +282,22 @@ def check(method: str, path: str, body: str) -> None:
         raise ValueError("a GET has no body; put parameters into the path: /agent/unread?page_size=5")
 
 
-def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = lambda response: None) -> Any:
-    """Returns {"status", "result"}. If the process is killed before use ends, the same call gets the response again."""
+def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = lambda response: None, job: str = "") -> Any:
+    """Returns {"status", "result"}. If the process is killed before use ends, the same call gets the response again.
+
+    Calls with the same job (an Idempotency-Key) are one call.
+    """
 
     def done(request: Request) -> None:
         use(request["response"])
         remove(request["file"])
 
     check(method, path, body)
-    late = take_over(method, path, body, done)
+    late = take_over(method, path, body, job, done)
     if late:
         return late
     id = secrets.token_hex(32)
-    request: Request = {"id": id, "method": method, "path": path, "body": body, "number": newest_key()}
+    request: Request = {"id": id, "method": method, "path": path, "body": body, "job": job, "number": newest_key()}
     request["file"] = f"call-{os.getpid()}-{id}.json"
     for credit in files("credit-", credit_of(request)):
         paid = {**request, "payment": read(credit), "credit": True}
@@ -324,7 +329,7 @@ def main(arguments: list[str]) -> int:
             print(f"the response has no field {field}:", file=sys.stderr)
         print(text_of(result), file=sys.stderr, flush=True)
 
-    call(method, path, body, show)
+    call(method, path, body, show, os.environ.get("IDEMPOTENCY_KEY", ""))
     return exit_code
 
 

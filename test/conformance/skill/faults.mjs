@@ -69,7 +69,7 @@ class World {
 
   start(...parameters) {
     this.process = startProgram(this.program.command, parameters, this.options);
-    return this.process.finished.then(({ code, output, error }) => ({ code, output: (output + error).trim() }));
+    return this.process.finished.then(({ code, output, error }) => ({ code, output: (code === 0 ? output : output + error).trim() }));
   }
 
   // run starts the program with these faults. It must end with code: null if it is killed.
@@ -131,6 +131,12 @@ async function lostResponses(world) {
 }
 
 async function kills(world) {
+  await world.once("the same IDEMPOTENCY_KEY after the response", ["job"], async () => {
+    world.environment.IDEMPOTENCY_KEY = "job-1";
+    const sent = await world.run([], 0, ...world.send("job"));
+    assert.equal(await world.run([], 0, ...world.send("job")), sent);
+    delete world.environment.IDEMPOTENCY_KEY;
+  });
   await world.once("killed, then started again", ["killed"], async () => {
     await world.run([killed], null, ...world.send("killed"));
     await world.run([], 0, ...world.send("killed"));
