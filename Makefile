@@ -167,8 +167,9 @@ sdk-typescript: build postgres $(TYPESCRIPT)/node_modules #: Generate two TypeSc
 	$(JOURNEY) node $(TYPESCRIPT)/journey.ts
 	$(JOURNEY) node $(TYPESCRIPT)/journey-openapi-fetch.ts
 	rm -rf $(BIN)/sdk/bot && mkdir -p $(BIN)/sdk/bot && ln -s ../../../$(TYPESCRIPT)/node_modules $(BIN)/sdk/bot/node_modules
+	echo '{"type": "module"}' >$(BIN)/sdk/bot/package.json
 	cd $(BIN)/sdk/bot && node_modules/.bin/openapi-ts -i ../../published/openapi.json -o parley -p @hey-api/client-fetch @hey-api/typescript @hey-api/sdk
-	$(BOT) ts $(BIN)/sdk/bot node_modules/.bin/tsx bot.mts
+	$(BOT) ts $(BIN)/sdk/bot node_modules/.bin/tsx bot.ts
 	@node -p "const d = require('./$(TYPESCRIPT)/package.json').dependencies; \
 	  ['TABLE', '@hey-api/openapi-ts, openapi-typescript', d['@hey-api/openapi-ts'] + ', ' + d['openapi-typescript'], \
 	   'two SDKs: types by tsc ' + d.typescript + '; two agents of each pay with @x402/fetch ' + d['@x402/fetch'] + ' from payment channels', 0].join('|')"
