@@ -6,7 +6,11 @@ import { createServer } from "node:http";
 export async function openProxy(url, onPayment, edit = () => {}) {
   const server = createServer(async (request, response) => {
     let body = "";
-    for await (const chunk of request) body += chunk;
+    try {
+      for await (const chunk of request) body += chunk;
+    } catch {
+      return; // the client was killed
+    }
     const payment = request.headers["payment-signature"];
     const forward = async (without) => {
       const headers = { ...request.headers };
