@@ -287,24 +287,30 @@ func TestChargedPage(t *testing.T) {
 	g.checkCharged()
 }
 
-// TestUsedIdentifierMakesNoEffect: the effect of a call whose payment identifier is in the ledger is not tried, since that costs nothing.
-func TestUsedIdentifierMakesNoEffect(t *testing.T) {
+// TestUsedNameMakesNoEffect: the effect of a call whose payment identifier or idempotency key is in the ledger is not tried, since that
+// costs nothing.
+func TestUsedNameMakesNoEffect(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	channel, payer := g.openChannel(0, 2)
-	charge := func(cumulative int64) store.Closing {
-		charge := chargeOf(channel, payer, cumulative, g.agents[0])
-		charge.Payment.PaymentIdentifier = &usedIdentifier
-		return store.Closing{Charge: charge, Seal: sealed}
-	}
-	message := func() store.OutgoingMessage { return toGroup(g.agents[0], g.group, "text") }
-	if err := commit(t.Context(), g.Store, sending(message()), charge(voucherPrice)); err != nil {
-		t.Fatal(err)
-	}
-	for path, work := range map[string]store.Work{"shared": sending(message()), "alone": sendingAlone(message())} {
-		work.Turn = func(context.Context) (func(), error) { return nil, errors.New("the call has a transaction") }
-		if err := commit(t.Context(), g.Store, work, charge(2*voucherPrice)); !errors.Is(err, store.ErrStalePayment) {
-			t.Errorf("%s: %v, want ErrStalePayment", path, err)
+	for i, name := range []func(payment *store.Payment){
+		func(payment *store.Payment) { payment.PaymentIdentifier = &usedIdentifier },
+		func(payment *store.Payment) { payment.IdempotencyKey = &usedIdentifier },
+	} {
+		channel, payer := g.openChannel(i, 2)
+		charge := func(cumulative int64) store.Closing {
+			charge := chargeOf(channel, payer, cumulative, g.agents[0])
+			name(charge.Payment)
+			return store.Closing{Charge: charge, Seal: sealed}
+		}
+		message := func() store.OutgoingMessage { return toGroup(g.agents[0], g.group, "text") }
+		if err := commit(t.Context(), g.Store, sending(message()), charge(voucherPrice)); err != nil {
+			t.Fatal(err)
+		}
+		for path, work := range map[string]store.Work{"shared": sending(message()), "alone": sendingAlone(message())} {
+			work.Turn = func(context.Context) (func(), error) { return nil, errors.New("the call has a transaction") }
+			if err := commit(t.Context(), g.Store, work, charge(2*voucherPrice)); !errors.Is(err, store.ErrStalePayment) {
+				t.Errorf("name %d, %s: %v, want ErrStalePayment", i, path, err)
+			}
 		}
 	}
 }

@@ -251,18 +251,26 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 	return response, err
 }
 
-// checkName returns ErrStalePayment if the payment identifier of a voucher is in the ledger. The transaction finds that too, but only after
-// it has made the effect, which would cost the payer nothing.
+// checkName returns ErrStalePayment if the payment identifier or idempotency key of a voucher is in the ledger. The transaction finds that
+// too, but only after it has made the effect, which would cost the payer nothing.
 func (s *Store) checkName(ctx context.Context, charge *VoucherCharge) error {
-	if charge == nil || charge.Payment.PaymentIdentifier == nil {
+	if charge == nil {
 		return nil
 	}
 	payment := charge.Payment
-	known, err := s.PaymentByIdentifier(ctx, payment.AgentID, payment.Payer, payment.Operation, *payment.PaymentIdentifier)
-	if err == nil && known != nil {
-		err = ErrStalePayment
+	for column, name := range map[string]*string{"payment_identifier": payment.PaymentIdentifier, "idempotency_key": payment.IdempotencyKey} {
+		if name == nil {
+			continue
+		}
+		known, err := s.paymentNamed(ctx, column, payment.AgentID, payment.Payer, payment.Operation, *name)
+		if err == nil && known != nil {
+			err = ErrStalePayment
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
