@@ -39,7 +39,7 @@ type directory struct {
 
 var agentDirectory = directory{
 	table: "agents", columns: "d.id, d.username, d.description, d.is_discoverable, d.created_at",
-	read: "id, created_at, username, description", name: "username", text: "fold(username || ' ' || description)", listed: "is_discoverable",
+	read: "id, created_at, username, description", name: "username", text: "fold_nfc(username || ' ' || description)", listed: "is_discoverable",
 	shown: "NOT EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = d.id AND b.blocked_id = @caller)",
 }
 
@@ -47,7 +47,7 @@ var agentDirectory = directory{
 func conversationDirectory(kind string) directory {
 	return directory{
 		table: "conversations", columns: "d.id, d.name, coalesce(d.description, '') AS description, d.member_count, d.created_at",
-		read: "id, created_at, name, description", name: "fold(name)", text: "fold(name || ' ' || coalesce(description, ''))",
+		read: "id, created_at, name, description", name: "fold_nfc(name)", text: "fold_nfc(name || ' ' || coalesce(description, ''))",
 		listed: "kind = '" + kind + "' AND is_discoverable AND deleted_at IS NULL", shown: "true",
 	}
 }
@@ -92,7 +92,7 @@ func searchable(r rune) bool {
 
 // statement returns the search statement, and adds the words to values.
 func (d *directory) statement(words []string, values named) string {
-	all := d.text + ` LIKE ALL (string_to_array(fold(@patterns), chr(10)))`
+	all := d.text + ` LIKE ALL (string_to_array(fold_nfc(@patterns), chr(10)))`
 	// The index looks up the longest words. Each of them costs one more folding per row, so the others are compared in one condition.
 	slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(longestRun(b, indexed), longestRun(a, indexed)) })
 	patterns := make([]string, len(words))
@@ -102,7 +102,7 @@ func (d *directory) statement(words []string, values named) string {
 		if i < mostIndexed && longestRun(word, indexed) >= trigram {
 			name := fmt.Sprintf("word%d", i)
 			values[name] = patterns[i]
-			conditions = append(conditions, d.text+" LIKE fold(@"+name+")")
+			conditions = append(conditions, d.text+" LIKE fold_nfc(@"+name+")")
 		}
 	}
 	values["patterns"] = strings.Join(patterns, "\n") // words have no white space
@@ -113,7 +113,7 @@ func (d *directory) statement(words []string, values named) string {
 		}
 		found, broad = strings.Join(conditions, " AND "), fmt.Sprintf("(SELECT count(*) = %d FROM found)", mostFound)
 	}
-	rank := `CASE WHEN ` + d.name + ` = fold(@query) THEN 0 WHEN starts_with(` + d.name + `, fold(@query)) THEN 1 ELSE 2 END AS rank`
+	rank := `CASE WHEN ` + d.name + ` = fold_nfc(@query) THEN 0 WHEN starts_with(` + d.name + `, fold_nfc(@query)) THEN 1 ELSE 2 END AS rank`
 	return strings.NewReplacer("$table", d.table, "$columns", d.columns, "$read", d.read, "$name", d.name, "$listed", d.listed, "$shown",
 		d.shown,
 		"$found", found, "$broad", broad, "$all", all, "$rank", rank, "$mostFound", fmt.Sprint(mostFound), "$mostNewest",
@@ -124,7 +124,7 @@ func (d *directory) statement(words []string, values named) string {
 			SELECT id, created_at, rank FROM found
 			UNION (
 				SELECT id, created_at, $rank FROM $table d
-				WHERE $listed AND $shown AND $name ~>=~ fold(@query) AND $name ~<~ (fold(@query) || chr(1114111)) AND $broad
+				WHERE $listed AND $shown AND $name ~>=~ fold_nfc(@query) AND $name ~<~ (fold_nfc(@query) || chr(1114111)) AND $broad
 				ORDER BY $name USING ~<~ LIMIT $mostFound
 			) UNION (
 				SELECT id, created_at, $rank

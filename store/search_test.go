@@ -312,14 +312,15 @@ func TestSearchUsesTheIndexes(t *testing.T) {
 		want    string
 		never   string // a part of the plan that must not have run
 	}{
-		{"a rare word", directory("", "c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
-		{"a common and a rare word", directory("", "forecast c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
-		{"words that nobody has together", directory("", "crowd_39999 c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
-		{"a word without a trigram", directory("", "zz"), "Index Scan using agents_newest", "agents_search"},
-		{"a group", directory(store.KindGroup, "c4ca4238"), "Bitmap Index Scan on groups_search", "conversations_newest"},
-		{"a channel", directory(store.KindChannel, "c4ca4238"), "Bitmap Index Scan on channels_search", "conversations_newest"},
-		{"a channel without a trigram", directory(store.KindChannel, "zz"), "Index Scan using conversations_newest", "channels_search"},
+		{"a rare word", directory("", "c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
+		{"a common and a rare word", directory("", "forecast c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
+		{"words that nobody has together", directory("", "crowd_39999 c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
+		{"a word without a trigram", directory("", "zz"), "Index Scan using agents_newest", "agents_folded"},
+		{"a group", directory(store.KindGroup, "c4ca4238"), "Bitmap Index Scan on conversations_folded", "conversations_newest"},
+		{"a channel", directory(store.KindChannel, "c4ca4238"), "Bitmap Index Scan on conversations_folded", "conversations_newest"},
+		{"a channel without a trigram", directory(store.KindChannel, "zz"), "Index Scan using conversations_newest", "conversations_folded"},
 		{"a rare word in messages", message("c4ca4238"), "Bitmap Index Scan on messages_search", "messages_pkey"},
+		{"a rare word in messages that are not under NFC", message("c4ca4238"), "Bitmap Index Scan on messages_not_nfc", "messages_pkey"},
 		{"two rare words in messages", message("number.*(c4ca4238|eccbc87e)"), "Bitmap Index Scan on messages_search", "messages_pkey"},
 	} {
 		plan, err := test.explain()
@@ -394,4 +395,39 @@ func numbers(matches *store.Matches) []int64 {
 		}
 	}
 	return list
+}
+
+// TestTextIsComparedUnderNFC: a word is found however its accents are encoded, in messages and in directories, and is returned as sent.
+func TestTextIsComparedUnderNFC(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	const composed, decomposed = "Café Müller Việt 한국", "Cafe\u0301 Mu\u0308ller Vie\u0323\u0302t \u1112\u1161\u11ab\u1100\u116e\u11a8"
+	chat := r.chatOf([]string{composed, decomposed})
+	for i, text := range []string{composed, decomposed} {
+		r.agent([]string{"composed", "decomposed"}[i], text, i)
+		r.conversation(store.KindGroup, text, nil, i)
+		r.conversation(store.KindChannel, text, new("a description"), i)
+	}
+	for _, query := range []string{
+		"café", "CAFE\u0301", "müller", "mu\u0308ller", "việt", "vie\u0323\u0302t", "vi\u00ea\u0323t", "한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8",
+	} {
+		for _, expression := range []string{query, "(" + query + "|x{9})", "[a-c]?" + query} {
+			matches, err := r.SearchMessages(t.Context(), chat, expression, 50, 1, nil)
+			if diff := cmp.Diff([]int64{2, 1}, numbers(matches)); err != nil || diff != "" {
+				t.Errorf("looking for %+q in messages (%v, -want +got):\n%s", expression, err, diff)
+			} else if sent := matches.Messages[0].Content; sent != decomposed {
+				t.Errorf("the message %+q is returned as %+q", decomposed, sent)
+			}
+		}
+		agents, err := r.SearchAgents(t.Context(), uuid.New(), query, 10, 1)
+		if diff := cmp.Diff([]string{"decomposed", "composed"}, usernames(agents)); err != nil || diff != "" {
+			t.Errorf("looking for the agent %+q (%v, -want +got):\n%s", query, err, diff)
+		}
+		for _, kind := range []string{store.KindGroup, store.KindChannel} {
+			found, err := r.SearchConversations(t.Context(), kind, query, 10, 1)
+			if err != nil || len(found) != 2 || found[0].Name == found[1].Name {
+				t.Errorf("looking for the %s %+q finds %+v (%v), want both names as they were given", kind, query, found, err)
+			}
+		}
+	}
 }
