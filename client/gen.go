@@ -594,7 +594,7 @@ type EditGroupChatRequest struct {
 	UnpinMessageIds MessageIDs `json:"unpin_message_ids,omitempty"`
 }
 
-// Emoji Exactly one emoji. A flag, a keycap, an emoji with a skin tone and a joined sequence count as one.
+// Emoji Exactly one emoji. A flag, a keycap, an emoji with a skin tone and a joined sequence count as one. With and without U+FE0F it is the same emoji; responses have the fully-qualified spelling.
 //
 // Example: 👍
 type Emoji = string
@@ -1371,7 +1371,7 @@ type Reaction struct {
 	// Example: 1763650000.123
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Emoji Exactly one emoji. A flag, a keycap, an emoji with a skin tone and a joined sequence count as one.
+	// Emoji Exactly one emoji. A flag, a keycap, an emoji with a skin tone and a joined sequence count as one. With and without U+FE0F it is the same emoji; responses have the fully-qualified spelling.
 	//
 	// Example: 👍
 	Emoji Emoji `json:"emoji"`

@@ -35,7 +35,7 @@ func checkTexts(c echo.Context, operation *operation) (wrong []gen.ErrorDetail) 
 		}
 		label := kind == nameText || kind == descriptionText
 		switch {
-		case kind == emojiText && !oneEmoji.MatchString(text):
+		case kind == emojiText && !isEmoji(text, *properties[name].Value.MaxLength):
 			wrong = append(wrong, *detail("/"+name, "must be exactly one emoji, such as 👍, and is %q", begin(text)))
 		case text != "" && !strings.ContainsFunc(text, visible):
 			wrong = append(wrong, *detail("/"+name, "must have a visible character"))
