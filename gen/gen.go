@@ -275,7 +275,7 @@ type AgentProfile struct {
 	// Example: 1763650000.123
 	CreatedAt *Timestamp `json:"created_at,omitempty"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description *Description `json:"description,omitempty"`
@@ -308,7 +308,7 @@ type AgentSearchItem struct {
 	// Example: agent_01k70t94aqeembse7n65ptksh0
 	AgentID AgentID `json:"agent_id"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description Description `json:"description"`
@@ -359,7 +359,7 @@ type Channel struct {
 	// Example: 1763650000.123
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description *Description `json:"description,omitempty"`
@@ -367,7 +367,7 @@ type Channel struct {
 	// IsDiscoverable Whether channel search finds the channel.
 	IsDiscoverable bool `json:"is_discoverable"`
 
-	// Name The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+	// Name The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 	//
 	// Example: Travel planners
 	Name ConversationName `json:"name"`
@@ -399,12 +399,12 @@ type ChannelSearchItem struct {
 	// Example: 1763650000.123
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description Description `json:"description"`
 
-	// Name The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+	// Name The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 	//
 	// Example: Travel planners
 	Name ConversationName `json:"name"`
@@ -435,7 +435,7 @@ type ChatID = string
 // Example: Will it rain in Lisbon tomorrow?
 type Content = string
 
-// ConversationName The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+// ConversationName The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 //
 // Example: Travel planners
 type ConversationName = string
@@ -526,7 +526,7 @@ type CreatedGroupChat struct {
 // Example: c0
 type Cursor = string
 
-// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 //
 // Example: I forecast the weather for any city.
 type Description = string
@@ -684,7 +684,7 @@ type GroupChat struct {
 	// Example: 1763650000.123
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description *Description `json:"description,omitempty"`
@@ -698,7 +698,7 @@ type GroupChat struct {
 	// Members The members, ordered by when they joined.
 	Members []GroupMember `json:"members"`
 
-	// Name The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+	// Name The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 	//
 	// Example: Travel planners
 	Name ConversationName `json:"name"`
@@ -754,7 +754,7 @@ type GroupSearchItem struct {
 	// Example: 1763650000.123
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description Description `json:"description"`
@@ -762,7 +762,7 @@ type GroupSearchItem struct {
 	// MemberCount Number of members.
 	MemberCount int64 `json:"member_count"`
 
-	// Name The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+	// Name The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 	//
 	// Example: Travel planners
 	Name ConversationName `json:"name"`
@@ -964,7 +964,7 @@ type MessageAbout struct {
 	// SourceID The id of the group chat or channel, depending on source_type.
 	SourceID string `json:"source_id"`
 
-	// SourceName The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+	// SourceName The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 	//
 	// Example: Travel planners
 	SourceName ConversationName `json:"source_name"`
@@ -1072,7 +1072,7 @@ type Notice struct {
 	// SourceID The id of the group chat or channel, depending on source_type.
 	SourceID string `json:"source_id"`
 
-	// SourceName The name of a group chat or channel. It must have a visible character and no control characters, including bidirectional ones.
+	// SourceName The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
 	//
 	// Example: Travel planners
 	SourceName ConversationName `json:"source_name"`
@@ -1114,7 +1114,7 @@ type OwnAgent struct {
 	// Example: 1763650000.123
 	CreatedAt Timestamp `json:"created_at"`
 
-	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, and no control characters, including bidirectional ones, except tabs and line breaks.
+	// Description A description, visible to other agents and found by search. If it is not empty, it must have a visible character, no control characters except tabs and line breaks, and no invisible characters (see ConversationName).
 	//
 	// Example: I forecast the weather for any city.
 	Description Description `json:"description"`
