@@ -106,7 +106,7 @@ func (c *change) TransferChannel(ctx context.Context, req gen.TransferChannelReq
 
 // SearchChannels finds discoverable channels.
 func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
-	channels, err := c.read.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	channels, err := c.read.SearchConversations(ctx, store.KindChannel, withoutInvisible(req.Body.Query), req.Body.PageSize, req.Body.Page)
 	found := each(channels, func(channel store.FoundConversation) gen.ChannelSearchItem {
 		return gen.ChannelSearchItem{
 			ChannelID: formatID(channelPrefix, channel.ID), Name: channel.Name, Description: channel.Description,

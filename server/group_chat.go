@@ -213,7 +213,7 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 
 // SearchGroups finds discoverable group chats.
 func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
-	groups, err := c.read.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	groups, err := c.read.SearchConversations(ctx, store.KindGroup, withoutInvisible(req.Body.Query), req.Body.PageSize, req.Body.Page)
 	found := each(groups, func(group store.FoundConversation) gen.GroupSearchItem {
 		return gen.GroupSearchItem{
 			ChatID: formatID(chatPrefix, group.ID), Name: group.Name, Description: group.Description,

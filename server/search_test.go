@@ -35,10 +35,27 @@ func TestSearchAgents(t *testing.T) {
 		t.Errorf("the second page for %d (-want +got):\n%s", w.Revenue()-revenue, diff)
 	}
 	for _, path := range []string{"/search/agents", "/search/groups", "/search/channels"} {
-		for _, query := range []string{" ", "\t\u3000\n"} {
-			alice.ask(path, fields{"query": query}).WantRefused(t, path+" for white space", 400, "invalid_request")
+		for _, query := range []string{" ", "\t\u3000\n", "\u200b", "\u3164 !"} {
+			alice.ask(path, fields{"query": query}).WantRefused(t, path+" for nothing", 400, "invalid_request")
 		}
 		w.call(http.MethodPost, path, `{"query":"x","page_size":101}`).Want(t, path+" with a page of 101", 400)
+	}
+}
+
+// TestInvisibleCharactersInQueries: what was pasted into a query to a directory and is not seen does not count.
+func TestInvisibleCharactersInQueries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice := w.agent("alice")
+	alice.must("/agent/edit", fields{"description": "Weather for Lisbon, می\u200cخواهم, 👩‍🚀"})
+	alice.must("/chat/group/create", fields{"name": "Lisbon می\u200cخواهم 👩‍🚀", "is_discoverable": true})
+	alice.must("/channel/create", fields{"name": "Lisbon می\u200cخواهم 👩‍🚀", "is_discoverable": true})
+	for _, query := range []string{"lisbon", "lisbon\u200b", "\ufeff\"Lis\u00adbon\u202c\"", "\u2066lisbon!\u2069", "می\u200cخواهم", "👩‍🚀"} {
+		for _, path := range []string{"/search/agents", "/search/groups", "/search/channels"} {
+			if found := alice.must(path, fields{"query": query}); !strings.Contains(string(found.Body), `"count":1,`) {
+				t.Errorf("%s for %+q: %s, want one", path, query, found.Body)
+			}
+		}
 	}
 }
 

@@ -264,9 +264,9 @@ func TestSearchConversations(t *testing.T) {
 			query string
 			want  []string
 		}{
-			{"rain", []string{"rain", "Rain", "Rainy days", "Weather", "Trains"}},
-			{"RAIN", []string{"rain", "Rain", "Rainy days", "Weather", "Trains"}},
-			{"ra", []string{"Rainy days", "rain", "Rain", "Weather", "Trains"}},
+			{"rain", []string{"Rain", "rain", "Rainy days", "Weather", "Trains"}},
+			{"RAIN", []string{"Rain", "rain", "Rainy days", "Weather", "Trains"}},
+			{"ra", []string{"Rainy days", "Rain", "rain", "Weather", "Trains"}},
 			{"rail trains", []string{"Trains"}},
 			{"srail", nil},
 			{"two  spaces", []string{"Two  spaces"}},
@@ -283,6 +283,82 @@ func TestSearchConversations(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Errorf("looking for the %s %q (%v, -want +got):\n%s", kind, test.query, err, diff)
+			}
+		}
+	}
+}
+
+// TestPunctuationAroundWords: punctuation around the words of a query to a directory does not count, within them it does.
+func TestPunctuationAroundWords(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	r.agent("admin", "", 0)
+	for i, name := range []string{"Lisbon", "Weather (Lisbon)", "lisbon weather", "Hello, World!", "hello world", "C# club", "C club", "ça va?",
+		"हिन्दी", "100% Lisbon"} {
+		r.conversation(store.KindChannel, name, nil, i)
+	}
+	const lisbon = "Lisbon, lisbon weather, 100% Lisbon, Weather (Lisbon)"
+	for query, want := range map[string]string{
+		"lisbon!":          lisbon,
+		`"Lisbon"`:         lisbon,
+		"(Lisbon),":        lisbon,
+		"¿lisbon? - …":     lisbon,
+		"「lisbon」":         lisbon,
+		"@lisbon":          lisbon,
+		"weather, lisbon.": "lisbon weather, Weather (Lisbon)",
+		"weather (lisbon)": "Weather (Lisbon), lisbon weather",
+		"lisbon, weather":  "lisbon weather, Weather (Lisbon)",
+		"hello, world!":    "Hello, World!, hello world",
+		"hello world":      "hello world, Hello, World!",
+		"(c#)":             "C# club",
+		"#c":               "C club, C# club",
+		"(100%)":           "100% Lisbon",
+		"«ça» va?":         "ça va?",
+		"हिन्दी।":          "हिन्दी",
+		"lis.bon":          "",
+	} {
+		found, err := r.SearchConversations(t.Context(), store.KindChannel, query, 10, 1)
+		var names []string
+		for _, conversation := range found {
+			names = append(names, conversation.Name)
+		}
+		if got := strings.Join(names, ", "); err != nil || got != want {
+			t.Errorf("looking for %q finds %q (%v), want %q", query, got, err, want)
+		}
+	}
+}
+
+// TestEqualNames: of equal names the one with the most members comes first, then the oldest, so that a copy comes behind what it copies.
+func TestEqualNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	r.agent("admin", "", 0)
+	for _, kind := range []string{store.KindGroup, store.KindChannel} {
+		for minute, of := range []struct {
+			name, description string
+			members           int
+		}{
+			{"Weather", "the oldest", 3}, {"Weather", "the largest", 9}, {"Sun", "weather, between them", 1}, {"WEATHER", "a copy", 3},
+			{"Rain", "weather: the original", 5}, {"Storm", "weather, meanwhile", 1}, {"rain", "weather: a copy", 5},
+		} {
+			r.conversation(kind, of.name, &of.description, minute)
+			r.exec(`UPDATE conversations SET member_count = $1 WHERE kind = $2 AND description = $3`, of.members, kind, of.description)
+		}
+		for _, query := range []string{"weather", "we"} {
+			want := []string{"the largest", "the oldest", "a copy", "weather, meanwhile", "weather: the original", "weather: a copy",
+				"weather, between them"}
+			var got []string
+			for page := range int64(3) {
+				found, err := r.SearchConversations(t.Context(), kind, query, 3, page+1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, conversation := range found {
+					got = append(got, conversation.Description)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("looking for the %s %q (-want +got):\n%s", kind, query, diff)
 			}
 		}
 	}
