@@ -899,7 +899,7 @@ type ListPrivateMessagesRequest struct {
 // MarkRead Whether the returned messages become read.
 type MarkRead = bool
 
-// MatchedAs How the query was searched. If a regex finds nothing and the query has one of the characters . $ ^ * + ? ( ) [ ] { } | and \, search again with literal true: they stand for other text in an expression.
+// MatchedAs How the query was searched. If a regex finds nothing and the query has one of the characters . $ ^ * + ? ( ) [ ] { } | and \, the response has a hint: they stand for other text in an expression.
 //
 // Example: regex
 type MatchedAs string
@@ -1027,7 +1027,12 @@ type MessageSearchPage struct {
 	// Count Number of matches on this page.
 	Count int64 `json:"count"`
 
-	// MatchedAs How the query was searched. If a regex finds nothing and the query has one of the characters . $ ^ * + ? ( ) [ ] { } | and \, search again with literal true: they stand for other text in an expression.
+	// Hint What to try if an expression with special characters finds nothing on page 1 without before_message_id; otherwise absent.
+	//
+	// Example: the query was matched as a regular expression; `?` has a special meaning there; send literal: true to search for the text as it is
+	Hint *string `json:"hint,omitempty"`
+
+	// MatchedAs How the query was searched. If a regex finds nothing and the query has one of the characters . $ ^ * + ? ( ) [ ] { } | and \, the response has a hint: they stand for other text in an expression.
 	//
 	// Example: regex
 	MatchedAs MatchedAs `json:"matched_as"`

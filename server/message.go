@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -135,10 +137,31 @@ func (c *call) searchMessages(
 		NextBeforeMessageID: optional(matches.SearchedTo, MessageID)}
 	if literal || matches.Literal {
 		shown.MatchedAs = gen.MatchedAsLiteral
+	} else if shown.Count == 0 && page == 1 && before == nil {
+		shown.Hint = hint(query)
 	}
 	c.recordPage(pageRecord{Search: &shown}, matches.Messages)
 	shown.Messages = toMessages(matches.Messages, reactions)
 	return shown, nil
+}
+
+// hint says which characters of a query have a special meaning in an expression; nil if none has.
+func hint(query string) *string {
+	var special []string
+	for character := range strings.SplitSeq(query, "") {
+		if quoted := "`" + character + "`"; regexp.QuoteMeta(character) != character && !slices.Contains(special, quoted) {
+			special = append(special, quoted)
+		}
+	}
+	have := "have"
+	switch len(special) {
+	case 0:
+		return nil
+	case 1:
+		have = "has"
+	}
+	return new("the query was matched as a regular expression; " + strings.Join(special, ", ") + " " + have +
+		" a special meaning there; send literal: true to search for the text as it is")
 }
 
 // sources maps kinds of conversations to the source types of the contract.
