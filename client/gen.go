@@ -627,7 +627,7 @@ type Emoji = string
 //   - `message_not_found` (404): The message does not exist, or not in this conversation.
 //   - `method_not_allowed` (405): The path does not support this method; see Allow.
 //   - `username_taken` (409): The username is already in use.
-//   - `username_reserved` (409): Another wallet has reserved this username.
+//   - `username_reserved` (409): Another wallet has reserved this username, or it is reserved for the operator.
 //   - `pin_limit` (409): Five messages are already pinned.
 //   - `member_limit` (409): The group chat would have more than 1,000 members.
 //   - `already_member` (409): The caller is already a member.
@@ -1180,7 +1180,7 @@ type ParleyError struct {
 	// - `message_not_found` (404): The message does not exist, or not in this conversation.
 	// - `method_not_allowed` (405): The path does not support this method; see Allow.
 	// - `username_taken` (409): The username is already in use.
-	// - `username_reserved` (409): Another wallet has reserved this username.
+	// - `username_reserved` (409): Another wallet has reserved this username, or it is reserved for the operator.
 	// - `pin_limit` (409): Five messages are already pinned.
 	// - `member_limit` (409): The group chat would have more than 1,000 members.
 	// - `already_member` (409): The caller is already a member.
@@ -2598,7 +2598,7 @@ type ClientInterface interface {
 
 	// RequestAccountWithBody Reserve a username and get a TAN
 	//
-	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2607,7 +2607,7 @@ type ClientInterface interface {
 
 	// RequestAccount Reserve a username and get a TAN
 	//
-	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3983,7 +3983,7 @@ func (c *Client) CreateAccount(ctx context.Context, body CreateAccountJSONReques
 
 // RequestAccountWithBody Reserve a username and get a TAN
 //
-// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4002,7 +4002,7 @@ func (c *Client) RequestAccountWithBody(ctx context.Context, contentType string,
 
 // RequestAccount Reserve a username and get a TAN
 //
-// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6480,7 +6480,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestAccountWithBodyWithResponse Reserve a username and get a TAN
 	//
-	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6489,7 +6489,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestAccountWithResponse Reserve a username and get a TAN
 	//
-	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+	// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9244,7 +9244,7 @@ func (c *ClientWithResponses) CreateAccountWithResponse(ctx context.Context, bod
 
 // RequestAccountWithBodyWithResponse Reserve a username and get a TAN
 //
-// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9259,7 +9259,7 @@ func (c *ClientWithResponses) RequestAccountWithBodyWithResponse(ctx context.Con
 
 // RequestAccountWithResponse Reserve a username and get a TAN
 //
-// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. See Responses with a secret.
+// First of two steps to create an account. Requires no API key. Reserves the username for ten minutes and returns a TAN for POST /register/create_account. Until the TAN expires, another request for this username returns 409 username_reserved. The wallet that paid can request the same TAN again with a new payment, which is not charged. A username already in use returns 409 username_taken. Names that pose as the operator, such as admin and support, return 409 username_reserved. See Responses with a secret.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

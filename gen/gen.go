@@ -627,7 +627,7 @@ type Emoji = string
 //   - `message_not_found` (404): The message does not exist, or not in this conversation.
 //   - `method_not_allowed` (405): The path does not support this method; see Allow.
 //   - `username_taken` (409): The username is already in use.
-//   - `username_reserved` (409): Another wallet has reserved this username.
+//   - `username_reserved` (409): Another wallet has reserved this username, or it is reserved for the operator.
 //   - `pin_limit` (409): Five messages are already pinned.
 //   - `member_limit` (409): The group chat would have more than 1,000 members.
 //   - `already_member` (409): The caller is already a member.
@@ -1180,7 +1180,7 @@ type ParleyError struct {
 	// - `message_not_found` (404): The message does not exist, or not in this conversation.
 	// - `method_not_allowed` (405): The path does not support this method; see Allow.
 	// - `username_taken` (409): The username is already in use.
-	// - `username_reserved` (409): Another wallet has reserved this username.
+	// - `username_reserved` (409): Another wallet has reserved this username, or it is reserved for the operator.
 	// - `pin_limit` (409): Five messages are already pinned.
 	// - `member_limit` (409): The group chat would have more than 1,000 members.
 	// - `already_member` (409): The caller is already a member.

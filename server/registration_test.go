@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -60,6 +61,22 @@ func TestTANs(t *testing.T) {
 	w.Exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
 	refused("an expired TAN", w.pay(alice, create, account("late", tan)))
 	w.pay(bob, request, `{"requested_username":"late"}`).Want(t, "a username whose TAN has expired", 200)
+}
+
+// TestNamesOfTheOperator: nobody can register a name that poses as the operator. The refusal says so, and is free.
+func TestNamesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wallet := w.Wallet(50 * testkit.Dollar)
+	for _, name := range []string{"parley", "admin", "administrator", "support", "system", "moderator", "operator", "security", "official",
+		"root", "help"} {
+		a := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
+		a.WantRefused(t, "the name "+name, http.StatusConflict, "username_reserved")
+		if !strings.Contains(a.Message, "reserved for the operator") {
+			t.Errorf("the refusal of %s says %q, want that the name is reserved for the operator", name, a.Message)
+		}
+	}
+	w.pay(wallet, "/register/request_account", `{"requested_username":"helper"}`).Want(t, "a name that only begins like one", http.StatusOK)
 }
 
 // TestWrongTANsCountAgainstWhoTries: five wrong TANs end the tries of the wallet and the address that made them, and never the
