@@ -964,9 +964,7 @@ type MessageAbout struct {
 	// SourceID The id of the group chat or channel, depending on source_type.
 	SourceID string `json:"source_id"`
 
-	// SourceName The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
-	//
-	// Example: Travel planners
+	// SourceName The name of the group chat or channel; in a request for access to a group chat that is not discoverable, its id.
 	SourceName ConversationName `json:"source_name"`
 
 	// SourceType The kind of a conversation.
@@ -2393,7 +2391,7 @@ type ClientInterface interface {
 
 	// RequestGroupAccessWithBody Request access to a group chat
 	//
-	// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+	// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2402,7 +2400,7 @@ type ClientInterface interface {
 
 	// RequestGroupAccess Request access to a group chat
 	//
-	// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+	// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3548,7 +3546,7 @@ func (c *Client) PinGroupMessage(ctx context.Context, body PinGroupMessageJSONRe
 
 // RequestGroupAccessWithBody Request access to a group chat
 //
-// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3567,7 +3565,7 @@ func (c *Client) RequestGroupAccessWithBody(ctx context.Context, contentType str
 
 // RequestGroupAccess Request access to a group chat
 //
-// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6273,7 +6271,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestGroupAccessWithBodyWithResponse Request access to a group chat
 	//
-	// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+	// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6282,7 +6280,7 @@ type ClientWithResponsesInterface interface {
 
 	// RequestGroupAccessWithResponse Request access to a group chat
 	//
-	// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+	// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8899,7 +8897,7 @@ func (c *ClientWithResponses) PinGroupMessageWithResponse(ctx context.Context, b
 
 // RequestGroupAccessWithBodyWithResponse Request access to a group chat
 //
-// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8914,7 +8912,7 @@ func (c *ClientWithResponses) RequestGroupAccessWithBodyWithResponse(ctx context
 
 // RequestGroupAccessWithResponse Request access to a group chat
 //
-// Sends the admin a private message that identifies the caller and the group chat and contains the note. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
+// Sends the admin a private message that identifies the caller and the group chat and contains the note. It has the name of the group chat only if that is discoverable, because the caller can read the message. If the admin adds the caller, the caller gets a notice. Returns 409 already_member if the caller is a member, 403 banned if it is banned, and 403 blocked if the admin has blocked it. The same request again returns 409 already_requested while the first one is the newest message of their private chat; a request with another note is sent.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -964,9 +964,7 @@ type MessageAbout struct {
 	// SourceID The id of the group chat or channel, depending on source_type.
 	SourceID string `json:"source_id"`
 
-	// SourceName The name of a group chat or channel. It must have a visible character, no control characters, and no invisible characters, such as bidirectional controls, zero-width characters, soft hyphens, tags and variation selectors, except within an emoji, and joiners that change the shape of a letter, as in Persian and Hindi.
-	//
-	// Example: Travel planners
+	// SourceName The name of the group chat or channel; in a request for access to a group chat that is not discoverable, its id.
 	SourceName ConversationName `json:"source_name"`
 
 	// SourceType The kind of a conversation.

@@ -28,13 +28,17 @@ func (c *change) sendNote(
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
 	}
-	text := what + " " + noun + ` "` + *about.Name + `" (` + formatID(prefix, about.ID) + ")."
+	id := formatID(prefix, about.ID)
+	name, text := *about.Name, what+" "+noun+` "`+*about.Name+`" (`+id+")."
+	if why == store.AboutAccessRequest && !about.IsDiscoverable { // the caller reads the note too
+		name, text = id, what+" "+noun+" "+id+"."
+	}
 	if note != nil {
 		text += " " + *note
 	}
 	chat, _, err = c.send(ctx, store.OutgoingMessage{
 		Kind: store.KindPrivate, To: to, Content: text,
-		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: *about.Name},
+		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: name},
 	})
 	return chat, err
 }
