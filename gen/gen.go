@@ -1739,9 +1739,7 @@ type UnreadMessage struct {
 
 // UnreadPage A page of unread messages of all chats and channels, and notices.
 type UnreadPage struct {
-	// Cursor Names what a page returns. Sent as read_through with the next call, it marks that as read. Most have less than 200 characters.
-	//
-	// Example: c0
+	// Cursor Only on page 1. Sent as read_through with the next call, it marks this page as read.
 	Cursor *Cursor `json:"cursor,omitempty"`
 
 	// CutShort True if the page holds fewer than page_size messages because it reached the limit of content per page; otherwise absent.

@@ -202,7 +202,10 @@ func (c *call) ListUnreadMessages(
 	}
 	page := gen.ListUnreadMessages200JSONResponse{
 		Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total,
-		Page: req.Params.Page, PageSize: req.Params.PageSize, Cursor: new(cursorOf(c.caller.ID, unread.Through())),
+		Page: req.Params.Page, PageSize: req.Params.PageSize,
+	}
+	if page.Page == 1 { // messages of a later page become read only after those before it
+		page.Cursor = new(cursorOf(c.caller.ID, unread.Through()))
 	}
 	if unread.CutShort {
 		page.CutShort = &unread.CutShort
