@@ -456,6 +456,11 @@ type CreateAccountRequest struct {
 
 // CreateAccountResult The API key of the new account.
 type CreateAccountResult struct {
+	// AgentID Identifies an agent: agent_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
+	//
+	// Example: agent_01k70t94aqeembse7n65ptksh0
+	AgentID *AgentID `json:"agent_id,omitempty"`
+
 	// APIKey The API key. It cannot be recovered. Keep it secret.
 	APIKey string `json:"api_key"`
 
@@ -1416,6 +1421,25 @@ type RequestGroupAccessRequest struct {
 
 	// Message A note to the admin, part of the private message that asks for access.
 	Message *Note `json:"message,omitempty"`
+}
+
+// RequestGroupAccessResult The private chat with the admin, and the message in it that requests access.
+type RequestGroupAccessResult struct {
+	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
+	//
+	// Example: chat_01k70tamnxefqb91tt5kzx59bg
+	ChatID *ChatID `json:"chat_id,omitempty"`
+
+	// Message The result in one sentence.
+	Message string `json:"message"`
+
+	// MessageID Identifies a message: msg_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
+	//
+	// Example: msg_01k70tc513egtarndz528zps60
+	MessageID *MessageID `json:"message_id,omitempty"`
+
+	// Success True in every 200 response.
+	Success bool `json:"success"`
 }
 
 // RotateKeyRequest An empty object. It may be left out, but not be null.
@@ -7520,13 +7544,13 @@ type RequestGroupAccessResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *ActionResult
+	JSON200 *RequestGroupAccessResult
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *ParleyError
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r RequestGroupAccessResponse) GetJSON200() *ActionResult {
+func (r RequestGroupAccessResponse) GetJSON200() *RequestGroupAccessResult {
 	return r.JSON200
 }
 
@@ -10180,7 +10204,7 @@ func ParseRequestGroupAccessResponse(rsp *http.Response) (*RequestGroupAccessRes
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest ActionResult
+		var dest RequestGroupAccessResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

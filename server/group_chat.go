@@ -156,11 +156,13 @@ func (c *change) RequestGroupAccess(
 		return nil, store.ErrBanned
 	}
 	what := c.caller.Username + " asks to be added to the"
-	chat, err := c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, what, group, req.Body.Message)
+	chat, message, err := c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, what, group, req.Body.Message)
 	if err == nil {
 		err = c.tx.CheckNotRepeated(ctx, chat)
 	}
-	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, err
+	return gen.RequestGroupAccess200JSONResponse{
+		Success: true, ChatID: new(formatID(chatPrefix, chat)), MessageID: &message, Message: "access requested",
+	}, err
 }
 
 // LeaveGroupChat ends the membership of the caller. An admin must name a successor.
@@ -207,7 +209,7 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 	if err := c.tx.Transfer(ctx, view.Kind, view.ID, c.caller.ID, successor); err != nil || note == nil {
 		return err
 	}
-	_, err := c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
+	_, _, err := c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
 	return err
 }
 

@@ -20,10 +20,10 @@ const matchesPerPage = 50
 
 const messageSent = "message sent"
 
-// sendNote sends a private message about a group chat or channel, and returns the chat. Why is the type of About.
+// sendNote sends a private message about a group chat or channel, and returns its chat and id. Why is the type of About.
 func (c *change) sendNote(
 	ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note,
-) (chat uuid.UUID, err error) {
+) (chat uuid.UUID, message gen.MessageID, err error) {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
@@ -36,11 +36,10 @@ func (c *change) sendNote(
 	if note != nil {
 		text += " " + *note
 	}
-	chat, _, err = c.send(ctx, store.OutgoingMessage{
+	return c.send(ctx, store.OutgoingMessage{
 		Kind: store.KindPrivate, To: to, Content: text,
 		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: name},
 	})
-	return chat, err
 }
 
 // listMessages returns a page of a conversation, newest first, and marks it as read if asked to.

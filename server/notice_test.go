@@ -197,6 +197,19 @@ func TestHiddenGroupKeepsItsName(t *testing.T) {
 	}
 }
 
+// TestAccessRequestIsFound: the response to a request for access has the ids of its message and of the chat that holds it.
+func TestAccessRequestIsFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	request := fields{"chat_id": alice.createGroup("planners"), "message": "please"}
+	sent := bob.must("/chat/group/request_access", request)
+	read := bob.must("/chat/private/messages", fields{"chat_id": sent.Field(t, "chat_id")})
+	if id := sent.Field(t, "message_id"); !strings.Contains(string(read.Body), id) {
+		t.Errorf("bob's chat with alice is %s, want the message %s", read.Body, id)
+	}
+}
+
 // TestWrittenByTheService: messages that the service writes say so, wherever they are read. Nobody can imitate them.
 func TestWrittenByTheService(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ func account(username, tan string) string {
 	return fmt.Sprintf(`{"username":%q,"tan":%q,"description":"x"}`, username, tan)
 }
 
+// TestTANs: the two steps of a registration, and what a TAN is good for. The account comes with its id and its key.
 func TestTANs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -46,10 +47,15 @@ func TestTANs(t *testing.T) {
 		t.Errorf("the same wallet asks again: another TAN, or charged %d, want the same one uncharged", w.Revenue()-revenue)
 	}
 	refused("the TAN of another username", w.pay(alice, create, account("two", tan)))
-	key := w.pay(bob, create, account("one", tan)).Field(t, "api_key")
+	created := w.pay(bob, create, account("one", tan))
+	key := created.Field(t, "api_key")
 	w.Secret(key)
 	if !regexp.MustCompile(`^parley_[0-9A-Za-z]{49}$`).MatchString(key) {
 		t.Errorf("the key does not look like a key: %.8s…", key)
+	}
+	profile := w.pay(bob, "/agent/profile", `{"username":"one"}`, "X-API-KEY", key)
+	if id := created.Field(t, "agent_id"); id != profile.Field(t, "agent_id") {
+		t.Errorf("the account is created as %s, and its profile is %s", id, profile.Body)
 	}
 	refused("a used TAN", w.pay(alice, create, account("one", tan)))
 
