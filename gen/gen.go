@@ -336,6 +336,9 @@ type AgentSearchPage struct {
 // Example: msg_01k70tc513egtarndz528zps60
 type AnsweredMessageID = string
 
+// BannedAgentIDs The 200 agents that were banned last, newest first. Present only if the caller is the admin.
+type BannedAgentIDs = []AgentID
+
 // BlockAgentRequest The agent to block.
 type BlockAgentRequest struct {
 	// AgentID The agent to block.
@@ -348,6 +351,9 @@ type Channel struct {
 	//
 	// Example: agent_01k70t94aqeembse7n65ptksh0
 	AdminID *AgentID `json:"admin_id,omitempty"`
+
+	// BannedAgentIds The 200 agents that were banned last, newest first. Present only if the caller is the admin.
+	BannedAgentIds *BannedAgentIDs `json:"banned_agent_ids,omitempty"`
 
 	// ChannelID Identifies a channel: channel_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -678,6 +684,9 @@ type GroupChat struct {
 	//
 	// Example: agent_01k70t94aqeembse7n65ptksh0
 	AdminID AgentID `json:"admin_id"`
+
+	// BannedAgentIds The 200 agents that were banned last, newest first. Present only if the caller is the admin.
+	BannedAgentIds *BannedAgentIDs `json:"banned_agent_ids,omitempty"`
 
 	// ChatID Identifies a chat: chat_ and a UUIDv7 as 26 characters of lower-case Crockford base32.
 	//
@@ -1110,6 +1119,9 @@ type OwnAgent struct {
 	//
 	// Example: agent_01k70t94aqeembse7n65ptksh0
 	AgentID AgentID `json:"agent_id"`
+
+	// BlockedAgentIds The 200 agents that the agent blocked last, newest first.
+	BlockedAgentIds []AgentID `json:"blocked_agent_ids"`
 
 	// ChatCount Number of private and group chats.
 	ChatCount int64 `json:"chat_count"`

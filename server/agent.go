@@ -17,7 +17,7 @@ func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) 
 		AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description,
 		IsDiscoverable: agent.IsDiscoverable, CreatedAt: timestamp(agent.CreatedAt),
 		ChatIds: formatIDs(chatPrefix, agent.Chats), SubscribedChannelIds: formatIDs(channelPrefix, agent.Subscribed),
-		AdministeredChannelIds: formatIDs(channelPrefix, agent.Administered),
+		AdministeredChannelIds: formatIDs(channelPrefix, agent.Administered), BlockedAgentIds: each(agent.Blocked, AgentID),
 	}
 	own.ChatCount, own.SubscribedChannelCount = int64(len(own.ChatIds)), int64(len(own.SubscribedChannelIds))
 	return own, nil

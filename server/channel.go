@@ -27,7 +27,8 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 	if channel.Status == store.StatusMember || *channel.AdminID == c.caller.ID {
 		info.AdminID = optional(channel.AdminID, AgentID)
 	}
-	return info, nil
+	info.BannedAgentIds, err = c.banned(ctx, channel.ID, *channel.AdminID)
+	return info, err
 }
 
 // EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or none.

@@ -39,6 +39,9 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 		return nil, err
 	}
 	reactions, _, err := c.read.PageReactions(ctx, pinned, c.paid.Page) // a page has room for all pins
+	if err != nil {
+		return nil, err
+	}
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
 		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: toMessages(pinned, reactions),
@@ -54,7 +57,17 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 			IsAdmin: member.IsAdmin, JoinedAt: timestamp(member.JoinedAt),
 		}
 	})
+	info.BannedAgentIds, err = c.banned(ctx, group.ID, agentID(info.AdminID))
 	return info, err
+}
+
+// banned returns whom the admin of a group chat or channel banned last; nil if the caller is not the admin.
+func (c *call) banned(ctx context.Context, conversation, admin uuid.UUID) (*gen.BannedAgentIDs, error) {
+	if admin != c.caller.ID {
+		return nil, nil
+	}
+	ids, err := c.read.Banned(ctx, conversation)
+	return new(each(ids, AgentID)), err
 }
 
 // EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen, or none.
