@@ -17,7 +17,7 @@ func (c *call) GetOwnAgent(ctx context.Context, _ gen.GetOwnAgentRequestObject) 
 		AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description,
 		IsDiscoverable: agent.IsDiscoverable, CreatedAt: timestamp(agent.CreatedAt),
 		ChatIds: formatIDs(chatPrefix, agent.Chats), SubscribedChannelIds: formatIDs(channelPrefix, agent.Subscribed),
-		AdministeredChannelIds: formatIDs(channelPrefix, agent.Administered),
+		AdministeredChannelIds: formatIDs(channelPrefix, agent.Administered), BlockedAgentIds: each(agent.Blocked, AgentID),
 	}
 	own.ChatCount, own.SubscribedChannelCount = int64(len(own.ChatIds)), int64(len(own.SubscribedChannelIds))
 	return own, nil
@@ -65,7 +65,7 @@ func (c *change) UnblockAgent(ctx context.Context, req gen.UnblockAgentRequestOb
 
 // SearchAgents finds discoverable agents. Agents that blocked the caller are left out.
 func (c *call) SearchAgents(ctx context.Context, req gen.SearchAgentsRequestObject) (gen.SearchAgentsResponseObject, error) {
-	agents, err := c.read.SearchAgents(ctx, c.caller.ID, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	agents, err := c.read.SearchAgents(ctx, c.caller.ID, withoutInvisible(req.Body.Query), req.Body.PageSize, req.Body.Page)
 	found := each(agents, func(agent store.Agent) gen.AgentSearchItem {
 		return gen.AgentSearchItem{AgentID: AgentID(agent.ID), Username: agent.Username, Description: agent.Description}
 	})

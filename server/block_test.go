@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 func (a *agent) block(other *agent) {
@@ -86,4 +89,68 @@ func TestBlocks(t *testing.T) {
 	}
 	alice.send(bob, "friends again")
 	bob.send(alice, "gladly")
+}
+
+// TestBansAndBlocksAreListed: an agent sees whom it has blocked, and the admin of a group chat or channel whom it has banned: the 200 last
+// ones, newest first. Nobody else does.
+func TestBansAndBlocksAreListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol, dave := w.agent("alice"), w.agent("bob"), w.agent("carol"), w.agent("dave")
+	group, channel := alice.createGroup("planners", bob), alice.channel("news")
+	bob.must("/channel/subscribe", fields{"channel_id": channel})
+	lists := func(reader *agent) []*[]string {
+		info, err := reader.GetChannelWithResponse(t.Context(), client.ChannelRequest{ChannelID: channel})
+		testkit.Require200(t, reader.Name+" looks at the channel", info, err)
+		return []*[]string{reader.group(group).BannedAgentIds, info.JSON200.BannedAgentIds}
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		me, err := alice.GetOwnAgentWithResponse(t.Context())
+		testkit.Require200(t, "alice sees herself", me, err)
+		if !strings.Contains(string(me.Body), `"blocked_agent_ids":[`) {
+			t.Errorf("%s: alice sees no list of blocks: %s", when, me.Body)
+		}
+		for i, got := range append(lists(alice), &me.JSON200.BlockedAgentIds) {
+			if got == nil || !slices.Equal(*got, want) {
+				t.Errorf("%s: alice has list %d: %v, want %v", when, i, got, want)
+			}
+		}
+		for i, got := range lists(bob) {
+			if got != nil {
+				t.Errorf("%s: bob sees list %d: %v", when, i, *got)
+			}
+		}
+	}
+	ban := func(field string, of *agent) {
+		alice.groupMust("edit", group, field, []*agent{of})
+		alice.must("/channel/edit", fields{"channel_id": channel, field: []*agent{of}})
+	}
+	expect("at first")
+	for _, one := range []*agent{carol, dave} {
+		ban("ban_agent_ids", one)
+		alice.block(one)
+	}
+	expect("after two", dave.ID, carol.ID)
+	ban("unban_agent_ids", carol)
+	alice.unblock(carol)
+	expect("after one was lifted", dave.ID)
+
+	w.Exec(`WITH crowd AS (
+			INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
+			SELECT gen_random_uuid(), 'crowd_' || n, '', true, sha256(CAST(CAST(n AS text) AS bytea)), now() FROM generate_series(1, 250) n
+			RETURNING id
+		), blocked AS (
+			INSERT INTO blocks (blocker_id, blocked_id, created_at)
+			SELECT a.id, crowd.id, a.created_at FROM agents a, crowd WHERE a.username = 'alice'
+		)
+		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
+		SELECT c.id, crowd.id, 'banned', 0, 0, c.created_at FROM conversations c, crowd`)
+	me, err := alice.GetOwnAgentWithResponse(t.Context())
+	testkit.Require200(t, "alice sees herself", me, err)
+	for i, got := range append(lists(alice), &me.JSON200.BlockedAgentIds) {
+		if len(*got) != 200 || (*got)[0] != dave.ID {
+			t.Errorf("of 251 alice sees %d in list %d, want the newest 200", len(*got), i)
+		}
+	}
 }

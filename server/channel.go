@@ -27,7 +27,8 @@ func (c *call) GetChannel(ctx context.Context, req gen.GetChannelRequestObject) 
 	if channel.Status == store.StatusMember || *channel.AdminID == c.caller.ID {
 		info.AdminID = optional(channel.AdminID, AgentID)
 	}
-	return info, nil
+	info.BannedAgentIds, err = c.banned(ctx, channel.ID, *channel.AdminID)
+	return info, err
 }
 
 // EditChannel changes the fields that are present: name and description, subscribers, bans. All changes happen, or none.
@@ -106,7 +107,7 @@ func (c *change) TransferChannel(ctx context.Context, req gen.TransferChannelReq
 
 // SearchChannels finds discoverable channels.
 func (c *call) SearchChannels(ctx context.Context, req gen.SearchChannelsRequestObject) (gen.SearchChannelsResponseObject, error) {
-	channels, err := c.read.SearchConversations(ctx, store.KindChannel, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	channels, err := c.read.SearchConversations(ctx, store.KindChannel, withoutInvisible(req.Body.Query), req.Body.PageSize, req.Body.Page)
 	found := each(channels, func(channel store.FoundConversation) gen.ChannelSearchItem {
 		return gen.ChannelSearchItem{
 			ChannelID: formatID(channelPrefix, channel.ID), Name: channel.Name, Description: channel.Description,

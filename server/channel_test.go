@@ -163,7 +163,7 @@ func TestTransferChannel(t *testing.T) {
 func TestSendingTouchesNoSubscriber(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	admin := w.agent("admin")
+	admin := w.agent("alice")
 	channel := admin.channel("busy")
 	w.crowd("channel", 2000)
 	touched := func(content string) int {

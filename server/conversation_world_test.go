@@ -197,7 +197,7 @@ func (a *agent) seesChannel(when string, want client.Channel) {
 	a.w.T.Helper()
 	info, err := a.GetChannelWithResponse(a.w.T.Context(), client.ChannelRequest{ChannelID: want.ChannelID})
 	testkit.Require200(a.w.T, fmt.Sprintf("%s, %s looks at the channel", when, a.Name), info, err)
-	if diff := cmp.Diff(&want, info.JSON200, cmpopts.IgnoreFields(client.Channel{}, "CreatedAt")); diff != "" {
+	if diff := cmp.Diff(&want, info.JSON200, cmpopts.IgnoreFields(client.Channel{}, "CreatedAt", "BannedAgentIds")); diff != "" {
 		a.w.T.Errorf("%s, the channel as %s sees it (-want +got):\n%s", when, a.Name, diff)
 	}
 	if age := time.Since(time.UnixMilli(int64(info.JSON200.CreatedAt * 1000))); age < -time.Second || age > 10*time.Minute {

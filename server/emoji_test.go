@@ -1,6 +1,9 @@
 package server
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestIsEmoji(t *testing.T) {
 	t.Parallel()
@@ -14,7 +17,7 @@ func TestIsEmoji(t *testing.T) {
 		"Scotland":          "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", "the black flag": "🏴",
 		"of Unicode 16": "\U0001fae9", "of Unicode 17": "\U0001faea",
 	} {
-		if !oneEmoji.MatchString(text) {
+		if !isEmoji(text, 32) {
 			t.Errorf("%s (%s, %+q) is not taken for an emoji", name, text, text)
 		}
 	}
@@ -28,9 +31,11 @@ func TestIsEmoji(t *testing.T) {
 		"a heart that asks to be text": "❤\ufe0e", "two selectors": "❤\ufe0f\ufe0f", "two skin tones": "👍🏽🏽", "tags without end": "🏴\U000e0067",
 		"an end without tags": "🏴\U000e007f", "hidden text": "👍\U000e0067\U000e007f",
 		"an accent on an emoji": "👍\u0301", "a playing card": "🂡", "a chess queen": "♕", "bytes that are not text": "\xff", "zero": "\x00",
-		"the replacement character": "�", "a flag and a joiner": "🇵🇹\u200d👍",
+		"a flag that looks like the black flag": "🏴\U000e0075\U000e0073\U000e0074\U000e0078\U000e007f",
+		"one that is too long when qualified":   strings.Repeat("❤\u200d", 15) + "❤",
+		"the replacement character":             "�", "a flag and a joiner": "🇵🇹\u200d👍",
 	} {
-		if oneEmoji.MatchString(text) {
+		if isEmoji(text, 32) {
 			t.Errorf("%s (%s, %+q) is taken for an emoji", name, text, text)
 		}
 	}

@@ -216,6 +216,8 @@ func tellAll(t *testing.T) *story {
 	s.tell(guide, "listChannelMessages")
 	s.tell(booker, "searchChannelMessages")
 	s.tell(finder, "searchChannels")
+	oracle.must("/channel/edit", fields{"channel_id": s.real["channel_01k70taybbefyb5rymrpvaf640"], "ban_agent_ids": []*agent{finder}})
+	oracle.must("/agent/block", fields{"agent_id": finder})
 	s.tell(oracle, "getChannel")
 	s.tell(oracle, "getOwnAgent")
 	s.tell(oracle, "editChannel")

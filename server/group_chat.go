@@ -39,6 +39,9 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 		return nil, err
 	}
 	reactions, _, err := c.read.PageReactions(ctx, pinned, c.paid.Page) // a page has room for all pins
+	if err != nil {
+		return nil, err
+	}
 	info := gen.GetGroupChat200JSONResponse{
 		ChatID: req.Body.ChatID, Name: *group.Name, Description: group.Description, MemberCount: int64(len(members)),
 		PinnedMessageIds: each(group.Pinned, MessageID), PinnedMessages: toMessages(pinned, reactions),
@@ -54,7 +57,17 @@ func (c *call) GetGroupChat(ctx context.Context, req gen.GetGroupChatRequestObje
 			IsAdmin: member.IsAdmin, JoinedAt: timestamp(member.JoinedAt),
 		}
 	})
+	info.BannedAgentIds, err = c.banned(ctx, group.ID, agentID(info.AdminID))
 	return info, err
+}
+
+// banned returns whom the admin of a group chat or channel banned last; nil if the caller is not the admin.
+func (c *call) banned(ctx context.Context, conversation, admin uuid.UUID) (*gen.BannedAgentIDs, error) {
+	if admin != c.caller.ID {
+		return nil, nil
+	}
+	ids, err := c.read.Banned(ctx, conversation)
+	return new(each(ids, AgentID)), err
 }
 
 // EditGroupChat changes the fields that are present: name and description, members, bans and pins. All changes happen, or none.
@@ -156,11 +169,13 @@ func (c *change) RequestGroupAccess(
 		return nil, store.ErrBanned
 	}
 	what := c.caller.Username + " asks to be added to the"
-	chat, err := c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, what, group, req.Body.Message)
+	chat, message, err := c.sendNote(ctx, *group.AdminID, store.AboutAccessRequest, what, group, req.Body.Message)
 	if err == nil {
 		err = c.tx.CheckNotRepeated(ctx, chat)
 	}
-	return gen.RequestGroupAccess200JSONResponse{Success: true, Message: "access requested"}, err
+	return gen.RequestGroupAccess200JSONResponse{
+		Success: true, ChatID: new(formatID(chatPrefix, chat)), MessageID: &message, Message: "access requested",
+	}, err
 }
 
 // LeaveGroupChat ends the membership of the caller. An admin must name a successor.
@@ -207,13 +222,13 @@ func (c *change) transfer(ctx context.Context, view *store.ConversationView, suc
 	if err := c.tx.Transfer(ctx, view.Kind, view.ID, c.caller.ID, successor); err != nil || note == nil {
 		return err
 	}
-	_, err := c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
+	_, _, err := c.sendNote(ctx, successor, store.AboutAdminTransfer, "You are now the admin of the", view, note)
 	return err
 }
 
 // SearchGroups finds discoverable group chats.
 func (c *call) SearchGroups(ctx context.Context, req gen.SearchGroupsRequestObject) (gen.SearchGroupsResponseObject, error) {
-	groups, err := c.read.SearchConversations(ctx, store.KindGroup, req.Body.Query, req.Body.PageSize, req.Body.Page)
+	groups, err := c.read.SearchConversations(ctx, store.KindGroup, withoutInvisible(req.Body.Query), req.Body.PageSize, req.Body.Page)
 	found := each(groups, func(group store.FoundConversation) gen.GroupSearchItem {
 		return gen.GroupSearchItem{
 			ChatID: formatID(chatPrefix, group.ID), Name: group.Name, Description: group.Description,

@@ -191,6 +191,7 @@ func TestGroupNotes(t *testing.T) {
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	name := `"Planners" of Lisbon ` + "👨‍👩‍👧 " + strings.Repeat("é", 30)
 	chat := alice.createGroup(name, bob)
+	alice.groupMust("edit", chat, "is_discoverable", true)
 	long := strings.Repeat("語", 1023) + "!"
 	says := func(to, from *agent, what string, parts ...string) {
 		t.Helper()

@@ -71,7 +71,7 @@ func TestTwoAgentsExchangeAMessage(t *testing.T) {
 	testkit.Require200(t, "alice sees herself", me, err)
 	wantMe := &client.OwnAgent{AgentID: alice.ID, Username: "alice", Description: "I am alice.", IsDiscoverable: true, ChatCount: 1,
 		ChatIds:              []string{chat},
-		SubscribedChannelIds: []string{}, AdministeredChannelIds: []string{}}
+		SubscribedChannelIds: []string{}, AdministeredChannelIds: []string{}, BlockedAgentIds: []string{}}
 	if diff := cmp.Diff(wantMe, me.JSON200, cmpopts.IgnoreFields(client.OwnAgent{}, "CreatedAt")); diff != "" {
 		t.Errorf("alice's own view (-want +got):\n%s", diff)
 	}

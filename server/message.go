@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,23 +20,26 @@ const matchesPerPage = 50
 
 const messageSent = "message sent"
 
-// sendNote sends a private message about a group chat or channel, and returns the chat. Why is the type of About.
+// sendNote sends a private message about a group chat or channel, and returns its chat and id. Why is the type of About.
 func (c *change) sendNote(
 	ctx context.Context, to uuid.UUID, why, what string, about *store.ConversationView, note *gen.Note,
-) (chat uuid.UUID, err error) {
+) (chat uuid.UUID, message gen.MessageID, err error) {
 	noun, prefix := "group chat", chatPrefix
 	if about.Kind == store.KindChannel {
 		noun, prefix = "channel", channelPrefix
 	}
-	text := what + " " + noun + ` "` + *about.Name + `" (` + formatID(prefix, about.ID) + ")."
+	id := formatID(prefix, about.ID)
+	name, text := *about.Name, what+" "+noun+` "`+*about.Name+`" (`+id+")."
+	if why == store.AboutAccessRequest && !about.IsDiscoverable { // the caller reads the note too
+		name, text = id, what+" "+noun+" "+id+"."
+	}
 	if note != nil {
 		text += " " + *note
 	}
-	chat, _, err = c.send(ctx, store.OutgoingMessage{
+	return c.send(ctx, store.OutgoingMessage{
 		Kind: store.KindPrivate, To: to, Content: text,
-		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: *about.Name},
+		About: &store.About{Type: why, Kind: about.Kind, Source: about.ID, Name: name},
 	})
-	return chat, err
 }
 
 // listMessages returns a page of a conversation, newest first, and marks it as read if asked to.
@@ -135,10 +140,31 @@ func (c *call) searchMessages(
 		NextBeforeMessageID: optional(matches.SearchedTo, MessageID)}
 	if literal || matches.Literal {
 		shown.MatchedAs = gen.MatchedAsLiteral
+	} else if shown.Count == 0 && page == 1 && before == nil {
+		shown.Hint = hint(query)
 	}
 	c.recordPage(pageRecord{Search: &shown}, matches.Messages)
 	shown.Messages = toMessages(matches.Messages, reactions)
 	return shown, nil
+}
+
+// hint says which characters of a query have a special meaning in an expression; nil if none has.
+func hint(query string) *string {
+	var special []string
+	for character := range strings.SplitSeq(query, "") {
+		if quoted := "`" + character + "`"; regexp.QuoteMeta(character) != character && !slices.Contains(special, quoted) {
+			special = append(special, quoted)
+		}
+	}
+	have := "have"
+	switch len(special) {
+	case 0:
+		return nil
+	case 1:
+		have = "has"
+	}
+	return new("the query was matched as a regular expression; " + strings.Join(special, ", ") + " " + have +
+		" a special meaning there; send literal: true to search for the text as it is")
 }
 
 // sources maps kinds of conversations to the source types of the contract.
@@ -175,7 +201,10 @@ func (c *call) ListUnreadMessages(
 	}
 	page := gen.ListUnreadMessages200JSONResponse{
 		Notices: make([]gen.Notice, len(unread.Notices)), TotalUnread: unread.Total,
-		Page: req.Params.Page, PageSize: req.Params.PageSize, Cursor: new(cursorOf(c.caller.ID, unread.Through())),
+		Page: req.Params.Page, PageSize: req.Params.PageSize,
+	}
+	if page.Page == 1 { // messages of a later page become read only after those before it
+		page.Cursor = new(cursorOf(c.caller.ID, unread.Through()))
 	}
 	if unread.CutShort {
 		page.CutShort = &unread.CutShort

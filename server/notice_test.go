@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -178,12 +179,45 @@ func TestManyNotices(t *testing.T) {
 	}
 }
 
+// TestHiddenGroupKeepsItsName: who asks for access to a group chat that is not discoverable does not learn its name from its own request.
+func TestHiddenGroupKeepsItsName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	const name = "layoffs in march"
+	chat := alice.createGroup(name)
+	bob.groupMust("request_access", chat, "message", "please")
+	got := alice.unread(nil, nil, nil).Messages[0]
+	if strings.Contains(got.Content, name) || !strings.Contains(got.Content, chat) {
+		t.Errorf("the request says %q, want the id of the group chat and not its name", got.Content)
+	}
+	want := client.MessageAbout{Type: client.MessageAboutTypeAccessRequest, SourceType: client.SourceTypeGroupChat, SourceID: chat,
+		SourceName: chat}
+	if diff := cmp.Diff(&want, got.About); diff != "" {
+		t.Errorf("what the request is about (-want +got):\n%s", diff)
+	}
+}
+
+// TestAccessRequestIsFound: the response to a request for access has the ids of its message and of the chat that holds it.
+func TestAccessRequestIsFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	request := fields{"chat_id": alice.createGroup("planners"), "message": "please"}
+	sent := bob.must("/chat/group/request_access", request)
+	read := bob.must("/chat/private/messages", fields{"chat_id": sent.Field(t, "chat_id")})
+	if id := sent.Field(t, "message_id"); !strings.Contains(string(read.Body), id) {
+		t.Errorf("bob's chat with alice is %s, want the message %s", read.Body, id)
+	}
+}
+
 // TestWrittenByTheService: messages that the service writes say so, wherever they are read. Nobody can imitate them.
 func TestWrittenByTheService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	chat := alice.createGroup("planners")
+	alice.groupMust("edit", chat, "is_discoverable", true)
 	bob.groupMust("request_access", chat, "message", "please")
 	text := bob.asked()
 	request := client.MessageAbout{Type: client.MessageAboutTypeAccessRequest, SourceType: client.SourceTypeGroupChat, SourceID: chat,

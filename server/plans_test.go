@@ -286,6 +286,7 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	post(alice, "/chat/group/pin", `{"chat_id":"GROUP","message_id":"GM"}`)
 	post(alice, "/chat/group/edit", `{"chat_id":"GROUP","name":"renamed"}`)
 	post(alice, "/channel/send", `{"channel_id":"CHANNEL","content":"to a hundred thousand"}`)
+	post(alice, "/channel/info", `{"channel_id":"CHANNEL"}`) // with bans
 	post(bob, "/channel/info", `{"channel_id":"CHANNEL"}`)
 	post(bob, "/channel/messages", `{"channel_id":"CHANNEL"}`)
 	post(bob, "/channel/search", `{"channel_id":"CHANNEL","query":"thousand"}`)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -91,6 +92,41 @@ func TestReactions(t *testing.T) {
 	bob.unreact(second)
 	check("two taken away", map[string]shown{first: {[]client.Reaction{by(alice, family)}, map[string]int64{family: 1}}, second: {},
 		third: {}})
+}
+
+// TestReactionsAreGroupedByEmoji: spellings of one emoji, with and without U+FE0F, are one reaction, and come back in one spelling.
+func TestReactionsAreGroupedByEmoji(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	group := alice.createGroup("planners", bob, carol)
+	for _, test := range []struct {
+		want      string
+		spellings []string
+	}{
+		{"👍", []string{"👍", "👍\ufe0f"}},
+		{"❤️", []string{"❤", "❤️"}},
+		{"1️⃣", []string{"1\ufe0f\u20e3", "1\u20e3"}},
+		{"👁️‍🗨️", []string{"👁‍🗨", "👁️‍🗨️", "👁️‍🗨"}},
+		{"☝🏽", []string{"☝🏽"}},
+	} {
+		message := alice.sendGroup(group, "which one?")
+		var want []client.Reaction
+		for i, spelling := range test.spellings {
+			by := []*agent{alice, bob, carol}[i]
+			by.react(message, spelling)
+			want = slices.Insert(want, 0, client.Reaction{AgentID: by.ID, Username: by.Name, Emoji: test.want})
+		}
+		read, err := bob.ListGroupMessagesWithResponse(t.Context(), client.ListGroupMessagesRequest{ChatID: group, N: new(int64(1))})
+		testkit.Require200(t, "bob reads", read, err)
+		got := read.JSON200.Messages[0]
+		if diff := cmp.Diff(map[string]int64{test.want: int64(len(want))}, got.ReactionCounts); diff != "" {
+			t.Errorf("the counts of %+q (-want +got):\n%s", test.spellings, diff)
+		}
+		if diff := cmp.Diff(want, got.Reactions, cmpopts.IgnoreFields(client.Reaction{}, "CreatedAt")); diff != "" {
+			t.Errorf("the reactions %+q (-want +got):\n%s", test.spellings, diff)
+		}
+	}
 }
 
 // TestManyReactions: the newest are shown one by one, all are counted, also an emoji that only an old one has.

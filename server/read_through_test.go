@@ -39,6 +39,13 @@ func TestReadThrough(t *testing.T) {
 			t.Errorf("the second page is %v", second)
 		}
 	}
+	for _, query := range []string{"?mark_read=false&page_size=1&page=2", "?mark_read=false&page=9", "?page=2&read_through=" + first} {
+		later := poll(query)
+		later.Want(t, query, http.StatusOK)
+		if strings.Contains(string(later.Body), `"cursor"`) {
+			t.Errorf("%s has a cursor, which would confirm nothing: %v", query, later)
+		}
+	}
 	last := isPage(t, "the second page", poll("?read_through="+first), 1, 0)
 	payment := bob.signsPoll()
 	empty := bob.polls("?read_through="+last, payment)

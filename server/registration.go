@@ -28,7 +28,7 @@ func (c *change) CreateAccount(ctx context.Context, req gen.CreateAccountRequest
 		KeyHash: store.HashKey(key), CreatedAt: c.server.now(),
 	}
 	err := c.tx.CreateAccount(ctx, agent, c.server.payments.HashTAN(agent.Username, typedTAN(req.Body.TAN)), c.paid.ID)
-	return gen.CreateAccount200JSONResponse{Success: true, APIKey: key,
+	return gen.CreateAccount200JSONResponse{Success: true, AgentID: new(AgentID(agent.ID)), APIKey: key,
 		Message: "account created; keep the API key, it is shown only once"}, err
 }
 

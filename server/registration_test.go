@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -20,6 +21,7 @@ func account(username, tan string) string {
 	return fmt.Sprintf(`{"username":%q,"tan":%q,"description":"x"}`, username, tan)
 }
 
+// TestTANs: the two steps of a registration, and what a TAN is good for. The account comes with its id and its key.
 func TestTANs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,10 +47,15 @@ func TestTANs(t *testing.T) {
 		t.Errorf("the same wallet asks again: another TAN, or charged %d, want the same one uncharged", w.Revenue()-revenue)
 	}
 	refused("the TAN of another username", w.pay(alice, create, account("two", tan)))
-	key := w.pay(bob, create, account("one", tan)).Field(t, "api_key")
+	created := w.pay(bob, create, account("one", tan))
+	key := created.Field(t, "api_key")
 	w.Secret(key)
 	if !regexp.MustCompile(`^parley_[0-9A-Za-z]{49}$`).MatchString(key) {
 		t.Errorf("the key does not look like a key: %.8s…", key)
+	}
+	profile := w.pay(bob, "/agent/profile", `{"username":"one"}`, "X-API-KEY", key)
+	if id := created.Field(t, "agent_id"); id != profile.Field(t, "agent_id") {
+		t.Errorf("the account is created as %s, and its profile is %s", id, profile.Body)
 	}
 	refused("a used TAN", w.pay(alice, create, account("one", tan)))
 
@@ -60,6 +67,22 @@ func TestTANs(t *testing.T) {
 	w.Exec("UPDATE registrations SET expires_at = now() WHERE username = 'late'")
 	refused("an expired TAN", w.pay(alice, create, account("late", tan)))
 	w.pay(bob, request, `{"requested_username":"late"}`).Want(t, "a username whose TAN has expired", 200)
+}
+
+// TestNamesOfTheOperator: nobody can register a name that poses as the operator. The refusal says so, and is free.
+func TestNamesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wallet := w.Wallet(50 * testkit.Dollar)
+	for _, name := range []string{"parley", "admin", "administrator", "support", "system", "moderator", "operator", "security", "official",
+		"root", "help"} {
+		a := w.pay(wallet, "/register/request_account", `{"requested_username":`+quote(name)+`}`)
+		a.WantRefused(t, "the name "+name, http.StatusConflict, "username_reserved")
+		if !strings.Contains(a.Message, "reserved for the operator") {
+			t.Errorf("the refusal of %s says %q, want that the name is reserved for the operator", name, a.Message)
+		}
+	}
+	w.pay(wallet, "/register/request_account", `{"requested_username":"helper"}`).Want(t, "a name that only begins like one", http.StatusOK)
 }
 
 // TestWrongTANsCountAgainstWhoTries: five wrong TANs end the tries of the wallet and the address that made them, and never the

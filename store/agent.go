@@ -170,13 +170,18 @@ func (r *Reader) AgentConversations(ctx context.Context, id uuid.UUID) ([]AgentC
 	return conversations, wrap("list conversations of agent", err)
 }
 
-// OwnAccount is an agent as it sees itself, with the ids of its chats and channels, oldest membership first.
+// OwnAccount is an agent as it sees itself, with the ids of its chats and channels, oldest membership first, and the ids of the agents
+// that it blocked last, newest first.
 type OwnAccount struct {
 	Agent
 	Chats, Subscribed, Administered []uuid.UUID
+	Blocked                         []uuid.UUID
 
 	Many bool // more than fewConversations
 }
+
+// mostListed is of how many blocks and bans an agent sees whom they concern, as the contract says.
+const mostListed = 200
 
 // fewConversations is with how many chats and channels an account is loaded in a round trip with other reads.
 const fewConversations = 200
@@ -184,6 +189,10 @@ const fewConversations = 200
 const ownAccount = `
 	WITH ` + conversationsOfAgent + `
 	SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at, o.chats, o.subscribed, o.administered,
+		ARRAY(
+			SELECT blocked_id FROM blocks WHERE blocker_id = a.id AND created_at > '-infinity' -- as its index says
+			ORDER BY created_at DESC, blocked_id DESC LIMIT @listed
+		) AS blocked,
 		(SELECT count(*) FROM ids) > @few AS many
 	FROM agents a CROSS JOIN (
 		SELECT array_agg(id ORDER BY since, id) FILTER (WHERE kind <> 'channel') AS chats,
@@ -195,9 +204,11 @@ const ownAccount = `
 
 // OwnAccount returns the account of an agent, or ErrAgentNotFound.
 func (r *Reader) OwnAccount(ctx context.Context, id uuid.UUID) (*OwnAccount, error) {
-	found, err := read[OwnAccount](ctx, r, ownAccount, named{"agent": id, "few": fewConversations, "most": fewConversations + 1})
+	values := named{"agent": id, "few": fewConversations, "most": fewConversations + 1, "listed": mostListed}
+	found, err := read[OwnAccount](ctx, r, ownAccount, values)
 	if err == nil && len(found) > 0 && found[0].Many {
-		found, err = query[OwnAccount](ctx, r, ownAccount, named{"agent": id, "few": fewConversations, "most": nil})
+		values["most"] = nil
+		found, err = query[OwnAccount](ctx, r, ownAccount, values)
 	}
 	return firstOr(found, err, "load account", ErrAgentNotFound)
 }

@@ -104,6 +104,7 @@ var (
 		"reply_to_message_id is not the id of a message of this conversation; correct it or leave it out")
 
 	ErrUsernameTaken    = refuse(Conflict, "username_taken", "this username is already in use; choose another one")
+	ErrOperatorName     = refuse(Conflict, "username_reserved", "this username is reserved for the operator of the server; choose another one")
 	ErrUsernameReserved = refuse(Conflict, "username_reserved",
 		"this username is reserved by another registration; choose another one or try again in ten minutes")
 	ErrPinLimit = refuse(Conflict, "pin_limit",

@@ -52,12 +52,12 @@ func (r *Reader) ExplainLookUp(ctx context.Context, view *ConversationView, want
 // ExplainDirectory shows the plan of a search among agents (kind is empty), group chats or channels.
 func (r *Reader) ExplainDirectory(ctx context.Context, kind, wanted string) (string, error) {
 	d := agentDirectory
-	values := named{"caller": uuid.Nil, "query": wanted, "size": 10, "offset": 0}
+	values := named{"caller": uuid.Nil, "size": 10, "offset": 0}
 	if kind != "" {
 		d = conversationDirectory(kind)
 		delete(values, "caller")
 	}
-	statement := d.statement(strings.Fields(wanted), values)
+	statement := d.statement(wanted, values)
 	return r.explain(ctx, statement, values)
 }
 

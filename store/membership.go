@@ -113,6 +113,14 @@ func (tx *Tx) Ban(ctx context.Context, conversation, actor uuid.UUID, agents []u
 	return tx.notify(ctx, NoticeBanned, conversation, actor, gone)
 }
 
+// Banned returns the agents that were banned last, newest first.
+func (r *Reader) Banned(ctx context.Context, conversation uuid.UUID) ([]uuid.UUID, error) {
+	banned, err := read[uuid.UUID](ctx, r, `SELECT agent_id FROM memberships WHERE conversation_id = @conversation AND status = 'banned'
+			AND joined_at > '-infinity' -- as its index says
+		ORDER BY joined_at DESC, agent_id DESC LIMIT @listed`, named{"conversation": conversation, "listed": mostListed})
+	return banned, wrap("list bans", err)
+}
+
 // Unban lifts bans. It makes no agent a member. Lock the conversation first.
 func (tx *Tx) Unban(ctx context.Context, conversation uuid.UUID, agents ...uuid.UUID) error {
 	if len(agents) == 0 {

@@ -77,9 +77,10 @@ func (r *Reader) searchMessages(
 			break
 		}
 		looked++
-		worked += int64(len(message.Content)) * int64(pattern.size)
+		matched, work := pattern.matches(message.Content)
+		worked += work
 		switch {
-		case message.Removed, !pattern.matcher.MatchString(message.Content):
+		case message.Removed, !matched:
 		case skip > 0:
 			skip--
 		case room.take(message.Content, nil):
@@ -150,9 +151,14 @@ var (
 	nextContents  = strings.Replace(contents, "$which", "number <= @newest AND number > @oldest", 1)
 )
 
+// lookUp looks texts up as they are, and those that are not under NFC once more as the matcher sees them, each in its own index.
 const lookUp = `
-	SELECT number FROM messages
-	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most`
+	(SELECT number FROM messages
+	WHERE conversation_id = @conversation AND number <= @newest AND fold(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most)
+	UNION
+	(SELECT number FROM messages
+	WHERE conversation_id = @conversation AND number <= @newest AND content IS NOT NFC NORMALIZED
+		AND fold_nfc(content) LIKE ANY (CAST(@likes AS text[])) LIMIT @most)`
 
 // indexedMessages returns the numbers of all messages that contain the literals of the pattern, in no particular order. It returns false if
 // the pattern has no literals, if it does not get its turn, or if too many messages contain them or their trigrams: PostgreSQL compares

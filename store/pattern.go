@@ -7,15 +7,30 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 )
 
-// pattern is the query of a message search. The matcher decides what matches. The tree gives the literals that every match contains, so
-// that the trigram index can exclude most messages first. The database never gets the expression itself.
+// pattern is the query of a message search, under NFC. The matcher decides what matches. The tree gives the literals that every match
+// contains, so that the trigram index can exclude most messages first. The database never gets the expression itself.
 type pattern struct {
 	matcher *regexp.Regexp
 	tree    *syntax.Regexp
 	size    int // steps of the compiled program; the matcher needs at most this many for each byte
 	literal bool
+}
+
+// normalizing is how many steps of the matcher it takes at worst to normalize a byte.
+const normalizing = 40
+
+// matches reports whether the pattern matches a text under NFC, and the work that this took (bounds). Most texts are under NFC already.
+func (p *pattern) matches(text string) (matched bool, work int64) {
+	work = int64(len(text)) * int64(p.size)
+	if norm.NFC.QuickSpanString(text) < len(text) {
+		work += int64(len(text)) * normalizing
+		text = norm.NFC.String(text)
+	}
+	return p.matcher.MatchString(text), work
 }
 
 // mostSteps limits the compiled program. Go's parser accepts a few (\w?){999} in a row, which compile to tens of thousands of steps.
@@ -24,6 +39,7 @@ const mostSteps = 1_000
 // parsePattern parses a query as a regular expression, ignoring case, or as a literal if it is not a valid expression.
 // It returns ErrPatternTooLarge or ErrNothingToFind.
 func parsePattern(query string) (*pattern, error) {
+	query = norm.NFC.String(query)
 	tree, err := syntax.Parse("(?i)"+query, syntax.Perl)
 	invalid, isInvalid := errors.AsType[*syntax.Error](err)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,12 +22,19 @@ type Registration struct {
 	PaymentID *uuid.UUID // its response holds the TAN
 }
 
+// operatorNames are usernames that pose as the operator. Nobody can register them, but the operator can rename an account to one.
+var operatorNames = []string{"parley", "admin", "administrator", "support", "system", "moderator", "operator", "security", "official", "root",
+	"help"}
+
 // TANLifetime is how long a TAN is valid.
 const TANLifetime = 10 * time.Minute
 
 // RequestAccount reserves the username for the payer and stores the hash of username and TAN, which the response to the payment
-// holds. A new request by the same payer replaces the TAN. It returns ErrUsernameTaken or ErrUsernameReserved.
+// holds. A new request by the same payer replaces the TAN. It returns ErrUsernameTaken, ErrUsernameReserved or ErrOperatorName.
 func (tx *Tx) RequestAccount(ctx context.Context, username, payer string, tanHash []byte, payment uuid.UUID) error {
+	if slices.Contains(operatorNames, username) {
+		return ErrOperatorName
+	}
 	if err := tx.checkUsername(ctx, username, uuid.Nil); err != nil {
 		return err
 	}

@@ -264,9 +264,9 @@ func TestSearchConversations(t *testing.T) {
 			query string
 			want  []string
 		}{
-			{"rain", []string{"rain", "Rain", "Rainy days", "Weather", "Trains"}},
-			{"RAIN", []string{"rain", "Rain", "Rainy days", "Weather", "Trains"}},
-			{"ra", []string{"Rainy days", "rain", "Rain", "Weather", "Trains"}},
+			{"rain", []string{"Rain", "rain", "Rainy days", "Weather", "Trains"}},
+			{"RAIN", []string{"Rain", "rain", "Rainy days", "Weather", "Trains"}},
+			{"ra", []string{"Rainy days", "Rain", "rain", "Weather", "Trains"}},
 			{"rail trains", []string{"Trains"}},
 			{"srail", nil},
 			{"two  spaces", []string{"Two  spaces"}},
@@ -283,6 +283,82 @@ func TestSearchConversations(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Errorf("looking for the %s %q (%v, -want +got):\n%s", kind, test.query, err, diff)
+			}
+		}
+	}
+}
+
+// TestPunctuationAroundWords: punctuation around the words of a query to a directory does not count, within them it does.
+func TestPunctuationAroundWords(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	r.agent("admin", "", 0)
+	for i, name := range []string{"Lisbon", "Weather (Lisbon)", "lisbon weather", "Hello, World!", "hello world", "C# club", "C club",
+		"ça va?", "हिन्दी", "100% Lisbon"} {
+		r.conversation(store.KindChannel, name, nil, i)
+	}
+	const lisbon = "Lisbon, lisbon weather, 100% Lisbon, Weather (Lisbon)"
+	for query, want := range map[string]string{
+		"lisbon!":          lisbon,
+		`"Lisbon"`:         lisbon,
+		"(Lisbon),":        lisbon,
+		"¿lisbon? - …":     lisbon,
+		"「lisbon」":         lisbon,
+		"@lisbon":          lisbon,
+		"weather, lisbon.": "lisbon weather, Weather (Lisbon)",
+		"weather (lisbon)": "Weather (Lisbon), lisbon weather",
+		"lisbon, weather":  "lisbon weather, Weather (Lisbon)",
+		"hello, world!":    "Hello, World!, hello world",
+		"hello world":      "hello world, Hello, World!",
+		"(c#)":             "C# club",
+		"#c":               "C club, C# club",
+		"(100%)":           "100% Lisbon",
+		"«ça» va?":         "ça va?",
+		"हिन्दी।":          "हिन्दी",
+		"lis.bon":          "",
+	} {
+		found, err := r.SearchConversations(t.Context(), store.KindChannel, query, 10, 1)
+		var names []string
+		for _, conversation := range found {
+			names = append(names, conversation.Name)
+		}
+		if got := strings.Join(names, ", "); err != nil || got != want {
+			t.Errorf("looking for %q finds %q (%v), want %q", query, got, err, want)
+		}
+	}
+}
+
+// TestEqualNames: of equal names the one with the most members comes first, then the oldest, so that a copy comes behind what it copies.
+func TestEqualNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	r.agent("admin", "", 0)
+	for _, kind := range []string{store.KindGroup, store.KindChannel} {
+		for minute, of := range []struct {
+			name, description string
+			members           int
+		}{
+			{"Weather", "the oldest", 3}, {"Weather", "the largest", 9}, {"Sun", "weather, between them", 1}, {"WEATHER", "a copy", 3},
+			{"Rain", "weather: the original", 5}, {"Storm", "weather, meanwhile", 1}, {"rain", "weather: a copy", 5},
+		} {
+			r.conversation(kind, of.name, &of.description, minute)
+			r.exec(`UPDATE conversations SET member_count = $1 WHERE kind = $2 AND description = $3`, of.members, kind, of.description)
+		}
+		for _, query := range []string{"weather", "we"} {
+			want := []string{"the largest", "the oldest", "a copy", "weather, meanwhile", "weather: the original", "weather: a copy",
+				"weather, between them"}
+			var got []string
+			for page := range int64(3) {
+				found, err := r.SearchConversations(t.Context(), kind, query, 3, page+1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, conversation := range found {
+					got = append(got, conversation.Description)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("looking for the %s %q (-want +got):\n%s", kind, query, diff)
 			}
 		}
 	}
@@ -312,14 +388,15 @@ func TestSearchUsesTheIndexes(t *testing.T) {
 		want    string
 		never   string // a part of the plan that must not have run
 	}{
-		{"a rare word", directory("", "c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
-		{"a common and a rare word", directory("", "forecast c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
-		{"words that nobody has together", directory("", "crowd_39999 c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
-		{"a word without a trigram", directory("", "zz"), "Index Scan using agents_newest", "agents_search"},
-		{"a group", directory(store.KindGroup, "c4ca4238"), "Bitmap Index Scan on groups_search", "conversations_newest"},
-		{"a channel", directory(store.KindChannel, "c4ca4238"), "Bitmap Index Scan on channels_search", "conversations_newest"},
-		{"a channel without a trigram", directory(store.KindChannel, "zz"), "Index Scan using conversations_newest", "channels_search"},
+		{"a rare word", directory("", "c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
+		{"a common and a rare word", directory("", "forecast c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
+		{"words that nobody has together", directory("", "crowd_39999 c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
+		{"a word without a trigram", directory("", "zz"), "Index Scan using agents_newest", "agents_folded"},
+		{"a group", directory(store.KindGroup, "c4ca4238"), "Bitmap Index Scan on conversations_folded", "conversations_newest"},
+		{"a channel", directory(store.KindChannel, "c4ca4238"), "Bitmap Index Scan on conversations_folded", "conversations_newest"},
+		{"a channel without a trigram", directory(store.KindChannel, "zz"), "Index Scan using conversations_newest", "conversations_folded"},
 		{"a rare word in messages", message("c4ca4238"), "Bitmap Index Scan on messages_search", "messages_pkey"},
+		{"a rare word in messages that are not under NFC", message("c4ca4238"), "Bitmap Index Scan on messages_not_nfc", "messages_pkey"},
 		{"two rare words in messages", message("number.*(c4ca4238|eccbc87e)"), "Bitmap Index Scan on messages_search", "messages_pkey"},
 	} {
 		plan, err := test.explain()
@@ -394,4 +471,39 @@ func numbers(matches *store.Matches) []int64 {
 		}
 	}
 	return list
+}
+
+// TestTextIsComparedUnderNFC: a word is found however its accents are encoded, in messages and in directories, and is returned as sent.
+func TestTextIsComparedUnderNFC(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, storetest.URL(t))
+	const composed, decomposed = "Café Müller Việt 한국", "Cafe\u0301 Mu\u0308ller Vie\u0323\u0302t \u1112\u1161\u11ab\u1100\u116e\u11a8"
+	chat := r.chatOf([]string{composed, decomposed})
+	for i, text := range []string{composed, decomposed} {
+		r.agent([]string{"composed", "decomposed"}[i], text, i)
+		r.conversation(store.KindGroup, text, nil, i)
+		r.conversation(store.KindChannel, text, new("a description"), i)
+	}
+	for _, query := range []string{
+		"café", "CAFE\u0301", "müller", "mu\u0308ller", "việt", "vie\u0323\u0302t", "vi\u00ea\u0323t", "한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8",
+	} {
+		for _, expression := range []string{query, "(" + query + "|x{9})", "[a-c]?" + query} {
+			matches, err := r.SearchMessages(t.Context(), chat, expression, 50, 1, nil)
+			if diff := cmp.Diff([]int64{2, 1}, numbers(matches)); err != nil || diff != "" {
+				t.Errorf("looking for %+q in messages (%v, -want +got):\n%s", expression, err, diff)
+			} else if sent := matches.Messages[0].Content; sent != decomposed {
+				t.Errorf("the message %+q is returned as %+q", decomposed, sent)
+			}
+		}
+		agents, err := r.SearchAgents(t.Context(), uuid.New(), query, 10, 1)
+		if diff := cmp.Diff([]string{"decomposed", "composed"}, usernames(agents)); err != nil || diff != "" {
+			t.Errorf("looking for the agent %+q (%v, -want +got):\n%s", query, err, diff)
+		}
+		for _, kind := range []string{store.KindGroup, store.KindChannel} {
+			found, err := r.SearchConversations(t.Context(), kind, query, 10, 1)
+			if err != nil || len(found) != 2 || found[0].Name == found[1].Name {
+				t.Errorf("looking for the %s %+q finds %+v (%v), want both names as they were given", kind, query, found, err)
+			}
+		}
+	}
 }

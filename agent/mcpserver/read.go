@@ -7,6 +7,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
 )
@@ -112,7 +114,7 @@ func (c *call) readStored(with agent.Contact, query string, literal bool) error 
 	if literal {
 		query = regexp.QuoteMeta(query)
 	}
-	matches, err := regexp.Compile("(?i)" + query)
+	matches, err := regexp.Compile("(?i)" + norm.NFC.String(query))
 	if err != nil {
 		return wrong("the query: %v", err)
 	}
@@ -126,7 +128,7 @@ func (c *call) readStored(with agent.Contact, query string, literal bool) error 
 		}
 		all = all[:i]
 	}
-	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return !matches.MatchString(m.Content) })
+	all = slices.DeleteFunc(all, func(m client.UnreadMessage) bool { return !matches.MatchString(norm.NFC.String(m.Content)) })
 	all = all[max(0, len(all)-cmp.Or(c.number("n"), historySize)):]
 	c.line("%s of %s from the local store:", count(len(all), "message"), with.String())
 	return c.showHistory(all)

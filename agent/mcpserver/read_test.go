@@ -22,13 +22,14 @@ func TestReadStored(t *testing.T) {
 	a, b := alice.session(t, Options{}), bob.session(t, Options{})
 	a.does("parley_create", map[string]any{"kind": "channel", "name": "news"})
 	b.does("parley_join", map[string]any{"conversation": "#news"})
-	a.does("parley_send", map[string]any{"to": "bob", "text": "Rain in (Lisbon)"})
+	a.does("parley_send", map[string]any{"to": "bob", "text": "Rain in (Lisbon), café"})
 	a.does("parley_send", map[string]any{"to": "bob", "text": "sun in Porto"})
 	a.does("parley_send", map[string]any{"to": "#news", "text": "a post"})
 	message := word(t, b.does("parley_inbox", nil), "msg_")
 	for search, want := range map[string]map[string]any{
 		"rain":  {"conversation": "alice", "stored": true, "search": "rain|snow"},
 		"(lisb": {"conversation": "alice", "stored": true, "search": "(lisb", "literal": true},
+		"café":  {"conversation": "alice", "stored": true, "search": "cafe\u0301|snow"},
 	} {
 		if text := b.does("parley_read", want); !strings.Contains(text, "1 message of alice") || !strings.Contains(text, "| Rain in") {
 			t.Errorf("the stored messages with %s are %s", search, text)

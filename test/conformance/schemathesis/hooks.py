@@ -293,11 +293,11 @@ RULES = {
 
 # What x-text asks of texts, by field: the begin of the message.
 VISIBLE = "must have a visible character"
-BIDIRECTIONAL = "must not have bidirectional control characters (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069); remove them"
+INVISIBLE = "must not have U+"
 TEXT_RULES = {
     "/content": (VISIBLE,),
-    "/name": (VISIBLE, BIDIRECTIONAL, "must not have control characters or line breaks; remove them"),
-    "/description": (VISIBLE, BIDIRECTIONAL, "must not have control characters except tabs and line breaks; remove them"),
+    "/name": (VISIBLE, INVISIBLE, "must not have control characters or line breaks; remove them"),
+    "/description": (VISIBLE, INVISIBLE, "must not have control characters except tabs and line breaks; remove them"),
     "/emoji": ("must be exactly one emoji, such as ",),
 }
 
