@@ -135,7 +135,7 @@ func TestSearchHint(t *testing.T) {
 	for what, body := range map[string]fields{
 		"a match": {"query": "ticket.*now"}, "literal text": {"query": "$6", "literal": true},
 		"a page after the first": {"query": "$5 (50%)", "page": 2},
-		"older messages": {"query": "$5 (50%)", "before_message_id": message},
+		"older messages":         {"query": "$5 (50%)", "before_message_id": message},
 	} {
 		body["chat_id"] = chat
 		if got := bob.must("/chat/private/search", body).Text("hint"); got != "" {
