@@ -40,7 +40,8 @@ type Attempt struct {
 	proven      bool                // see Engine.prove
 	taken       int                 // tokens: see Engine.TakeTokens
 	giveBack    []func()            // what TakeTokens took
-	others      uint64              // sum of the wallet's other payments that are being settled
+	others      int                 // how many other payments of the wallet are being settled
+	othersMove  uint64              // their sum
 }
 
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.

@@ -111,9 +111,9 @@ func (*transfer) Decide(*store.Payment, bool) (Action, error) { return "", nil }
 func (t *transfer) Moves() uint64 { return t.attempt.Operation.Price }
 
 // Prepare checks the balance of the wallet. Wallets cost nothing to create, so a signature proves no funds. A wallet that
-// settled a payment recently is trusted without a check, with one payment at a time.
+// paid lately is trusted without a check, with as many payments at once as it paid.
 func (t *transfer) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
-	if t.attempt.Conclusive && t.attempt.others == 0 && t.engine.PaidLately(t.attempt.Payer()) {
+	if t.attempt.Conclusive && t.attempt.others < t.engine.payers.paidLately(t.attempt.Payer()) {
 		return nil, nil //nolint:nilnil // no payment channel
 	}
 	return nil, t.engine.Covered(ctx, t.attempt, t, func(has string) error {

@@ -63,17 +63,17 @@ func (r Recent[K, V]) Remove(key K) { r.entries.Remove(key) }
 // wallets have proved that they hold funds. Accounts are found by the hashes of their API keys: only the agent knows its
 // key, while wallets are public.
 type payers struct {
-	wallets  Recent[evm.Address, struct{}]
+	wallets  Recent[evm.Address, int] // how many payments
 	accounts Recent[string, uuid.UUID]
 }
 
 func newPayers() *payers {
-	return &payers{wallets: NewRecent[evm.Address, struct{}](MaxPayers), accounts: NewRecent[string, uuid.UUID](MaxPayers)}
+	return &payers{wallets: NewRecent[evm.Address, int](MaxPayers), accounts: NewRecent[string, uuid.UUID](MaxPayers)}
 }
 
 // settled records that a payment settled.
 func (p *payers) settled(wallet string, caller *Caller) {
-	p.wallets.Add(evm.HexToAddress(wallet), struct{}{}, PaidFor)
+	p.wallets.Add(evm.HexToAddress(wallet), p.paidLately(wallet)+1, PaidFor)
 	if caller != nil {
 		p.accounts.Add(string(caller.KeyHash), caller.Account, PaidFor)
 	}
@@ -82,14 +82,16 @@ func (p *payers) settled(wallet string, caller *Caller) {
 // refused records that a payment of the wallet did not settle, or may not have, so that its balance is checked before the next one.
 func (p *payers) refused(wallet string) { p.wallets.Remove(evm.HexToAddress(wallet)) }
 
-// settledLately reports whether a payment of the wallet settled lately.
-func (p *payers) settledLately(wallet string) bool {
-	_, ok := p.wallets.Get(evm.HexToAddress(wallet))
-	return ok
+// paidLately is how many payments of the wallet settled, the last one lately, since one did not.
+func (p *payers) paidLately(wallet string) (payments int) {
+	if found, ok := p.wallets.Get(evm.HexToAddress(wallet)); ok {
+		return found
+	}
+	return 0
 }
 
 // PaidLately reports whether this server settled a payment of the wallet in the last ten minutes.
-func (e *Engine) PaidLately(wallet string) bool { return e.payers.settledLately(wallet) }
+func (e *Engine) PaidLately(wallet string) bool { return e.payers.paidLately(wallet) > 0 }
 
 // RecentAccount returns the account of an API key whose call was paid in the last ten minutes. KeyHash is the hash as
 // in [Caller].

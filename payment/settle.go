@@ -19,9 +19,9 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 	if err := e.Facilitator.Available(); err != nil {
 		return nil, err
 	}
-	others, end := e.underWay.begin(a.Payer(), a.Nonce, mover.Moves())
+	others, sum, end := e.underWay.begin(a.Payer(), a.Nonce, mover.Moves())
 	defer end()
-	a.others = others
+	a.others, a.othersMove = others, sum
 	channel, err := e.prepare(ctx, mover)
 	if err != nil {
 		return nil, err

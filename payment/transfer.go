@@ -28,9 +28,9 @@ const (
 	shownPause   = 500 * time.Millisecond
 )
 
-// Covered returns nil if the wallet has what its payments under way move, and the error of poor, which gets the beginning of its text, if it
-// has not. Only the facilitator can judge the signature of a smart wallet. It is asked too if the chain does not respond in time: it uses an endpoint of its
-// own. The error is for the caller.
+// Covered returns nil if the wallet has what its payments under way move, and the error of poor, which gets the beginning of its text, if
+// it has not. Only the facilitator can judge the signature of a smart wallet. It is asked too if the chain does not respond in time: it
+// uses an endpoint of its own. The error is for the caller.
 func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, poor func(has string) error) error {
 	if a.Conclusive {
 		signed, _ := a.refusalOf()
@@ -48,7 +48,7 @@ func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, poor func
 			has := fmt.Sprintf("the balance of %s is %d atomic units, below the ", a.Payer(), balance)
 			e.strangers.refused.Add("poor "+signed, has, refusedFor)
 			return poor(has)
-		case err != nil, balance < mover.Moves()+a.others:
+		case err != nil, balance < mover.Moves()+a.othersMove:
 			return &Error{Code: CodeLimited, Undecided: true, RetryAfter: 2, Message: "other payments of this wallet are being settled, and it is " +
 				"not certain that it has enough for this one too; wait for Retry-After seconds, then " + Again}
 		default:

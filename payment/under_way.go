@@ -2,8 +2,8 @@ package payment
 
 import "sync"
 
-// underWay are the amounts that this server is settling, by wallet and nonce. A wallet must hold the sum: otherwise it could send a hundred
-// payments at once, of which one settles, and each of the others would cost a call to the facilitator.
+// underWay are the amounts that this server is settling, by wallet and nonce. A wallet that sends more payments at once than it paid lately
+// must hold their sum: otherwise one would settle, and each of the others would cost a call to the facilitator.
 type underWay struct {
 	mu      sync.Mutex
 	amounts map[string]map[string]*amountUnderWay
@@ -14,8 +14,8 @@ type amountUnderWay struct {
 	copies int
 }
 
-// begin adds a payment, and returns the sum of the other payments of the wallet. The caller ends it.
-func (u *underWay) begin(wallet, nonce string, amount uint64) (others uint64, end func()) {
+// begin adds a payment, and returns how many other payments of the wallet there are, and their sum. The caller ends it.
+func (u *underWay) begin(wallet, nonce string, amount uint64) (others int, sum uint64, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	of := u.amounts[wallet]
@@ -25,14 +25,15 @@ func (u *underWay) begin(wallet, nonce string, amount uint64) (others uint64, en
 	}
 	for other, one := range of {
 		if other != nonce {
-			others += one.amount
+			others++
+			sum += one.amount
 		}
 	}
 	if of[nonce] == nil {
 		of[nonce] = &amountUnderWay{amount: amount}
 	}
 	of[nonce].copies++
-	return others, func() { u.end(wallet, nonce) }
+	return others, sum, func() { u.end(wallet, nonce) }
 }
 
 func (u *underWay) end(wallet, nonce string) {

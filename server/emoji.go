@@ -51,7 +51,8 @@ func qualified(emoji string) string {
 const takesSelector = `0-9#*` + textEmoji
 
 // textEmoji and pictureEmoji are the code points with the property Emoji in emoji-data.txt of Unicode 17, without ASCII, regional
-// indicators and skin tones (Emoji_Modifier). Those of pictureEmoji have the property Emoji_Presentation. Each new Unicode version adds a few of them.
+// indicators and skin tones (Emoji_Modifier). Those of pictureEmoji have the property Emoji_Presentation. Each new Unicode version
+// adds a few of them.
 const textEmoji = `\x{a9}\x{ae}\x{203c}\x{2049}\x{2122}\x{2139}\x{2194}-\x{2199}\x{21a9}-\x{21aa}\x{2328}\x{23cf}\x{23ed}-\x{23ef}` +
 	`\x{23f1}-\x{23f2}\x{23f8}-\x{23fa}\x{24c2}\x{25aa}-\x{25ab}\x{25b6}\x{25c0}\x{25fb}-\x{25fc}\x{2600}-\x{2604}\x{260e}\x{2611}` +
 	`\x{2618}\x{261d}\x{2620}\x{2622}-\x{2623}\x{2626}\x{262a}\x{262e}-\x{262f}\x{2638}-\x{263a}\x{2640}\x{2642}\x{265f}-\x{2660}` +

@@ -73,7 +73,7 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 		pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		transactions: share(config, 2), lookUps: share(config, 8), indexing: semaphore.NewWeighted(1), tracer: tracer,
 	}}
-	group, err := newGroupCommit(reader, share(config, 4))
+	group, err := newGroupCommit(reader, share(config, 4)) //nolint:contextcheck // batches are the work of many calls
 	return &Store{reader, group}, err
 }
 

@@ -23,8 +23,8 @@ type Registration struct {
 }
 
 // operatorNames are usernames that pose as the operator. Nobody can register them, but the operator can rename an account to one.
-var operatorNames = []string{"parley", "admin", "administrator", "support", "system", "moderator", "operator", "security", "official", "root",
-	"help"}
+var operatorNames = []string{"parley", "admin", "administrator", "support", "system", "moderator", "operator", "security", "official",
+	"root", "help"}
 
 // TANLifetime is how long a TAN is valid.
 const TANLifetime = 10 * time.Minute

@@ -53,7 +53,8 @@ var agentDirectory = directory{
 func conversationDirectory(kind string) directory {
 	return directory{
 		table: "conversations", columns: "d.id, d.name, coalesce(d.description, '') AS description, d.member_count, d.created_at",
-		read: "id, created_at, name, description, member_count", name: "fold_nfc(name)", text: "fold_nfc(name || ' ' || coalesce(description, ''))",
+		read: "id, created_at, name, description, member_count", name: "fold_nfc(name)",
+		text:    "fold_nfc(name || ' ' || coalesce(description, ''))",
 		members: "member_count", since: "first_value(created_at) OVER (PARTITION BY name ORDER BY members DESC, created_at, id)",
 		listed: "kind = '" + kind + "' AND is_discoverable AND deleted_at IS NULL", shown: "true",
 	}
