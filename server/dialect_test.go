@@ -107,7 +107,8 @@ func (p *dialectPayment) again(w *world) {
 	case p.done && !p.good:
 		w.T.Errorf("%s bought something", p.name)
 	case p.done, !p.good && reply.Status == http.StatusPaymentRequired:
-	case !slices.Contains([]int{http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable}, reply.Status), reply.Header.Get("Retry-After") == "",
+	case !slices.Contains([]int{http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable}, reply.Status),
+		reply.Header.Get("Retry-After") == "",
 		reply.Charged:
 		w.T.Errorf("%s: %v, want 409 or 503 with Retry-After", p.name, reply)
 	}
