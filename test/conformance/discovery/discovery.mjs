@@ -3,16 +3,19 @@
 //
 //   go run ./test/conformance/live bin/parley test/conformance/discovery/node_modules/.bin/node test/conformance/discovery/discovery.mjs
 import { strict as assert } from "node:assert";
-import { execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { validatePaymentRequiredDetailed } from "@agentcash/discovery";
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { extractDiscoveryInfo, validateDiscoveryExtension, validateDiscoveryExtensionSpec } from "@x402/extensions/bazaar";
 import { newFolder } from "../processes.mjs";
 
+// While a program runs, connections that the server closes are noticed.
+const run = promisify(execFile);
 const here = dirname(fileURLToPath(import.meta.url));
 const origin = process.env.PARLEY_URL;
 const version = (name) => JSON.parse(readFileSync(join(here, "node_modules", name, "package.json"), "utf8")).version;
@@ -35,19 +38,19 @@ const operations = Object.values(contract.paths).flatMap(Object.keys).length;
 assert.ok(paid.length > 0, "the contract has no paid operation");
 
 // @agentcash/discovery, by its command line: the origin, then each paid path.
-const agentcash = (...argv) => {
+const agentcash = async (...argv) => {
   const program = join(here, "node_modules/@agentcash/discovery/bin/discovery.js");
-  return JSON.parse(execFileSync(process.execPath, [program, ...argv, "--json"], { maxBuffer: 1 << 26 }));
+  return JSON.parse((await run(process.execPath, [program, ...argv, "--json"], { maxBuffer: 1 << 26 })).stdout);
 };
 // agentcash warns of more than 40 operations. The warning is about size, not about a fault.
 const expected = operations > 40 ? ["L2_ROUTE_COUNT_HIGH"] : [];
-const found = agentcash("discover", origin);
+const found = await agentcash("discover", origin);
 assert.equal(found.ok, true);
 assert.equal(found.resources.length, operations, "discover lists every operation");
 assert.deepEqual(found.warnings.filter((warning) => !expected.includes(warning.code)), [], "discover has warnings");
 assert.ok(found.meta.guidanceTokens > 0, "discover finds no guidance");
 for (const { name, method, path, operation } of paid) {
-  const checked = agentcash("check", origin + path);
+  const checked = await agentcash("check", origin + path);
   assert.deepEqual(checked.warnings, [], `check ${path} has warnings`);
   const [advisory] = checked.advisories.filter((advisory) => advisory.method === method);
   assert.equal(advisory.estimatedPrice, `${operation["x-payment-info"].price.amount} USD`, `the price of ${name}`);
@@ -93,13 +96,13 @@ for (const { name, method, path, operation } of paid) {
 done("@x402/extensions", `bazaar entries of ${paid.length} paid operations: validated, extracted, equal to the contract's examples`);
 
 // The skills CLI installs the skill into an empty home directory, from the server's address and from the repository.
-const install = (source, want, files) => {
+const install = async (source, want, files) => {
   const home = newFolder();
   const project = join(home, "project");
   mkdirSync(project);
   const argv = [join(here, "node_modules/skills/bin/cli.mjs"), "add", source, "--yes", "--agent", "claude-code", "--copy"];
   const env = { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", CI: "1" };
-  execFileSync(process.execPath, argv, { cwd: project, env, stdio: "pipe", timeout: 120_000 });
+  await run(process.execPath, argv, { cwd: project, env, timeout: 120_000 });
   assert.deepEqual(readdirSync(join(project, ".claude/skills")), ["parley"], `what was installed from ${source}`);
   assert.deepEqual(readdirSync(join(project, ".claude/skills/parley")).sort(), files);
   assert.equal(readFileSync(join(project, ".claude/skills/parley/SKILL.md"), "utf8"), want, `the skill from ${source} differs`);
@@ -107,10 +110,10 @@ const install = (source, want, files) => {
 const served = await (await get(`${origin}/skill.md`)).text();
 const index = await (await get(`${origin}/.well-known/agent-skills/index.json`)).json();
 assert.equal(index.skills[0].digest, `sha256:${createHash("sha256").update(served).digest("hex")}`);
-install(origin, served, ["SKILL.md"]);
+await install(origin, served, ["SKILL.md"]);
 const repository = join(here, "../../..");
 const authored = readFileSync(join(repository, "skills/parley/SKILL.md"), "utf8");
-install(repository, authored, ["SKILL.md", "parley.mjs", "parley.py"]);
+await install(repository, authored, ["SKILL.md", "parley.mjs", "parley.py"]);
 assert.equal(served, authored.replaceAll("https://parley.example", origin), "the served skill is the authored one for this address");
 done("skills", "the skill from the server's index and from the repository, byte for byte");
 
