@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,10 +88,9 @@ func TestUnreachable(t *testing.T) {
 // away opens the agent of a wallet, whose server refuses connections.
 func (w *world) away(of wallet) *agent.Agent {
 	w.T.Helper()
-	nobody := testkit.FreeAddress(w.T)
 	return w.Open(of.folder, of.signer, nil, func(settings *agent.Settings) {
-		settings.Transport = &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, nobody)
+		settings.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)} // others may use a free port
 		}}
 	})
 }

@@ -3,7 +3,9 @@ package mcpserver
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,10 +123,14 @@ func TestUnwritten(t *testing.T) {
 			ours, theirs := mcp.NewInMemoryTransports()
 			ctx, stop := context.WithCancel(t.Context())
 			w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-				next.ServeHTTP(rw, r)
-				if signal {
+				response := httptest.NewRecorder()
+				next.ServeHTTP(response, r)
+				if signal { // before the response arrives
 					stop()
 				}
+				maps.Copy(rw.Header(), response.Header())
+				rw.WriteHeader(response.Code)
+				_, _ = rw.Write(response.Body.Bytes())
 			})
 			transport := mcp.Transport(theirs)
 			if !signal {
