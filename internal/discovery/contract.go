@@ -30,20 +30,16 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 	if err := replace(root, []map[string]string{{"url": config.BaseURL}}, "servers"); err != nil {
 		return nil, err
 	}
-	var common []map[string]any
+	var offers []x402.PaymentRequirements // which differ between operations only in their amounts
 	for _, operation := range operations {
 		if operation.Price == 0 {
 			continue
 		}
-		common = nil
+		offers = operation.Requirements
 		var protocols []map[string]any
-		for _, offer := range operation.Requirements {
+		for _, offer := range offers {
 			protocols = append(protocols, map[string]any{"x402": map[string]any{
 				"scheme": offer.Scheme, "network": offer.Network, "amount": offer.Amount,
-			}})
-			common = append(common, map[string]any{"x402": map[string]any{
-				"scheme": offer.Scheme, "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
-				"maxTimeoutSeconds": offer.MaxTimeoutSeconds, "facilitator": config.FacilitatorURL,
 			}})
 		}
 		path := []string{"paths", operation.Path, strings.ToLower(operation.Method)}
@@ -54,6 +50,13 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 		if err := replace(root, description, append(path, "description")...); err != nil {
 			return nil, err
 		}
+	}
+	var common []map[string]any
+	for _, offer := range offers {
+		common = append(common, map[string]any{"x402": map[string]any{
+			"scheme": offer.Scheme, "network": offer.Network, "asset": offer.Asset, "payTo": offer.PayTo,
+			"maxTimeoutSeconds": offer.MaxTimeoutSeconds, "facilitator": config.FacilitatorURL,
+		}})
 	}
 	var payment yaml.Node
 	if err := payment.Encode(map[string]any{"x-payment-info": map[string]any{"protocols": common}}); err != nil {

@@ -1,5 +1,5 @@
 // What every payer adds to an official client: a payment identifier, which proves who made a payment also after the payment is public on
-// the chain, and the repetition of a payment whose outcome is unknown. It imports no packages.
+// the chain, and the repetition of a payment whose outcome is unknown; and how a test adds up what was paid. It imports no packages.
 
 // identified puts a random payment identifier into every payment of an official client.
 export function identified(client) {
@@ -28,3 +28,9 @@ export const insisting = (send) => async (input, init) => {
     await new Promise((resolve) => setTimeout(resolve, 1000 * (response?.headers.get("Retry-After") ?? 0.2)));
   }
 };
+
+// received returns what addresses have, and what they claimed from payment channels and was not paid out.
+export async function received(facilitator, ...addresses) {
+  const accounts = await Promise.all(addresses.map(async (address) => (await fetch(`${facilitator}/balances/${address}`)).json()));
+  return accounts.reduce((sum, { balance, unsettled }) => sum + BigInt(balance) + BigInt(unsettled), 0n);
+}

@@ -6,6 +6,7 @@
 import { strict as assert } from "node:assert";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { received } from "../payments.mjs";
 import { openProxy } from "../proxy.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
@@ -14,13 +15,8 @@ const get = async (address) => (await fetch(address)).json();
 const { paths } = await get(`${url}/openapi.json`);
 const wallets = await get(`${facilitator}/accounts`);
 
-// received returns what addresses have, and what they claimed from payment channels and was not paid out.
-async function received(...addresses) {
-  const accounts = await Promise.all(addresses.map((address) => get(`${facilitator}/balances/${address}`)));
-  return accounts.reduce((sum, { balance, unsettled }) => sum + BigInt(balance) + BigInt(unsettled), 0n);
-}
-const payee = () => received(payTo);
-const payers = () => received(...wallets.map(({ address }) => address));
+const payee = () => received(facilitator, payTo);
+const payers = () => received(facilitator, ...wallets.map(({ address }) => address));
 
 const books = { sum: 0n, lost: 0, transactions: 0, vouchers: 0 };
 const proxy = await openProxy(url, async (payment, { request, forward, respond }) => {

@@ -16,6 +16,7 @@ import { FileClientChannelStorage } from "@x402/evm/batch-settlement/client/file
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { privateKeyToAccount } from "viem/accounts";
 import { Agent } from "../agent.mjs";
+import { received } from "../payments.mjs";
 import { openProxy } from "../proxy.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, BOT_KILLS = "100" } = process.env;
@@ -53,10 +54,7 @@ const source = page.match(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`
 writeFileSync(join(folder, language === "ts" ? "bot.ts" : "bot.py"), source);
 writeFileSync(join(folder, "jobs.jsonl"), jobs.map((job) => `${JSON.stringify(job)}\n`).join(""));
 
-const balance = async () => {
-  const { balance, unsettled } = await get(`${facilitator}/balances/${wallets[0].address}`);
-  return BigInt(balance) + BigInt(unsettled);
-};
+const balance = () => received(facilitator, wallets[0].address);
 const before = await balance();
 const salt = `0x${randomBytes(32).toString("hex")}`, env = { ...process.env, WALLET_KEY: wallets[0].private_key, API_KEY: bot.key, SALT: salt };
 process.on("exit", () => child?.exitCode === null && child.signalCode === null && kill());
