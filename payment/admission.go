@@ -77,7 +77,7 @@ func (s *admission) transaction(ctx context.Context, call *Call) (end func(), er
 		return nil, busyWithOwn(err)
 	}
 	locks := ""
-	if call.Locks != nil && !call.Attempt.Operation.Reads() {
+	if !call.Attempt.Operation.Reads() {
 		locks = call.Locks(call.Attempt.request)
 	}
 	if locks == "" {
