@@ -1,12 +1,12 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/agent/agenttest"
@@ -25,11 +25,15 @@ func TestKeyReplacedMeanwhile(t *testing.T) {
 			other := w.open(of)
 			var once sync.Once
 			var losing atomic.Bool
+			var died func()
 			w.Answer(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
 				if r.URL.Path == "/agent/me" {
 					once.Do(func() {
 						losing.Store(dies)
-						_, err := other.Call(t.Context(), "rotateKey", nil, agent.CallOptions{Patience: time.Second})
+						ctx, kill := context.WithCancel(t.Context())
+						defer kill()
+						died = kill
+						_, err := other.Call(ctx, "rotateKey", nil, agent.CallOptions{})
 						losing.Store(false)
 						if _, open := errors.AsType[*agent.OpenError](err); open != dies {
 							t.Errorf("the key was not replaced as the test wants: %v", err)
@@ -38,6 +42,7 @@ func TestKeyReplacedMeanwhile(t *testing.T) {
 				}
 				if r.URL.Path == "/agent/rotate_key" && losing.Load() {
 					agenttest.LoseResponse(rw, r, next)
+					died()
 					return
 				}
 				next.ServeHTTP(rw, r)
