@@ -129,5 +129,5 @@ func (t *tanTry) over(wrong bool) {
 // tooManyTANs is the limit of calls with a wrong TAN.
 func tooManyTANs(most int) policy {
 	return policy{"tan", most, wrongTANsFor, "with a wrong TAN",
-		"send the right TAN, or request a new TAN with POST /register/request_account"}
+		"send the right TAN; a new TAN does not shorten the wait"}
 }
