@@ -99,7 +99,7 @@ func TestTooManyTANs(t *testing.T) {
 	p := tooManyTANs(5).exceeded(90 * time.Second)
 	p.limit.writeHeader(header, p.retryAfter)
 	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` ||
-		header.Get("RateLimit") != `"tan";r=0;t=90` || !strings.Contains(p.message, "request a new TAN") {
+		header.Get("RateLimit") != `"tan";r=0;t=90` || !strings.Contains(p.message, "a new TAN does not") {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)
 	}
 }
