@@ -111,8 +111,8 @@ func TestWrongRequestsCostLittle(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			allocated = max(allocated, after.TotalAlloc-before.TotalAlloc)
 		}
-		if allocated > 8<<20 || took > time.Second {
-			t.Errorf("%s: %d bytes are allocated in %v, want at most 8 MiB in a second", name, allocated, took)
+		if allocated > 8<<20 || took > 10*time.Second {
+			t.Errorf("%s: %d bytes are allocated in %v, want at most 8 MiB in ten seconds", name, allocated, took)
 		} else {
 			t.Logf("%s: %d KiB in %v", name, allocated>>10, took)
 		}
