@@ -406,18 +406,11 @@ restore-drill: build postgres #: Back up, destroy and restore a database under p
 
 # The last release. Until the first tag this is a commit whose schema is older. CONTRIBUTING.md says when it changes.
 OLDER := d872d47f24cab374d701b0b28632d1ece537058e
-# TestModelsAreTheSchema compares the older program's models with all columns; a newer schema has more.
-OLDER_SKIP := ^TestModelsAreTheSchema$$
-# OLDER_TESTS is a pattern of the older program's tests, all by default.
 
 older: #: Check out the last release into bin/older and build bin/parley-older
 	@git cat-file -e $(OLDER)^{commit} 2>/dev/null || { echo "this clone lacks the commit $(OLDER) of the last release; run: git fetch --unshallow"; exit 1; }
 	rm -rf $(BIN)/older && mkdir -p $(BIN)/older && git archive $(OLDER) | tar -x -C $(BIN)/older
 	cd $(BIN)/older && go build -buildvcs=false -o ../parley-older ./cmd/parley
-
-older-tests: postgres older #: Run the last release's tests on the new schema
-	cp store/migrations/*.sql $(BIN)/older/store/migrations/
-	cd $(BIN)/older && go test -count=1 -timeout 20m -skip '$(OLDER_SKIP)' $${OLDER_TESTS:+-run "$$OLDER_TESTS"} ./store ./payment ./server
 
 upgrade: postgres build older #: Upgrade, go back and restart servers behind HAProxy under load
 	@$(call install,command -v haproxy,haproxy)
@@ -459,6 +452,6 @@ node:
 	@$(call install,command -v npm,nodejs npm)
 
 .PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
-  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python nginx node older older-tests packager packages packages-check \
+  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python nginx node older packager packages packages-check \
   page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
   supply-chain test test-all upgrade
