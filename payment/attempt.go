@@ -29,19 +29,18 @@ type Attempt struct {
 
 	payment     Payment
 	payload     x402.Payment
-	id          uuid.UUID           // of its row, should it become one
-	request     []byte              // canonical
-	fingerprint [sha256.Size]byte   // of operation, account and request, as the ledger stores it
-	former      [][sha256.Size]byte // the same with former response keys
-	identifier  *string             // payment-identifier, hashed; nil without one
-	key         *string             // Idempotency-Key, hashed; nil without one
-	retried     bool                // by the recovery worker; no caller waits
-	begun       bool                // this call wrote the row
-	proven      bool                // see Engine.prove
-	taken       int                 // tokens: see Engine.TakeTokens
-	giveBack    []func()            // what TakeTokens took
-	others      int                 // how many other payments of the wallet are being settled
-	othersMove  uint64              // their sum
+	id          uuid.UUID         // of its row, should it become one
+	request     []byte            // canonical
+	fingerprint [sha256.Size]byte // of operation, account and request, as the ledger stores it
+	identifier  *string           // payment-identifier, hashed; nil without one
+	key         *string           // Idempotency-Key, hashed; nil without one
+	retried     bool              // by the recovery worker; no caller waits
+	begun       bool              // this call wrote the row
+	proven      bool              // see Engine.prove
+	taken       int               // tokens: see Engine.TakeTokens
+	giveBack    []func()          // what TakeTokens took
+	others      int               // how many other payments of the wallet are being settled
+	othersMove  uint64            // their sum
 }
 
 // Payer is the lower-case address that pays. It is a claim unless Genuine is true.
@@ -140,9 +139,6 @@ func (e *Engine) Parse(
 		a.key = nameOf(key)
 	}
 	a.fingerprint = sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", operation.ID, account, request))
-	if operation.Secret {
-		a.fingerprint, a.former = e.responseKeys.fingerprints(a.fingerprint)
-	}
 	if former == nil {
 		return a, nil
 	}
@@ -259,16 +255,13 @@ func (e *Engine) restore(row *store.Payment) (*Attempt, error) {
 	if operation == nil {
 		return nil, fmt.Errorf("the contract has no operation %s any more", row.Operation)
 	}
-	request, raw, err := e.responseKeys.openRow(row)
-	if err != nil {
-		return nil, fmt.Errorf("open the request of a payment: %w", err)
-	}
-	a := &Attempt{id: row.ID, Operation: operation, request: request}
+	a := &Attempt{id: row.ID, Operation: operation, request: row.Request}
 	var payload x402.Payment
+	var err error
 	if row.X402Version == x402.VersionV1 {
-		payload, err = x402.ParsePaymentPayloadV1(raw, e.Network)
+		payload, err = x402.ParsePaymentPayloadV1(row.Payload, e.Network)
 	} else {
-		payload, err = x402.ParsePayment(raw)
+		payload, err = x402.ParsePayment(row.Payload)
 	}
 	if err != nil {
 		return nil, err

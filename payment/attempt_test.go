@@ -16,7 +16,7 @@ import (
 // TestTwoPaymentHeaders: a request with two payments is rejected, because a proxy and this server might read different ones.
 func TestTwoPaymentHeaders(t *testing.T) {
 	t.Parallel()
-	engine := New(Config{ResponseKeys: []ResponseKey{{1}}}, nil, nil, nil, slog.New(slog.DiscardHandler))
+	engine := New(Config{}, nil, nil, nil, slog.New(slog.DiscardHandler))
 	operation := &Operation{ID: "editAgent", Price: 1000, Extensions: map[string]jsontext.Value{}}
 	if err := engine.Offer([]*Operation{operation}); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestChallenge(t *testing.T) {
 	a := standingScheme{name: "a", standings: map[string]Standing{"lost": Fallback, "barred": Withheld, "all lost": Fallback}}
 	b := standingScheme{name: "b", standings: map[string]Standing{"all lost": Fallback}}
 	c := standingScheme{name: "c", standings: map[string]Standing{"barred": Fallback, "all lost": Fallback}}
-	e := &Engine{Config: Config{ResponseKeys: []ResponseKey{{1}}}, operations: map[string]*Operation{}}
+	e := &Engine{Config: Config{}, operations: map[string]*Operation{}}
 	e.metrics = newMetrics(nil, nil, nil)
 	operation := &Operation{ID: "editAgent", Price: 2000, Extensions: map[string]jsontext.Value{}}
 	if err := e.Offer([]*Operation{operation}, a, b, c); err != nil {

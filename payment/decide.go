@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/parley-chat/parley/store"
@@ -43,10 +42,7 @@ func (e *Engine) decide(a *Attempt, row *store.Payment, proven bool) (Action, er
 	if next, err := a.payment.Decide(row, proven); next != "" {
 		return next, err
 	}
-	open := row.State == store.PaymentSettling || row.State == store.PaymentUnknown
 	switch {
-	case open && a.Operation.Secret && a.payment.Same(row) && !e.responseKeys.known(row.Fingerprint):
-		return Reject, OutcomeUnknown(errNoResponseKey) // another server has the key, and can tell whether it is the same request
 	// Whoever proves nothing does not learn whether the payment is for this request: anybody could guess the username in it.
 	case !proven && (row.State == store.PaymentDelivered || (row.State == store.PaymentUndeliverable && row.AgentID == nil)):
 		return Reject, errProofRequired
@@ -82,7 +78,7 @@ func (a *Attempt) SameNonce(row *store.Payment) bool {
 // Owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
 // request of the same operation and account.
 func (a *Attempt) Owns(row *store.Payment) bool {
-	sameRequest := slices.ContainsFunc(a.fingerprints(), func(one []byte) bool { return bytes.Equal(row.Fingerprint, one) })
+	sameRequest := bytes.Equal(row.Fingerprint, a.fingerprint[:])
 	if row.State == store.PaymentUndeliverable {
 		account := a.account()
 		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
@@ -104,15 +100,6 @@ func (a *Attempt) Owns(row *store.Payment) bool {
 		return false
 	}
 	return sameRequest
-}
-
-// fingerprints are those that a row of the same request can have.
-func (a *Attempt) fingerprints() [][]byte {
-	all := [][]byte{a.fingerprint[:]}
-	for i := range a.former {
-		all = append(all, a.former[i][:])
-	}
-	return all
 }
 
 // lookUp finds the payment in the ledger by its idempotency key, by its authorization or voucher, by its payment identifier, or, if the
@@ -144,7 +131,7 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		}
 	}
 	if a.Operation.Secret && a.Expired == nil {
-		row, err = e.Store.PaymentOfWallet(ctx, network, asset, a.Payer(), a.Operation.ID, a.account(), a.fingerprints(), a.payment.Channel())
+		row, err = e.Store.PaymentOfWallet(ctx, network, asset, a.Payer(), a.Operation.ID, a.account(), a.fingerprint[:], a.payment.Channel())
 		if row != nil && !a.moves() && (row.PaymentChannelID == nil || *row.PaymentChannelID != a.payment.Channel()) {
 			row = nil // a voucher does not prove the wallet that its channel names
 		}

@@ -80,7 +80,7 @@ func (e *Engine) Commit(
 	}
 	ctx, span := e.Tracer.Start(ctx, name)
 	defer func() { endSpan(span, err) }()
-	closing.Seal = e.sealer(call.Attempt, row)
+	closing.Encode = call.Attempt.encodeResponse()
 	if response.Body != nil {
 		return e.Store.Commit(ctx, store.Done(response), closing)
 	}
@@ -100,20 +100,19 @@ func (e *Engine) Commit(
 // payer redeems the payment with the same request.
 var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
 
-// sealer seals the response of a call for the ledger, unless it is too long. Reads are stored too: if the voucher that was charged last
-// executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be lost with its
-// response.
-func (e *Engine) sealer(a *Attempt, row *store.Payment) func(response store.Response) ([]byte, error) {
-	return func(response store.Response) (sealed []byte, err error) {
-		stored := response.Stored()
-		if a.retried && a.Operation.ReadOnly && len(stored) > maxStoredRead {
+// encodeResponse returns what makes the stored form of a response; nil for one that is too long to be stored. Reads are stored too: if the voucher
+// that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be
+// lost with its response.
+func (a *Attempt) encodeResponse() func(response store.Response) ([]byte, error) {
+	return func(response store.Response) (stored []byte, err error) {
+		defer Crash("committing")
+		content := response.Stored()
+		if tooLong := a.Operation.ReadOnly && len(content) > maxStoredRead; tooLong && a.retried {
 			return nil, errNobodyReads
+		} else if tooLong {
+			return nil, nil
 		}
-		if !a.Operation.ReadOnly || len(stored) <= maxStoredRead {
-			sealed, err = e.responseKeys.seal(row.ID, a.request, stored, a.Operation.Reads())
-		}
-		Crash("committing")
-		return sealed, err
+		return encodeStored(content, a.Operation.Reads()), nil
 	}
 }
 

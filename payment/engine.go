@@ -21,20 +21,19 @@ type Engine struct {
 	Facilitator *Breaker
 	Chain       Chain
 
-	schemes      []Scheme
-	operations   map[string]*Operation // by ID
-	contracts    Recent[string, bool]  // whether an address, in lower case, is a contract
-	queues       *queues
-	admission    *admission
-	payers       *payers
-	strangers    *strangers
-	underWay     *underWay
-	metrics      *metrics
-	unrecorded   sync.Map // of *store.Payment to unrecordedOutcome
-	held         held
-	wake         chan struct{} // wakes the recovery worker
-	responseKeys responseKeys
-	failing      rate.Sometimes // a line of the log about the database is enough in a minute
+	schemes    []Scheme
+	operations map[string]*Operation // by ID
+	contracts  Recent[string, bool]  // whether an address, in lower case, is a contract
+	queues     *queues
+	admission  *admission
+	payers     *payers
+	strangers  *strangers
+	underWay   *underWay
+	metrics    *metrics
+	unrecorded sync.Map // of *store.Payment to unrecordedOutcome
+	held       held
+	wake       chan struct{}  // wakes the recovery worker
+	failing    rate.Sometimes // a line of the log about the database is enough in a minute
 }
 
 // New makes an engine. It takes payments when it has schemes and operations: see Offer.
@@ -45,7 +44,7 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 		operations: map[string]*Operation{},
 		contracts:  NewRecent[string, bool](maxWallets), queues: newQueues(), admission: newAdmission(), payers: newPayers(),
 		strangers: newStrangers(), underWay: &underWay{amounts: map[string]map[string]*amountUnderWay{}}, wake: make(chan struct{}, 1),
-		responseKeys: newResponseKeys(config.ResponseKeys), failing: rate.Sometimes{Interval: time.Minute},
+		failing: rate.Sometimes{Interval: time.Minute},
 	}
 	e.metrics = newMetrics(database, e.responds, measured.seconds)
 	return e
@@ -53,9 +52,6 @@ func New(config Config, database *store.Store, facilitator Facilitator, chain Ch
 
 // Offer sets the operations, and the schemes in the order in which they are offered. It adds the payment requirements to the operations.
 func (e *Engine) Offer(operations []*Operation, schemes ...Scheme) error {
-	if len(e.ResponseKeys) == 0 {
-		return errNoResponseKey
-	}
 	e.schemes = schemes
 	for _, operation := range operations {
 		e.operations[operation.ID] = operation

@@ -14,6 +14,17 @@ import (
 // if the payer has signed a new authorization.
 const identifierExtension = "payment-identifier"
 
+// withoutExtensions returns a payload as the ledger stores it until it has settled. The payment identifier proves possession, so whoever
+// reads the database must not learn it.
+func withoutExtensions(payload []byte) ([]byte, error) {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(payload, &members); err != nil {
+		return nil, err
+	}
+	delete(members, "extensions")
+	return json.Marshal(members)
+}
+
 var goodIdentifier = regexp.MustCompile(`^[a-zA-Z0-9_-]{16,128}$`)
 
 // identifierOffer announces the extension in a 402. It is optional: the official clients send none by default.

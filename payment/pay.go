@@ -125,11 +125,11 @@ func (e *Engine) repeat(ctx context.Context, call *Call, row *store.Payment) (*R
 	if err != nil {
 		return nil, err
 	}
-	response, err := e.stored(ctx, a, row)
+	response, err := a.stored(row)
 	switch {
 	case err != nil:
 		return nil, err
-	case response != nil && a.Operation.Paged, response == nil && a.Operation.ReadOnly && row.Now.Sub(row.UpdatedAt) <= repeatableRead:
+	case response != nil && a.Operation.recorded(), response == nil && a.Operation.ReadOnly && row.Now.Sub(row.UpdatedAt) <= repeatableRead:
 		if response, err = e.readAgain(ctx, call, row, response); err != nil {
 			return nil, err
 		}
@@ -159,27 +159,16 @@ func (e *Engine) readAgain(ctx context.Context, call *Call, row *store.Payment, 
 		return nil, err
 	}
 	defer end()
-	return call.Repeat(detached, stored, row.UpdatedAt)
+	return call.Repeat(detached, row, stored)
 }
 
-// stored returns the stored response of a payment, or nil if there is none. A response whose key is not there any more counts as
-// erased, but not a new one: another server has the key, and the payer must not pay again.
-func (e *Engine) stored(ctx context.Context, a *Attempt, row *store.Payment) ([]byte, error) {
+// stored returns what the ledger stored of the response of a payment, or nil if there is nothing.
+func (a *Attempt) stored(row *store.Payment) ([]byte, error) {
 	switch {
 	case row.Response == nil:
 		return nil, nil
 	case a.Operation.Secret && row.Now.Sub(row.UpdatedAt) > store.SecretLifetime:
 		return nil, errGone
 	}
-	response, err := e.responseKeys.open(row.ID, a.request, row.Response)
-	switch {
-	case !errors.Is(err, errNoResponseKey):
-		return response, err
-	case row.Now.Sub(row.UpdatedAt) > store.ResponseLifetime:
-		return nil, nil
-	}
-	e.Log.ErrorContext(ctx, "a stored response cannot be opened: all servers of a database need the same --response-key, with "+
-		"former keys for an hour",
-		"payment_id", row.ID.String())
-	return nil, OutcomeUnknown(err)
+	return decodeStored(row.Response)
 }

@@ -11,7 +11,6 @@ package payment
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -26,9 +25,7 @@ type Config struct {
 	Network x402.Network
 	PayTo   string
 	BaseURL string
-	// ResponseKeys seal and open stored responses: the first one seals, all of them open. All servers of a database have the same.
-	ResponseKeys []ResponseKey
-	Tracer       *tracing.Tracer // nil without tracing
+	Tracer  *tracing.Tracer // nil without tracing
 }
 
 // Operation is a paid operation. Price is in atomic units of the network's token.
@@ -47,6 +44,9 @@ type Operation struct {
 
 	challenges []*Error // by the standings of all schemes: see Engine.Challenge
 }
+
+// recorded reports whether the ledger stores something else than the response.
+func (o *Operation) recorded() bool { return o.Paged || o.Secret }
 
 // Reads reports whether the response can show what others wrote.
 func (o *Operation) Reads() bool { return o.ReadOnly || o.Paged }
@@ -91,8 +91,9 @@ type Call struct {
 	// Reserve runs in the transaction that begins the settlement. It reserves what no other call may take before delivery. It
 	// may be nil.
 	Reserve func(ctx context.Context, tx *store.Tx, paid Paid) error
-	// Repeat makes the response of a Paged operation again from what the ledger stored of it when the payment was delivered.
-	Repeat func(ctx context.Context, stored []byte, delivered time.Time) ([]byte, error)
+	// Repeat makes the response of an operation that is Paged or Secret again, from what the ledger stored of it when the payment was
+	// delivered.
+	Repeat func(ctx context.Context, delivered *store.Payment, stored []byte) ([]byte, error)
 	// Admit runs before a payment begins, and before an undeliverable payment is redeemed. An error rejects the call. It may be
 	// nil.
 	Admit func() error

@@ -152,7 +152,7 @@ func (e *Engine) retryOnce(ctx context.Context, restore Restore, row *store.Paym
 	return err
 }
 
-// unreadable leaves a payment open that this server cannot read, because it lacks the response key or is older.
+// unreadable leaves a payment open that this server cannot read, because it is older.
 func (e *Engine) unreadable(ctx context.Context, row *store.Payment, err error) error {
 	return e.unclear(ctx, row, &UnclearSettlement{store.Unclear{Reason: "the stored call cannot be read", Sent: false}, err})
 }

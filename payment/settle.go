@@ -42,7 +42,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 	defer e.admission.forget(response)
 	Crash("dry-run")
 	row := a.row()
-	if err := e.responseKeys.sealOpen(row); err != nil {
+	if row.Payload, err = withoutExtensions(row.Payload); err != nil {
 		return nil, err
 	}
 	defer e.held.add(row.ID)()

@@ -25,7 +25,8 @@ type call struct {
 // change is a call that changes more than a shared commit can. It is the receiver of those handlers.
 type change struct {
 	call
-	tx *store.Tx
+	tx      *store.Tx
+	derived derivation // of a call whose response has a secret
 }
 
 // Access rules. Each function loads a conversation and checks the right of the caller in one step. An outsider gets

@@ -31,7 +31,7 @@ func (c *change) EditAgent(ctx context.Context, req gen.EditAgentRequestObject) 
 
 // RotateKey replaces the API key of the caller and returns the new one, once.
 func (c *change) RotateKey(ctx context.Context, _ gen.RotateKeyRequestObject) (gen.RotateKeyResponseObject, error) {
-	key := newKey()
+	key := c.derived.apiKey()
 	err := c.tx.RotateKey(ctx, c.caller, store.HashKey(key), c.paid.ID)
 	return gen.RotateKey200JSONResponse{Success: true, APIKey: key, Message: "key replaced; the old key no longer works"}, err
 }

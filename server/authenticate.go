@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"hash/crc32"
 	"math/big"
@@ -104,7 +103,7 @@ func suspended(agent *store.Agent) error {
 	return &refusal
 }
 
-// An API key is "parley_", 256 random bits in base62 (43 characters) and a checksum (6 characters). The checksum lets
+// An API key is "parley_", 256 bits in base62 (43 characters) and a checksum (6 characters). The checksum lets
 // secret scanners and authenticate tell a key from a typing error.
 const (
 	keyPrefix   = "parley_"
@@ -112,13 +111,6 @@ const (
 	checkLength = 6
 	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
-
-func newKey() string {
-	var secret [32]byte
-	_, _ = rand.Read(secret[:])
-	body := keyPrefix + encode62(new(big.Int).SetBytes(secret[:]), keyLength)
-	return body + keyChecksum(body)
-}
 
 func wellFormedKey(key string) bool {
 	body := key[:max(0, len(key)-checkLength)]
@@ -137,14 +129,4 @@ func encode62(number *big.Int, length int) string {
 		text[i] = base62[digit.Int64()]
 	}
 	return string(text)
-}
-
-// newTAN returns 8 characters of Crockford base32: 40 bits, enough for ten minutes and few tries.
-func newTAN() string {
-	var random [8]byte
-	_, _ = rand.Read(random[:])
-	for i, b := range random {
-		random[i] = crockford[b&31]
-	}
-	return strings.ToUpper(string(random[:]))
 }

@@ -174,11 +174,18 @@ func (o *operation) work(of call, request any, done handled) store.Work {
 	if o.handler.alone != nil {
 		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
 			c := &change{call: of, tx: tx}
+			if o.Secret {
+				c.derived = newDerivation(of.server.config.Secrets[0], of.paid.ID)
+			}
 			c.read, c.do = &tx.Reader, tx
 			started := time.Now()
 			response, err := o.handler.alone(ctx, c, request)
 			body, err := done.encode(started, response, err)
-			return store.Response{Body: body}, err
+			made := store.Response{Body: body}
+			if o.Secret && err == nil {
+				made.Record = c.derived.withoutSecrets(body)
+			}
+			return made, err
 		}}
 	}
 	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) (store.Response, error) {

@@ -204,7 +204,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 
 // newCall makes the call that the payment engine runs. Done, if not nil, is called after each run of its handler.
 func (s *Server) newCall(operation *operation, attempt *payment.Attempt, caller *store.Agent, request any, done handled) *payment.Call {
-	made := &payment.Call{Attempt: attempt, Repeat: s.repeatPage, Locks: lockedBy, Work: func(paid payment.Paid) store.Work {
+	made := &payment.Call{Attempt: attempt, Repeat: s.repeat, Locks: lockedBy, Work: func(paid payment.Paid) store.Work {
 		return operation.work(call{server: s, caller: caller, paid: paid}, request, done)
 	}}
 	if operation.ID == createAccount {

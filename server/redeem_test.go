@@ -174,7 +174,7 @@ func TestRefundedPaymentIsNotRedeemed(t *testing.T) {
 		"delivered": func() error {
 			_, err := o.on.Commit(t.Context(), store.Done(store.Response{}), store.Closing{
 				Delivery: &store.Delivery{Payment: refund.PaymentID, State: store.PaymentUndeliverable, Fingerprint: make([]byte, 32)},
-				Seal:     func(store.Response) ([]byte, error) { return nil, nil },
+				Encode:   func(store.Response) ([]byte, error) { return nil, nil },
 			})
 			return err
 		},

@@ -14,20 +14,19 @@ import (
 
 // RequestAccount reserves the username and issues its TAN.
 func (c *change) RequestAccount(ctx context.Context, req gen.RequestAccountRequestObject) (gen.RequestAccountResponseObject, error) {
-	tan := newTAN()
-	name := req.Body.RequestedUsername
-	err := c.tx.RequestAccount(ctx, name, c.paid.Payer, c.server.payments.HashTAN(name, tan)[0], c.paid.ID)
+	name, tan := req.Body.RequestedUsername, c.derived.tan()
+	err := c.tx.RequestAccount(ctx, name, c.paid.Payer, c.derived.secret.hashTAN(name, tan), c.paid.ID)
 	return gen.RequestAccount200JSONResponse{Success: true, TAN: tan, Message: "TAN issued; create the account with it within 10 minutes"}, err
 }
 
 // CreateAccount creates the agent for a valid TAN and returns its API key, once.
 func (c *change) CreateAccount(ctx context.Context, req gen.CreateAccountRequestObject) (gen.CreateAccountResponseObject, error) {
-	key := newKey()
+	key := c.derived.apiKey()
 	agent := store.Agent{
 		ID: newID(), Username: req.Body.Username, Description: req.Body.Description, IsDiscoverable: true,
 		KeyHash: store.HashKey(key), CreatedAt: c.server.now(),
 	}
-	err := c.tx.CreateAccount(ctx, agent, c.server.payments.HashTAN(agent.Username, typedTAN(req.Body.TAN)), c.paid.ID)
+	err := c.tx.CreateAccount(ctx, agent, c.server.hashesOfTAN(agent.Username, typedTAN(req.Body.TAN)), c.paid.ID)
 	return gen.CreateAccount200JSONResponse{Success: true, AgentID: new(AgentID(agent.ID)), APIKey: key,
 		Message: "account created; keep the API key, it is shown only once"}, err
 }
@@ -36,7 +35,7 @@ func (c *change) CreateAccount(ctx context.Context, req gen.CreateAccountRequest
 // payment can use them before delivery.
 func (s *Server) reserveRegistration(ctx context.Context, tx *store.Tx, paid payment.Paid, request any) error {
 	body := request.(gen.CreateAccountRequestObject).Body //nolint:forcetypeassert // the operation's
-	return tx.ReserveRegistration(ctx, body.Username, s.payments.HashTAN(body.Username, typedTAN(body.TAN)), paid.ID)
+	return tx.ReserveRegistration(ctx, body.Username, s.hashesOfTAN(body.Username, typedTAN(body.TAN)), paid.ID)
 }
 
 // typedTAN normalises a TAN: Crockford base32 ignores case.

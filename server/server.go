@@ -39,7 +39,7 @@ type Config struct {
 	FacilitatorURL string       // for the contract only
 	Skill          Skill
 	Channels       channel.Config
-	ResponseKeys   []payment.ResponseKey // of stored responses: the first one seals, all of them open
+	Secrets        []Secret // API keys and TANs are derived from the first one; former ones count until theirs are used
 	Limits         Limits
 	Retention      store.Retention
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
@@ -113,7 +113,10 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		operation.Extensions = map[string]jsontext.Value{"bazaar": entry}
 		paid = append(paid, &operation.Operation)
 	}
-	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL, ResponseKeys: config.ResponseKeys,
+	if len(config.Secrets) == 0 {
+		return nil, errors.New("no secret to derive API keys and TANs from")
+	}
+	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL,
 		Tracer: config.Tracer}
 	s.payments = payment.New(terms, database, facilitator, chain, log)
 	schemes, err := s.schemes()

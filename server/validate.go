@@ -354,7 +354,13 @@ func between(least uint64, most *uint64) string {
 // payment's fingerprint covers it, and the recovery worker uses it.
 func canonical(c echo.Context) ([]byte, error) {
 	if body, ok := c.Request().Body.(interface{ ValidatedValue() any }); ok {
-		return json.Marshal(body.ValidatedValue())
+		content := body.ValidatedValue()
+		if object, ok := content.(map[string]any); ok && operationFrom(c).ID == createAccount {
+			object = maps.Clone(object)
+			delete(object, "tan") // which the ledger must not know: the payment has reserved the username when the stored request is used
+			content = object
+		}
+		return json.Marshal(content)
 	}
 	query := c.Request().URL.Query()
 	if query.Get("wait") == "0" { // its default: servers that do not know the parameter yet store the same request without it

@@ -382,7 +382,7 @@ func (w *world) otherServer() *world {
 	}
 	w.T.Cleanup(other.store.Close)
 	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
-		ResponseKeys: []payment.ResponseKey{responseKey}}
+		Secrets: []server.Secret{serverSecret}}
 	other.server, err = server.New(config, other.store, &x402.Facilitator{BaseURL: facilitator.URL, HTTPClient: facilitator.Client()},
 		&x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()},
 		slog.New(slog.NewJSONHandler(other.log, nil)))

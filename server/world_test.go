@@ -25,8 +25,8 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// responseKey seals the stored responses of all worlds.
-var responseKey = payment.ResponseKey{1}
+// serverSecret is the secret of all worlds.
+var serverSecret = server.Secret{1}
 
 func TestMain(m *testing.M) { storetest.Main(m) }
 
@@ -85,7 +85,7 @@ func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...sett
 		w.Facilitator.ServeHTTP(rw, r)
 	}))
 	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
-		ResponseKeys: []payment.ResponseKey{responseKey}}
+		Secrets: []server.Secret{serverSecret}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var chain payment.Chain = &x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()}
 	for _, set := range settings {

@@ -30,10 +30,10 @@ func beginning(payer string, agent uuid.UUID) *store.Payment {
 // deliveryOf is the closing of a payment that was delivered.
 func deliveryOf(payment *store.Payment) store.Closing {
 	return store.Closing{Delivery: &store.Delivery{Payment: payment.ID, State: payment.State, Fingerprint: payment.Fingerprint,
-		Transaction: "0xf"}, Seal: sealed}
+		Transaction: "0xf"}, Encode: encoded}
 }
 
-func sealed(store.Response) ([]byte, error) { return []byte("sealed"), nil }
+func encoded(store.Response) ([]byte, error) { return []byte("stored"), nil }
 
 // sending is the work of a call that sends messages.
 func sending(messages ...store.OutgoingMessage) store.Work {

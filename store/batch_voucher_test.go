@@ -39,7 +39,7 @@ func (g *ground) openChannel(i, n int) (id, payer string) {
 func chargeOf(channel, payer string, cumulative int64, agent uuid.UUID) *store.VoucherCharge {
 	payment := beginning(payer, agent)
 	payment.Scheme, payment.Nonce, payment.Payload, payment.Request = "batch-settlement", fmt.Sprintf("%s:%d", channel, cumulative), nil, nil
-	payment.PaymentChannelID, payment.CumulativeAmount, payment.Response = &channel, &cumulative, []byte("sealed")
+	payment.PaymentChannelID, payment.CumulativeAmount, payment.Response = &channel, &cumulative, []byte("stored")
 	return &store.VoucherCharge{
 		Voucher: store.Voucher{Channel: channel, Payer: payer, Price: voucherPrice, Max: cumulative, MaxUnclaimed: 1 << 40,
 			Signature: fmt.Sprint("signature ", cumulative)},
@@ -50,7 +50,7 @@ func chargeOf(channel, payer string, cumulative int64, agent uuid.UUID) *store.V
 // charge makes the effect and charges the voucher as the payment engine does.
 func (g *ground) charge(ctx context.Context, s *store.Store, charge *store.VoucherCharge, messages ...store.OutgoingMessage) error {
 	for {
-		if err := commit(ctx, s, sending(messages...), store.Closing{Charge: charge, Seal: sealed}); !store.Deadlocked(err) {
+		if err := commit(ctx, s, sending(messages...), store.Closing{Charge: charge, Encode: encoded}); !store.Deadlocked(err) {
 			return err
 		}
 	}
@@ -276,7 +276,7 @@ func TestChargedPage(t *testing.T) {
 		page := sharing(func(ctx context.Context, do store.Actions) error {
 			return do.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + test.mark})
 		})
-		closing := store.Closing{Charge: chargeOf(channel, payer, test.cumulative, reader), Seal: sealed}
+		closing := store.Closing{Charge: chargeOf(channel, payer, test.cumulative, reader), Encode: encoded}
 		if err := commit(ctx, g.Store, page, closing); !errors.Is(err, test.want) {
 			t.Errorf("a voucher for %d returns %v, want %v", test.cumulative, err, test.want)
 		}
@@ -300,7 +300,7 @@ func TestUsedNameMakesNoEffect(t *testing.T) {
 		charge := func(cumulative int64) store.Closing {
 			charge := chargeOf(channel, payer, cumulative, g.agents[0])
 			name(charge.Payment)
-			return store.Closing{Charge: charge, Seal: sealed}
+			return store.Closing{Charge: charge, Encode: encoded}
 		}
 		message := func() store.OutgoingMessage { return toGroup(g.agents[0], g.group, "text") }
 		if err := commit(t.Context(), g.Store, sending(message()), charge(voucherPrice)); err != nil {

@@ -87,8 +87,8 @@ type Closing struct {
 	Delivery *Delivery
 	Deposit  *DepositCharge // only with Delivery: the payment deposited into a payment channel, and brought its voucher
 	Charge   *VoucherCharge
-	// Seal returns the response as the ledger stores it; nil if it stores none.
-	Seal func(response Response) ([]byte, error)
+	// Encode returns the response as the ledger stores it; nil if it stores none.
+	Encode func(response Response) ([]byte, error)
 
 	page *readPage // only in the group commit
 }
@@ -333,14 +333,14 @@ func (c Closing) lock(ctx context.Context, tx *Tx) (err error) {
 
 // seal adds the response to the row of the payment.
 func (c Closing) seal(response Response) error {
-	sealed, err := c.Seal(response)
+	stored, err := c.Encode(response)
 	switch {
 	case err != nil:
 		return err
 	case c.Charge != nil:
-		c.Charge.Payment.Response = sealed
+		c.Charge.Payment.Response = stored
 	default:
-		c.Delivery.Response = sealed
+		c.Delivery.Response = stored
 	}
 	return nil
 }

@@ -74,8 +74,8 @@ func TestRejectedAlike(t *testing.T) {
 			}{
 				"and a payment":        {deliveryOf(begun), test.want},
 				"and a closed payment": {deliveryOf(closed), test.want}, // the rule comes first
-				"and a voucher":        {store.Closing{Charge: chargeOf(id, payer, voucherPrice, sender), Seal: sealed}, test.want},
-				"and a voucher that is no fit": {store.Closing{Charge: chargeOf(id, payer, 2*voucherPrice, sender), Seal: sealed},
+				"and a voucher":        {store.Closing{Charge: chargeOf(id, payer, voucherPrice, sender), Encode: encoded}, test.want},
+				"and a voucher that is no fit": {store.Closing{Charge: chargeOf(id, payer, 2*voucherPrice, sender), Encode: encoded},
 					map[string]error{"shared": test.want, "alone": store.ErrVoucherMismatch}[path]},
 			} {
 				if err := commit(ctx, g.Store, work, one.closing); !errors.Is(err, one.want) {

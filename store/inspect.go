@@ -41,9 +41,9 @@ func (s *Store) Inspect(ctx context.Context) (_ Inspection, err error) {
 				ORDER BY relname) AS missing_rights`, none))
 }
 
-// NewestResponse returns the beginning of the newest stored response, which tells the key that sealed it, or nil.
-func (s *Store) NewestResponse(ctx context.Context) (_ []byte, err error) {
+// NewestSecretResponse returns the newest stored response of a call that bought an API key or a TAN, or nil.
+func (s *Store) NewestSecretResponse(ctx context.Context) (_ []byte, err error) {
 	defer wrapInto(&err, "read the newest response")
-	return single(query[[]byte](ctx, s, `SELECT (SELECT substring(response FOR 16) FROM
-		(SELECT response FROM payments ORDER BY created_at DESC, id DESC LIMIT 1000) newest WHERE response IS NOT NULL LIMIT 1)`, none))
+	return single(query[[]byte](ctx, s, `SELECT (SELECT response FROM payments WHERE secret AND response IS NOT NULL
+		ORDER BY updated_at DESC LIMIT 1)`, none))
 }

@@ -128,18 +128,18 @@ func (s *Store) paymentNamed(ctx context.Context, column string, agent *uuid.UUI
 // whose response holds a secret. It is the payment of the same request if that is open or its response is stored, or an
 // undeliverable payment of the same operation and account. It returns nil if there is none.
 func (s *Store) PaymentOfWallet(
-	ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprints [][]byte, channel string,
+	ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte, channel string,
 ) (*Payment, error) {
 	return s.onePayment(ctx, `secret AND network = @network AND asset = @asset AND payer = @payer AND operation = @operation
 		AND (payment_channel_id IS NULL OR payment_channel_id = @channel
 			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id
 				AND c.payer = payments.payer)) AND (
-			(state = 'delivered' AND fingerprint = ANY (CAST(@fingerprints AS bytea[])) AND response IS NOT NULL
+			(state = 'delivered' AND fingerprint = @fingerprint AND response IS NOT NULL
 				AND updated_at > now() - @lifetime::interval)
-			OR (state IN ('settling', 'unknown') AND fingerprint = ANY (CAST(@fingerprints AS bytea[])))
+			OR (state IN ('settling', 'unknown') AND fingerprint = @fingerprint)
 			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM @agent::uuid)
-		) ORDER BY fingerprint = ANY (CAST(@fingerprints AS bytea[])) DESC, created_at DESC LIMIT 1`, named{
-		"network": network, "asset": asset, "payer": payer, "operation": operation, "fingerprints": fingerprints, "lifetime": SecretLifetime,
+		) ORDER BY fingerprint = @fingerprint DESC, created_at DESC LIMIT 1`, named{
+		"network": network, "asset": asset, "payer": payer, "operation": operation, "fingerprint": fingerprint, "lifetime": SecretLifetime,
 		"agent": agent, "channel": channel,
 	})
 }

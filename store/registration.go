@@ -71,13 +71,13 @@ func (tx *Tx) ReserveRegistration(ctx context.Context, username string, tanHashe
 	return nil
 }
 
-// CreateAccount turns the registration into an agent. It returns ErrInvalidTAN, ErrUsernameReserved (another payment
+// CreateAccount turns the registration into an agent. A payment that has reserved the registration needs no TAN any more. It returns ErrInvalidTAN, ErrUsernameReserved (another payment
 // has claimed the registration) or ErrUsernameTaken.
 func (tx *Tx) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte, payment uuid.UUID) error {
 	var used []Registration
 	err := tx.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).
-		Where("username = ? AND tan_hash IN ? AND (claimed_by = ? OR (claimed_by IS NULL AND expires_at > now()))",
-			agent.Username, tanHashes, payment).Delete(&used).Error
+		Where("username = ? AND (claimed_by = ? OR (tan_hash IN ? AND claimed_by IS NULL AND expires_at > now()))",
+			agent.Username, payment, tanHashes).Delete(&used).Error
 	if err != nil {
 		return fmt.Errorf("use TAN: %w", err)
 	}

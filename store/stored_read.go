@@ -9,7 +9,7 @@ import (
 )
 
 // StoredReads selects the responses of operations that were stored at this time or later. Any of them can show what was removed
-// since: the database cannot tell, because they are encrypted. Conversation, if it is not uuid.Nil, selects the responses to its members,
+// since: the database cannot tell, because they are compressed. Conversation, if it is not uuid.Nil, selects the responses to its members,
 // subscribers and admin.
 type StoredReads struct {
 	Operations   []string // parley.Reads

@@ -157,7 +157,7 @@ func (g *ground) poll(agent uuid.UUID, ask func(context.Context, store.Actions) 
 		}
 	case 2:
 		channel, payer := g.openChannel(int(g.channels.Add(1)), 1)
-		err = commit(ctx, g.Store, work, store.Closing{Charge: chargeOf(channel, payer, voucherPrice, agent), Seal: sealed})
+		err = commit(ctx, g.Store, work, store.Closing{Charge: chargeOf(channel, payer, voucherPrice, agent), Encode: encoded})
 	}
 	if err != nil {
 		g.t.Errorf("poll: %v", err)

@@ -13,7 +13,6 @@ import (
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
@@ -76,7 +75,7 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 	front := httptest.NewUnstartedServer(nil)
 	config := server.Config{
 		BaseURL: "http://" + front.Listener.Addr().String(), Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
-		ResponseKeys: []payment.ResponseKey{{1}},
+		Secrets: []server.Secret{{1}},
 	}
 	for _, set := range settings {
 		set(&config)

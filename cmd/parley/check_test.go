@@ -50,7 +50,7 @@ func TestCheckIsGreen(t *testing.T) {
 	key, responses := "file:"+writeFile(t, strings.Repeat("1", 64)), "file:"+writeFile(t, strings.Repeat("2", 64))
 	settings, _ := goodWorld(t)
 	settings = append(settings, "--database-url", "file:"+writeFile(t, serving), "--authorizer-key", key,
-		"--admin-listen", testkit.FreeAddress(t), "--response-key", responses)
+		"--admin-listen", testkit.FreeAddress(t), "--server-secret", responses)
 	found, err := checked(t, settings...)
 	if err != nil || found.count("warning") != 1 || !strings.Contains(found.text(), "is not served yet") {
 		t.Errorf("before the start: %v\n%s", err, found.text())
@@ -101,7 +101,7 @@ func goodWorld(t *testing.T) (settings []string, network string) {
 	t.Helper()
 	play := playNetwork(t)
 	return []string{"--database-url", storetest.URL(t), "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
-			"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--response-key", testResponseKey},
+			"--facilitator-url", play.URL, "--rpc-url", play.URL + "/rpc", "--listen", testkit.FreeAddress(t), "--server-secret", testServerSecret},
 		play.URL
 }
 
@@ -213,7 +213,7 @@ func TestCheckAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFinding(t, settings, "warning secrets: "+key+" can be read by every user", "--authorizer-key", "file:"+key)
-	wantFinding(t, settings, "failed settings: --response-key (PARLEY_RESPONSE_KEY) is missing", "--response-key", "")
+	wantFinding(t, settings, "failed settings: --server-secret (PARLEY_SERVER_SECRET) is missing", "--server-secret", "")
 	wantFinding(t, settings, "failed settings: --authorizer-key (PARLEY_AUTHORIZER_KEY) is file:/nowhere", "--authorizer-key", "file:/nowhere")
 	config := writeFile(t, "database-url: "+settings[1])
 	if err := os.Chmod(config, 0o644); err != nil { //nolint:gosec // the test's fault
@@ -259,7 +259,7 @@ func TestCheckPays(t *testing.T) {
 	poor := strings.Repeat("01", 32)
 	wantFinding(t, settings, "failed payment: the wallet 0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1 has 0.000000 USD",
 		"--pay-key-file="+writeFile(t, poor))
-	wantFinding(t, settings, "failed response key: another key encrypted the newest", "--response-key="+strings.Repeat("3", 64))
+	wantFinding(t, settings, "failed server secret: the newest API key or TAN", "--server-secret="+strings.Repeat("3", 64))
 	wantFinding(t, settings, "failed ledger: the payment is not in this database", "--database-url="+storetest.URL(t), wallet)
 	blind := endpointWith(t, network, func(body []byte) string {
 		if bytes.Contains(body, []byte("eth_getTransactionReceipt")) {

@@ -109,7 +109,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{logs: &testkit.Buffer{}}
 	cmd := itself(context.Background(), t, args...)
-	cmd.Env = append(append(cmd.Env, "PARLEY_RESPONSE_KEY="+testResponseKey), env...)
+	cmd.Env = append(append(cmd.Env, "PARLEY_SERVER_SECRET="+testServerSecret), env...)
 	cmd.Stderr = p.logs
 	var err error
 	p.Process, err = testkit.Launch(cmd)

@@ -25,10 +25,10 @@ import (
 // goodSettings are enough for serve.
 var goodSettings = []string{
 	"--database-url=postgres://parley:hunter2@127.0.0.1:1/parley", "--payee=" + devnet.Payee, "--facilitator-url=https://facilitator.example",
-	"--rpc-url=https://rpc.example/hunter2", "--response-key=" + testResponseKey}
+	"--rpc-url=https://rpc.example/hunter2", "--server-secret=" + testServerSecret}
 
-// testResponseKey is the key of stored responses of all tests.
-const testResponseKey = "file:testdata/response-key"
+// testServerSecret is the key of stored responses of all tests.
+const testServerSecret = "file:testdata/server-secret"
 
 func writeFile(t *testing.T, content string) string {
 	t.Helper()

@@ -46,7 +46,7 @@ func TestMisfit(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			engine := payment.New(payment.Config{ResponseKeys: []payment.ResponseKey{{1}}}, nil, nil, nil, slog.New(slog.DiscardHandler))
+			engine := payment.New(payment.Config{}, nil, nil, nil, slog.New(slog.DiscardHandler))
 			scheme := &Scheme{Config: Config{WithdrawDelay: time.Hour}, engine: engine, started: now.Add(-time.Hour),
 				lost: payment.NewRecent[string, struct{}](maxLost), behind: payment.NewRecent[string, bool](maxLost),
 				generations: payment.NewRecent[string, uint64](maxLost)}

@@ -199,7 +199,7 @@ CREATE TABLE payments (
 -- A payload is read only after a crash and erased on delivery, so it stays in its row. By default PostgreSQL compresses
 -- rows of more than 2 kB and moves values out of them, which takes longer than the rest of the insert.
 WITH (toast_tuple_target = 8160);
-ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a response is encrypted: compression has no effect
+ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a long response is compressed already
 COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization, and for each voucher of a payment channel that was charged. Amounts are in atomic units of the asset.';
 COMMENT ON COLUMN payments.nonce IS 'The nonce of the EIP-3009 authorization of a payment or of a deposit. Of a voucher: the id of the payment channel, a colon, and cumulative_amount. So each voucher is charged once.';
 COMMENT ON COLUMN payments.payment_channel_id IS 'The payment channel that pays; NULL with scheme exact. Not a broadcast channel.';
@@ -210,7 +210,7 @@ COMMENT ON COLUMN payments.payload IS 'The data that settlement after a crash ne
 COMMENT ON COLUMN payments.key_hash IS 'The hash of the API key of the caller. A rotation replaces only this key, also after a crash.';
 COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. While it is alive, it holds the advisory lock with this number (store/presence.go).';
 COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. The wallet that paid can request it again. It is erased when the secret is used, ten minutes after delivery at the latest.';
-COMMENT ON COLUMN payments.response IS 'The response, encrypted with a key derived from the request.';
+COMMENT ON COLUMN payments.response IS 'The response.';
 CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
     WHERE payment_identifier IS NOT NULL;
 CREATE INDEX payments_created ON payments (created_at, id);

@@ -12,4 +12,4 @@ COMMENT ON TABLE tan_tries IS 'Tries of TANs by wallets and client addresses tha
 COMMENT ON COLUMN tan_tries.key_hash IS 'SHA-256 of the wallet or of the address. A hash, because the database keeps no client addresses.';
 COMMENT ON COLUMN tan_tries.checking IS 'Tries whose TAN is being checked. They count like wrong ones, so that concurrent tries cannot exceed the limit.';
 CREATE INDEX tan_tries_expires_at ON tan_tries (expires_at);
-COMMENT ON COLUMN payments.response IS 'The response, encrypted with a key that is not in the database (--response-key-file).';
+COMMENT ON COLUMN payments.response IS 'The response, without a TAN or API key that it had.';

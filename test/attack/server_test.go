@@ -71,7 +71,7 @@ func (s *server) launch(crash string) error {
 		"--base-url", s.url,
 	}, s.flags...)
 	if s.program != olderProgram { // which has no such setting
-		args = append(args, "--response-key", "file:"+s.w.responseKey)
+		args = append(args, "--server-secret", "file:"+s.w.serverSecret)
 	} else if i := slices.Index(args, "--authorizer-key"); i >= 0 { // whose name was another
 		args[i], args[i+1] = "--authorizer-key-file", strings.TrimPrefix(args[i+1], "file:")
 	}

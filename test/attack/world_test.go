@@ -47,9 +47,9 @@ func rounds(t testing.TB) int {
 // world is a database, a payment network and any number of server processes, with what the test knows about them.
 type world struct {
 	*testkit.World
-	proxy       *proxy
-	http        *http.Client
-	responseKey string // file that all servers have
+	proxy        *proxy
+	http         *http.Client
+	serverSecret string // file that all servers have
 
 	s          *server // of the worlds that need one: the only one, or the first
 	alice, bob *agent
@@ -68,7 +68,7 @@ func newWorld(t testing.TB) *world {
 
 func newWorldOn(t testing.TB, databaseURL string) *world {
 	t.Helper()
-	w := &world{World: testkit.NewWorld(t, databaseURL), contents: map[string]bool{}, responseKey: testkit.KeyFile(t)}
+	w := &world{World: testkit.NewWorld(t, databaseURL), contents: map[string]bool{}, serverSecret: testkit.KeyFile(t)}
 	w.proxy = newProxy(t, w.Facilitator)
 	// Servers die and come back: a kept connection would be of the life before.
 	w.http = &http.Client{

@@ -41,7 +41,7 @@ func (d *dataset) serveOn(ctx context.Context, processor int, settings ...string
 func (d *dataset) serving() []string {
 	return []string{"serve", "--database-url", d.url(), "--payee", devnet.Payee, "--network", devnet.NetworkID,
 		"--facilitator-url", d.facilitator.url, "--rpc-url", d.facilitator.url + "/rpc",
-		"--response-key", "file:" + filepath.Join(d.folder, authorizerFile), "--listen"}
+		"--server-secret", "file:" + filepath.Join(d.folder, authorizerFile), "--listen"}
 }
 
 // withChannels lets a server offer payment channels, before single payments.

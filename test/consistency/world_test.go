@@ -45,7 +45,7 @@ func newWorld(t testing.TB, program string, environment ...string) *world {
 	t.Cleanup(facilitator.Close)
 	w.flags = []string{"serve", "--database-url", w.DatabaseURL, "--payee", devnet.Payee, "--network", x402.NetworkBaseSepolia,
 		"--facilitator-url", facilitator.URL, "--rpc-url", facilitator.URL + "/rpc",
-		"--authorizer-key", "file:" + testkit.KeyFile(t), "--response-key", "file:" + testkit.KeyFile(t)}
+		"--authorizer-key", "file:" + testkit.KeyFile(t), "--server-secret", "file:" + testkit.KeyFile(t)}
 	for i := range w.servers {
 		w.listen = append(w.listen, testkit.FreeAddress(t))
 		if err := w.start(i); err != nil {

@@ -84,7 +84,7 @@ func newRun(t testing.TB, synchronous bool) *run {
 	r.world = testkit.NewWorld(t, r.cluster.url(routeHosts))
 	facilitator := httptest.NewServer(r.world.Facilitator)
 	t.Cleanup(facilitator.Close)
-	keys := []string{"--authorizer-key", "file:" + testkit.KeyFile(t), "--response-key", "file:" + testkit.KeyFile(t)}
+	keys := []string{"--authorizer-key", "file:" + testkit.KeyFile(t), "--server-secret", "file:" + testkit.KeyFile(t)}
 	for i := range routes {
 		s := newServer(t, i, r.cluster, facilitator.URL, keys)
 		r.servers = append(r.servers, s)

@@ -171,7 +171,7 @@ func newDrill(t *testing.T, way string) *drill {
 	d.url = "http://" + address
 	for name, content := range map[string]string{
 		"bin/sudo": sudo, "bin/systemctl": systemctl, "pgbackrest.conf": d.at(d.guide["configuration"]),
-		"response-key": strings.Repeat("5a", 32) + "\n", "key": strings.TrimPrefix(devnet.Accounts()[8].PrivateKey, "0x") + "\n",
+		"server-secret": strings.Repeat("5a", 32) + "\n", "key": strings.TrimPrefix(devnet.Accounts()[8].PrivateKey, "0x") + "\n",
 	} {
 		d.writeFile(name, content)
 	}
@@ -183,7 +183,7 @@ func newDrill(t *testing.T, way string) *drill {
 		"PARLEY_DATABASE_URL="+d.world.DatabaseURL, "PARLEY_PAYEE="+devnet.Payee, "PARLEY_NETWORK="+devnet.NetworkID,
 		"PARLEY_FACILITATOR_URL="+network.URL, "PARLEY_RPC_URL="+network.URL+"/rpc", "PARLEY_LISTEN="+address,
 		"PARLEY_ADMIN_LISTEN="+testkit.FreeAddress(t),
-		"PARLEY_AUTHORIZER_KEY=file:"+folder+"/key", "PARLEY_RESPONSE_KEY=file:"+folder+"/response-key", "PARLEY_DRAIN_TIME=0s",
+		"PARLEY_AUTHORIZER_KEY=file:"+folder+"/key", "PARLEY_SERVER_SECRET=file:"+folder+"/server-secret", "PARLEY_DRAIN_TIME=0s",
 	)
 	d.must(`mkdir socket repository dumps logs locks
 [ "$(id -u)" != 0 ] || chown postgres socket repository dumps logs locks .`)

@@ -14,7 +14,7 @@ import (
 // Files in the data folder.
 const (
 	authorizerKey = "authorizer-key"
-	responseKey   = "response-key"
+	serverSecret  = "server-secret"
 )
 
 // ownKey reads a key from the data folder of dev. It creates a random key at the first start: the database belongs to it.

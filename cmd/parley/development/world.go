@@ -74,11 +74,11 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	if err != nil {
 		return nil, err
 	}
-	responses, err := ownKey(options.data, responseKey)
+	secret, err := ownKey(options.data, serverSecret)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := operator.ResponseKeys(responses)
+	secrets, err := operator.ServerSecrets(secret)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +89,8 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	w.url, w.facilitatorURL = "http://"+listener.Addr().String(), "http://"+facilitatorListener.Addr().String()
 	config := server.Config{
 		BaseURL: w.url, Network: play, PayTo: devnet.Payee, FacilitatorURL: w.facilitatorURL, Skill: operator.AgentSkill, Limits: options.limits,
-		Channels:     channels,
-		ResponseKeys: keys,
+		Channels: channels,
+		Secrets:  secrets,
 	}
 	client, err := operator.Facilitator{URL: w.facilitatorURL}.Config(options.log)
 	if err != nil {

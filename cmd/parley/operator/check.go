@@ -152,8 +152,8 @@ func (c *check) checkKeys(config server.Config) (found findings) {
 	} else if config.Channels.Authorizer != nil {
 		found.ok("authorizer", "key of "+addressOf(config.Channels.Authorizer)+", not the payee's")
 	}
-	if keys := len(config.ResponseKeys); keys > 0 {
-		found.ok("response key", fmt.Sprintf("one that seals stored responses, and %d former ones", keys-1))
+	if secrets := len(config.Secrets); secrets > 0 {
+		found.ok("server secret", fmt.Sprintf("one that API keys are derived from, and %d former ones", secrets-1))
 	}
 	return found
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 )
@@ -45,7 +44,7 @@ func (c *check) checkDatabase(ctx context.Context, config server.Config) (found 
 	default:
 		found.ok("schema", fmt.Sprintf("fits version %d", store.SchemaVersion()))
 		found.rights(is)
-		found.responses(ctx, database, config.ResponseKeys)
+		found.responses(ctx, database, config.Secrets)
 	}
 	if err := database.ReadClock(ctx); err != nil {
 		found.fail("clock", "the database does not tell its time: "+err.Error(), "look for the cause in the log of PostgreSQL")
@@ -96,12 +95,12 @@ func (f *findings) rights(is store.Inspection) {
 	}
 }
 
-// responses adds a finding if none of the keys opens what servers of this database stored.
-func (f *findings) responses(ctx context.Context, database *store.Store, keys []payment.ResponseKey) {
-	newest, err := database.NewestResponse(ctx)
-	if err == nil && newest != nil && len(keys) > 0 && !payment.Sealed(newest, keys) {
-		f.fail("response key", "another key encrypted the newest stored response",
-			"use the --response-key of the other servers of this database, or the key that was saved with its backup")
+// responses adds a finding if the servers of this database derive API keys from another secret.
+func (f *findings) responses(ctx context.Context, database *store.Store, secrets []server.Secret) {
+	newest, err := database.NewestSecretResponse(ctx)
+	if err == nil && newest != nil && len(secrets) > 0 && !server.HasSecret(newest, secrets) {
+		f.fail("server secret", "the newest API key or TAN was derived from another one",
+			"use the --server-secret of the other servers of this database, or the one that was saved with its backup")
 	}
 }
 

@@ -8,8 +8,8 @@ var Help = map[string]string{
 	"payee": "The address that receives the payments.",
 	"rpc-url": "A JSON-RPC endpoint of the chain. It shows balances of wallets and outcomes of payments. The play-money network has one " +
 		"at /rpc.",
-	"response-key": "The key (64 hex digits: openssl rand -hex 32) that encrypts stored responses. All servers of a database have the " +
-		"same. Former keys follow, one per line; they still decrypt.",
+	"server-secret": "The secret (64 hex digits: openssl rand -hex 32) from which API keys and TANs are derived. All servers of a " +
+		"database have the same. Former ones follow, one per line, for ten minutes.",
 	"listen": "Address on which to listen (${default}).",
 	"admin-listen": "Address for the operator's page, /metrics, /livez, /readyz and /debug/pprof/. Never make it public. By default it " +
 		"is not served.",

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/parley-chat/parley/cmd/parley/settings"
-	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server"
 )
 
 // parseKeys parses the keys of a setting: 64 hex digits per line, the current key first. The error does not contain a key.
@@ -22,18 +22,18 @@ func parseKeys[K any](setting string, secret settings.Secret, kind string, parse
 	return keys, nil
 }
 
-// ResponseKeys returns the keys of stored responses.
-func ResponseKeys(secret settings.Secret) ([]payment.ResponseKey, error) {
-	const setting = "response-key"
+// ServerSecrets returns the secrets that API keys and TANs are derived from.
+func ServerSecrets(secret settings.Secret) ([]server.Secret, error) {
+	const setting = "server-secret"
 	if secret.Value == "" {
-		return nil, settings.Invalid(setting, "", fmt.Sprintf("64 hex digits: openssl rand -hex %d", len(payment.ResponseKey{})))
+		return nil, settings.Invalid(setting, "", fmt.Sprintf("64 hex digits: openssl rand -hex %d", len(server.Secret{})))
 	}
-	return parseKeys(setting, secret, "a key", func(digits string) (key payment.ResponseKey, err error) {
+	return parseKeys(setting, secret, "a secret", func(digits string) (key server.Secret, err error) {
 		if len(digits) != hex.EncodedLen(len(key)) {
 			return key, errors.New("wrong length")
 		}
-		if _, err = hex.Decode(key[:], []byte(digits)); err == nil && key == (payment.ResponseKey{}) {
-			err = errors.New("the zero key")
+		if _, err = hex.Decode(key[:], []byte(digits)); err == nil && key == (server.Secret{}) {
+			err = errors.New("all zeros")
 		}
 		return key, err
 	})

@@ -33,12 +33,12 @@ type Serve struct {
 type serverSettings struct {
 	File settings.File `embed:""`
 
-	DatabaseURL settings.Secret `env:"PARLEY_DATABASE_URL" placeholder:"URL" group:"required"`
-	BaseURL     string          `env:"PARLEY_BASE_URL" example:"https://parley.example" placeholder:"URL" group:"required"`
-	Payee       string          `env:"PARLEY_PAYEE" example:"0x…" placeholder:"0x…" group:"required"`
-	RPCURL      settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" group:"required"`
-	ResponseKey settings.Secret `env:"PARLEY_RESPONSE_KEY" placeholder:"KEY" group:"required"`
-	Facilitator Facilitator     `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_" group:"required"`
+	DatabaseURL  settings.Secret `env:"PARLEY_DATABASE_URL" placeholder:"URL" group:"required"`
+	BaseURL      string          `env:"PARLEY_BASE_URL" example:"https://parley.example" placeholder:"URL" group:"required"`
+	Payee        string          `env:"PARLEY_PAYEE" example:"0x…" placeholder:"0x…" group:"required"`
+	RPCURL       settings.Secret `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" group:"required"`
+	ServerSecret settings.Secret `env:"PARLEY_SERVER_SECRET" placeholder:"SECRET" group:"required"`
+	Facilitator  Facilitator     `embed:"" prefix:"facilitator-" envprefix:"PARLEY_FACILITATOR_" group:"required"`
 
 	Listen         string        `env:"PARLEY_LISTEN" default:"127.0.0.1:8402" group:"http"`
 	AdminListen    string        `env:"PARLEY_ADMIN_LISTEN" example:"127.0.0.1:8404" placeholder:"HOST:PORT" group:"http"`
@@ -95,7 +95,7 @@ func (s *serverSettings) config() (server.Config, error) {
 	wrong.Add(err)
 	channels, err := s.Channels.Config(s.Payee)
 	wrong.Add(err)
-	responseKeys, err := ResponseKeys(s.ResponseKey)
+	secrets, err := ServerSecrets(s.ServerSecret)
 	wrong.Add(err)
 	wrong.Add(s.TLS.check())
 	_, err = traceConfig()
@@ -103,7 +103,7 @@ func (s *serverSettings) config() (server.Config, error) {
 	retention, err := s.Retention.config()
 	wrong.Add(err)
 	return server.Config{BaseURL: base, Network: network, PayTo: s.Payee, FacilitatorURL: strings.TrimSuffix(s.Facilitator.URL, "/"),
-		Skill: AgentSkill, Channels: channels, ResponseKeys: responseKeys, Limits: limits, Retention: retention}, wrong.Err()
+		Skill: AgentSkill, Channels: channels, Secrets: secrets, Limits: limits, Retention: retention}, wrong.Err()
 }
 
 // network returns the blockchain and its token.

@@ -25,7 +25,7 @@ export async function startWorld(seconds) {
   console.log(command(["migrate", "--database-url", postgres.url]).trim());
   // With the shortest withdraw delay the server looks for withdrawals every 38 seconds. The deposit pays for registration and 200 messages.
   const server = await newServer([
-    ...["--network", "eip155:84532", "--payee", payee, "--response-key", newSecret(), "--authorizer-key", newSecret()],
+    ...["--network", "eip155:84532", "--payee", payee, "--server-secret", newSecret(), "--authorizer-key", newSecret()],
     ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", postgres.url],
     ...["--channel-withdraw-delay", "15m", "--channel-min-deposit", "3.00"],
   ]);

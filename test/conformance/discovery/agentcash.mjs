@@ -89,7 +89,7 @@ const agentcash = async (...argv) => {
 const postgres = await startPostgres();
 command(["migrate", "--database-url", postgres.url]);
 const server = await newServer([
-  ...["--network", network, "--payee", payee, "--response-key", newSecret(), "--authorizer-key", newSecret()],
+  ...["--network", network, "--payee", payee, "--server-secret", newSecret(), "--authorizer-key", newSecret()],
   ...["--facilitator-url", facilitator, "--rpc-url", `${facilitator}/rpc`, "--database-url", postgres.url],
 ]);
 const orders = {

@@ -42,7 +42,7 @@ export function image(machine, { archive, work, settings }) {
   machine.put(join(work, "rootfs.tar"), "/srv/image/rootfs.tar");
   // containerd and podman make folders for what they mount; crun alone wants them to exist.
   machine.sh("tar -xf /srv/image/rootfs.tar -C /srv/image && mkdir /srv/image/rootfs/{proc,dev}");
-  machine.sh("openssl rand -hex 32 >/srv/image/rootfs/response-key && chown 65532 /srv/image/rootfs/response-key");
+  machine.sh("openssl rand -hex 32 >/srv/image/rootfs/server-secret && chown 65532 /srv/image/rootfs/server-secret");
   const commands = { migrate: [...config.Entrypoint, "migrate"], serve: [...config.Entrypoint, ...config.Cmd] };
   for (const [name, args] of Object.entries(commands)) {
     writeFileSync(join(work, "config.json"), JSON.stringify(bundle(configuration, args, settings)));

@@ -147,7 +147,7 @@ async function upgrade() {
 function remove() {
   machine.sh("apt-get remove -y parley");
   assert.notEqual(machine.try("systemctl is-active parley").status, 0);
-  machine.sh("test -e /etc/parley/parley.yaml && test -e /etc/parley/credentials/authorizer-key && test -e /etc/parley/credentials/response-key && getent passwd parley");
+  machine.sh("test -e /etc/parley/parley.yaml && test -e /etc/parley/credentials/authorizer-key && test -e /etc/parley/credentials/server-secret && getent passwd parley");
   machine.sh("apt-get purge -y parley");
   const elsewhere = ["/proc", "/root", "/var/log", "/run/systemd"].map((folder) => `-not -path '${folder}/*'`);
   const left = machine.sh(`find / -xdev -iname '*parley*' ${elsewhere.join(" ")}`);
@@ -179,7 +179,7 @@ try {
       "PARLEY_NETWORK=eip155:84532",
       "PARLEY_FACILITATOR_URL=http://127.0.0.1:8403",
       "PARLEY_RPC_URL=http://127.0.0.1:8403/rpc",
-      "PARLEY_RESPONSE_KEY=file:/response-key",
+      "PARLEY_SERVER_SECRET=file:/server-secret",
     ],
   });
   ok("the image migrates and serves: as user 65532, with a read-only root, without capabilities");

@@ -17,7 +17,7 @@ export async function startWorld() {
   const server = await newServer([
     ...["--database-url", database.url, "--admin-listen", admin, "--drain-time", "0s"],
     ...["--network", "eip155:84532", "--payee", payee, "--facilitator-url", facilitator, "--rpc-url", `${facilitator}/rpc`],
-    ...["--authorizer-key", newSecret(), "--response-key", newSecret()],
+    ...["--authorizer-key", newSecret(), "--server-secret", newSecret()],
   ]);
   await server.start();
 
