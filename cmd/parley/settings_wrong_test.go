@@ -96,8 +96,8 @@ var wrongValues = []wrongSetting{
 	{"--server-secret=", "--server-secret (PARLEY_SERVER_SECRET) is missing; use 64 hex digits: openssl rand -hex 32"},
 	{"--server-secret=file:/nowhere",
 		"--server-secret (PARLEY_SERVER_SECRET) is file:/nowhere; use a file that can be read, not one with: no such file or directory"},
-	{"--server-secret=file:HUNTER2", "--server-secret (PARLEY_SERVER_SECRET) is file:HUNTER2; use a key of 64 hex digits on each line"},
-	{"--server-secret=file:ZEROS", "--server-secret (PARLEY_SERVER_SECRET) is file:ZEROS; use a key of 64 hex digits on each line"},
+	{"--server-secret=file:HUNTER2", "--server-secret (PARLEY_SERVER_SECRET) is file:HUNTER2; use a secret of 64 hex digits on each line"},
+	{"--server-secret=file:ZEROS", "--server-secret (PARLEY_SERVER_SECRET) is file:ZEROS; use a secret of 64 hex digits on each line"},
 	{"--config=/nowhere", "--config (PARLEY_CONFIG) is /nowhere; use a file that can be read, not one with: no such file or directory"},
 	{
 		"--tls-key-file=/key.pem",
