@@ -16,7 +16,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -28,7 +27,6 @@ type Config struct {
 	BaseURL string
 	// ResponseKeys seal and open stored responses: the first one seals, all of them open. All servers of a database have the same.
 	ResponseKeys []ResponseKey
-	Tracer       *tracing.Tracer // nil without tracing
 }
 
 // Operation is a paid operation. Price is in atomic units of the network's token.
