@@ -74,12 +74,6 @@ func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transacti
 func (e *Engine) Commit(
 	ctx context.Context, call *Call, row *store.Payment, response store.Response, closing store.Closing,
 ) (_ store.Response, err error) {
-	name := "deliver"
-	if closing.Charge != nil {
-		name = "charge"
-	}
-	ctx, span := e.Tracer.Start(ctx, name)
-	defer func() { endSpan(span, err) }()
 	closing.Encode = call.Attempt.encodeResponse()
 	if response.Body != nil {
 		return e.Store.Commit(ctx, store.Done(response), closing)

@@ -38,7 +38,7 @@ type Engine struct {
 
 // New makes an engine. It takes payments when it has schemes and operations: see Offer.
 func New(config Config, database *store.Store, facilitator Facilitator, chain Chain, log *slog.Logger) *Engine {
-	measured := newMeasuredChain(chain, config.Tracer)
+	measured := newMeasuredChain(chain)
 	e := &Engine{
 		Config: config, Store: database, Log: log, Facilitator: newBreaker(facilitator, log), Chain: measured,
 		operations: map[string]*Operation{},

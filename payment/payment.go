@@ -15,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -25,7 +24,6 @@ type Config struct {
 	Network x402.Network
 	PayTo   string
 	BaseURL string
-	Tracer  *tracing.Tracer // nil without tracing
 }
 
 // Operation is a paid operation. Price is in atomic units of the network's token.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/parley-chat/parley/store"
 )
@@ -98,11 +97,7 @@ func (e *Engine) wakeUp() {
 func (e *Engine) retry(ctx context.Context, restore Restore, row *store.Payment) {
 	ctx, cancel := context.WithTimeout(ctx, Lease)
 	defer cancel()
-	ctx, span := e.Tracer.Root(ctx, "retry payment", trace.SpanKindInternal)
-	span.Set("parley.operation", row.Operation)
-	span.Set("parley.payment_id", row.ID.String())
 	err := e.retryOnce(ctx, restore, row)
-	defer endSpan(span, err)
 	attributes := []slog.Attr{
 		slog.String("payment_id", row.ID.String()), slog.String("operation", row.Operation), slog.String("payer", row.Payer),
 		slog.Int("attempts", row.Attempts), slog.Float64("age_s", row.Now.Sub(row.CreatedAt).Seconds()),

@@ -62,8 +62,6 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 }
 
 func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.PaymentChannel, err error) {
-	ctx, span := e.Tracer.Start(ctx, "verify")
-	defer func() { endSpan(span, err) }()
 	return mover.Prepare(ctx)
 }
 
@@ -71,8 +69,6 @@ func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.Payme
 // the response, which is the one that is paid for. The call waits for its place with ctx. From there on it continues, with detached, even
 // if the caller hangs up: otherwise its work would be free.
 func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response store.Response, err error) {
-	detached, span := e.Tracer.Start(detached, "dry run")
-	defer func() { endSpan(span, err) }()
 	a := call.Attempt
 	leave, err := e.admission.enter(ctx, a, !e.PaidLately(a.Payer()))
 	if err != nil {

@@ -111,8 +111,6 @@ func (e *Engine) Verified(ctx context.Context, a *Attempt, mover Mover) (*x402.V
 // move asks the facilitator to settle. It asks the chain first if an earlier attempt may have moved the money, and last if the
 // facilitator's word is not enough. The error is a *RefusedSettlement or an *UnclearSettlement.
 func (e *Engine) move(ctx context.Context, a *Attempt, mover Mover, row *store.Payment) (settled *x402.SettleResponse, err error) {
-	ctx, span := e.Tracer.Start(ctx, "settle")
-	defer func() { endSpan(span, err) }()
 	if row.Attempts > 1 {
 		if settled, err := e.onChain(ctx, a, mover, row, ChainTimeout); !errors.Is(err, errStillOpen) {
 			return settled, err

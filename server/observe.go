@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
@@ -168,6 +169,14 @@ func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) 
 			attributes = append(attributes, slog.String(text.key, text.value))
 		}
 	}
+	if span := trace.SpanFromContext(c.Request().Context()); span.IsRecording() {
+		of := span.SpanContext()
+		attributes = append(attributes, slog.String("trace_id", of.TraceID().String()), slog.String("span_id", of.SpanID().String()))
+		span.SetAttributes(attribute.String("parley.request_id", record.requestID), attribute.String("parley.code", string(record.code)))
+		if record.operation != nil {
+			span.SetName(method + " " + c.Path())
+		}
+	}
 	if record.waited > 0 {
 		attributes = append(attributes, slog.Float64("waited_ms", float64(record.waited.Microseconds())/1000))
 	}
@@ -188,35 +197,6 @@ func knownMethod(method string) string {
 		return method
 	}
 	return "_OTHER"
-}
-
-// trace records a sampled request. It ignores the trace context of the caller: a stranger who pays nothing must not decide what is
-// recorded. X-Request-Id leads from the caller's trace to this one.
-func (s *Server) trace(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		ctx, span := s.config.Tracer.Root(c.Request().Context(), "request", trace.SpanKindServer)
-		if !span.Recording() {
-			return next(c)
-		}
-		c.SetRequest(c.Request().WithContext(ctx))
-		err := next(c) // nil: observe has handled it
-		record, status := recordFrom(c), c.Response().Status
-		if record.operation != nil {
-			span.Name(c.Request().Method + " " + c.Path())
-			span.Set("http.route", c.Path())
-			span.Set("parley.operation", record.operation.ID)
-		}
-		span.SetInt("http.response.status_code", status)
-		for _, text := range []struct{ key, value string }{
-			{"http.request.method", knownMethod(c.Request().Method)}, {"parley.request_id", record.requestID}, {"parley.agent_id", record.agentID},
-			{"parley.payer", record.payer}, {"parley.transaction", record.transaction}, {"parley.code", string(record.code)},
-			{"parley.paid", strconv.FormatBool(record.paid)},
-		} {
-			span.Set(text.key, text.value)
-		}
-		span.End(status >= http.StatusInternalServerError)
-		return err
-	}
 }
 
 // metrics have operations and statuses as labels, never payers or content.

@@ -23,7 +23,6 @@ import (
 	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/internal/discovery"
 	"github.com/parley-chat/parley/internal/retention"
-	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/server/operator"
@@ -47,8 +46,8 @@ type Config struct {
 	TLS *TLS
 	// Await, if not nil, returns when the database can be used. Until then calls that need it return 503. An error ends the server.
 	Await func(context.Context) error
-	// Tracer, if not nil, traces a part of the requests.
-	Tracer *tracing.Tracer
+	// Trace, if not nil, wraps the handler of all requests: otelhttp.
+	Trace func(http.Handler) http.Handler
 }
 
 // Skill describes the agent skill (GET /skill).
@@ -116,8 +115,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	if len(config.Secrets) == 0 {
 		return nil, errors.New("no secret to derive API keys and TANs from")
 	}
-	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL,
-		Tracer: config.Tracer}
+	terms := payment.Config{Network: config.Network, PayTo: config.PayTo, BaseURL: config.BaseURL}
 	s.payments = payment.New(terms, database, facilitator, chain, log)
 	schemes, err := s.schemes()
 	if err != nil {
@@ -154,16 +152,18 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 }
 
 // Handler handles requests.
-func (s *Server) Handler() http.Handler { return s.echo }
+func (s *Server) Handler() http.Handler {
+	if s.config.Trace == nil {
+		return s.echo
+	}
+	return s.config.Trace(s.echo)
+}
 
 // routes registers the operations, the published documents, and the middleware in the order in which they run.
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.writeError
 	e.Use(s.admitRequest) // limits of requests, headers and memory
-	if s.config.Tracer != nil {
-		e.Use(s.trace)
-	}
 	e.Use(
 		s.observe,                  // request id, log line, errors and panics
 		s.allowCORS,                // for agents in browsers; a preflight request takes a token

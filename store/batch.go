@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/parley-chat/parley/internal/tracing"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
@@ -39,7 +38,7 @@ type batchItem[T any] struct {
 	value  T
 	done   chan error
 	since  time.Time
-	caller tracing.Caller
+	caller trace.Span // of a traced call
 }
 
 // batcher queues items of one kind while a batch of them runs.
@@ -67,9 +66,6 @@ type batchKind struct {
 	limit time.Duration
 	// sizes observes the numbers of items.
 	sizes prometheus.Observer
-	// name is that of the spans of tracer.
-	name   string
-	tracer *tracing.Tracer
 }
 
 func newBatcher[T any](kind batchKind, run func(context.Context, []batchItem[T]), keys func(T) []any) *batcher[T] {
@@ -87,8 +83,6 @@ var errTooSlow = fmt.Errorf("the database is too slow: %w", context.DeadlineExce
 // do puts the value into the next batch and returns its result. Cancelling ctx does not stop the write; only its deadline applies.
 // After errTooSlow the batch may still use the value.
 func (b *batcher[T]) do(ctx context.Context, value T) error {
-	ctx, span := b.tracer.Start(ctx, "wait for batch")
-	defer span.End(false)
 	var over <-chan time.Time
 	if deadline, limited := ctx.Deadline(); limited {
 		left := time.Until(deadline)
@@ -109,8 +103,6 @@ func (b *batcher[T]) do(ctx context.Context, value T) error {
 
 // ask is do for a batch that changes nothing: it returns early if ctx ends.
 func (b *batcher[T]) ask(ctx context.Context, value T) error {
-	ctx, span := b.tracer.Start(ctx, "wait for batch")
-	defer span.End(false)
 	select {
 	case err := <-b.add(ctx, value):
 		return err
@@ -120,7 +112,7 @@ func (b *batcher[T]) ask(ctx context.Context, value T) error {
 }
 
 func (b *batcher[T]) add(ctx context.Context, value T) <-chan error {
-	item := batchItem[T]{value, make(chan error, 1), time.Now(), b.tracer.Caller(ctx)}
+	item := batchItem[T]{value, make(chan error, 1), time.Now(), trace.SpanFromContext(ctx)}
 	b.push(item)
 	return item.done
 }
@@ -158,9 +150,12 @@ func (b *batcher[T]) work() {
 				continue
 			}
 			b.sizes.Observe(float64(len(batch)))
-			ctx, span := b.tracer.Shared(context.Background(), b.name, len(batch), func(i int) tracing.Caller { return batch[i].caller })
+			ctx := context.Background()
+			// The statements of a batch are in the trace of its first traced call.
+			if i := slices.IndexFunc(batch, func(item batchItem[T]) bool { return item.caller.IsRecording() }); i >= 0 {
+				ctx = trace.ContextWithSpan(ctx, batch[i].caller)
+			}
 			run(ctx, batch)
-			span.End(false)
 		} else {
 			finish(b.all(), func(int, T) error { return err })
 		}

@@ -9,9 +9,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
-
-	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // A conversation is contended if batches find it locked by another transaction, usually because agents write to it through
@@ -224,7 +223,7 @@ func (q *sendQueues) beginContended(
 		return nil, notSent(err)
 	}
 	return func(traced context.Context, items []batchItem[paidMessage]) {
-		q.sendLocked(tracing.With(ctx, traced), connection, items)
+		q.sendLocked(trace.ContextWithSpan(ctx, trace.SpanFromContext(traced)), connection, items)
 		end()
 		if own.leaves(len(items), len(free) > 0) {
 			q.contended.Remove(conversation)

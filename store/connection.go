@@ -17,8 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // Limits bound how long a call waits for the database. Zero means no limit.
@@ -63,7 +61,7 @@ func CheckURL(url string) error {
 }
 
 // configure returns the configuration of a pool for the database at url. Calls on it have the limits of guard, unless that is nil.
-func configure(url string, guard *guard, tracer *tracing.Tracer) (*pgxpool.Config, error) {
+func configure(url string, guard *guard, tracer pgx.QueryTracer) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of pgx contains the URL, and so the password.
@@ -83,7 +81,7 @@ func configure(url string, guard *guard, tracer *tracing.Tracer) (*pgxpool.Confi
 	}
 	config.ConnConfig.Tracer = guard
 	if tracer != nil {
-		config.ConnConfig.Tracer = multitracer.New(tracer.Database(), guard)
+		config.ConnConfig.Tracer = multitracer.New(tracer, guard)
 	}
 	prepare := guard.sessionLimits(config.ConnConfig.RuntimeParams)
 	config.BeforeConnect = func(_ context.Context, connection *pgx.ConnConfig) error {

@@ -22,7 +22,7 @@ type groupCommit struct {
 func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error) {
 	sizes := newBatchSizes()
 	of := func(kind string) batchKind {
-		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind), "batch " + kind, r.tracer}
+		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind)}
 	}
 	r.reads = newBatcher(of("reads"), r.readBatch, nil)
 	r.reads.lanes = max(2, runtime.NumCPU()/2) // one statement of a page keeps a processor busy

@@ -7,29 +7,28 @@ import (
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
-
-	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // Option is a further setting of Open.
-type Option func(tracer **tracing.Tracer)
+type Option func(tracer *pgx.QueryTracer)
 
-// WithTracer traces transactions, batches and statements.
-func WithTracer(tracer *tracing.Tracer) Option {
-	return func(to **tracing.Tracer) { *to = tracer }
+// WithTracer traces statements.
+func WithTracer(tracer pgx.QueryTracer) Option {
+	return func(to *pgx.QueryTracer) { *to = tracer }
 }
 
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them, with one or
 // several hosts). It does not wait for the database, because a server must start and return its prices while the database is
 // unavailable. pool_max_conns limits the connections; see defaultConnections.
 func Open(ctx context.Context, url string, limits Limits, options ...Option) (*Store, error) {
-	var tracer *tracing.Tracer
+	var tracer pgx.QueryTracer
 	for _, option := range options {
 		option(&tracer)
 	}
@@ -71,7 +70,7 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 	}
 	reader := Reader{db: db, database: &database{
 		pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
-		transactions: share(config, 2), lookUps: share(config, 8), indexing: semaphore.NewWeighted(1), tracer: tracer,
+		transactions: share(config, 2), lookUps: share(config, 8), indexing: semaphore.NewWeighted(1),
 	}}
 	group, err := newGroupCommit(reader, share(config, 4)) //nolint:contextcheck // batches are the work of many calls
 	return &Store{reader, group}, err

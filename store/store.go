@@ -17,8 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
-
-	"github.com/parley-chat/parley/internal/tracing"
 )
 
 // Store is the database. A Reader reads from it, and a Tx is one transaction on it. GORM and pgx share the connections: records of one
@@ -49,7 +47,6 @@ type database struct {
 	crowded      atomic.Int64        // how often a transaction found no place in time
 	indexing     *semaphore.Weighted // statements that send long messages: several would fill the list of the index while one empties it
 	lookUps      *semaphore.Weighted // concurrent queries to the index of messages: a hostile one takes a processor for bounds.lookUp
-	tracer       *tracing.Tracer     // nil without tracing
 	news         news
 	reads        *batcher[*sharedRead]
 }

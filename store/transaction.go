@@ -25,12 +25,12 @@ var errDryRun = errors.New("this transaction is a dry run")
 
 // Transaction runs fn in one transaction and commits it, unless fn returns an error.
 func (s *Store) Transaction(ctx context.Context, fn func(tx *Tx) error) error {
-	return s.transact(ctx, "transaction", fn)
+	return s.transact(ctx, fn)
 }
 
 // rollBack is Transaction without effect: it returns the error of fn.
 func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
-	err := s.transact(ctx, "dry run transaction", func(tx *Tx) error {
+	err := s.transact(ctx, func(tx *Tx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}
@@ -42,8 +42,8 @@ func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// transact runs a transaction. Name is the name of its span.
-func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error) error {
+// transact runs a transaction.
+func (s *Store) transact(ctx context.Context, fn func(tx *Tx) error) error {
 	tx := &Tx{Reader: s.Reader}
 	defer func() { // also if it is unknown whether COMMIT succeeded
 		if tx.changed {
@@ -55,7 +55,6 @@ func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error
 		ctx, cancel = context.WithTimeout(ctx, s.limits.Transaction)
 		defer cancel()
 	}
-	ctx, span := s.tracer.Start(ctx, name)
 	begun := false
 	err := s.acquire(ctx, s.transactions)
 	if err != nil {
@@ -73,8 +72,6 @@ func (s *Store) transact(ctx context.Context, name string, fn func(tx *Tx) error
 			})
 		})
 	}
-	_, refused := errors.AsType[*Refusal](err)
-	span.End(err != nil && !refused && !errors.Is(err, errDryRun))
 	if err != nil && !begun {
 		return notSent(err)
 	}

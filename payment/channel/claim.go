@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -84,9 +82,6 @@ func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 // the chain rejects reverts all, so failed claims are split in halves until the others are claimed. Claims can be repeated: they raise what
 // is claimed to a sum. The lease is the pause.
 func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) (claimed int) {
-	ctx, span := c.engine.Tracer.Root(ctx, "claim", trace.SpanKindInternal)
-	span.SetInt("parley.payment_channels", len(channels))
-	defer func() { span.End(claimed == 0) }()
 	claims := make([]x402.VoucherClaim, len(channels))
 	for i := range channels {
 		claims[i] = x402.NewClaim(configOf(&channels[i]), voucherOf(&channels[i]))

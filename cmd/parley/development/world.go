@@ -100,7 +100,7 @@ func startWorld(ctx context.Context, options worldOptions) (_ *world, err error)
 	w.stopServer = cancel
 	ready := make(chan struct{})
 	go func() {
-		w.failed <- operator.ServeOn(serving, listener, nil, config, client, w.facilitatorURL+"/rpc", w.database, options.log,
+		w.failed <- operator.ServeOn(serving, listener, nil, config, client, &x402.Chain{URL: w.facilitatorURL + "/rpc"}, w.database, options.log,
 			func() { close(ready) })
 	}()
 	select {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
-	"github.com/parley-chat/parley/internal/tracing"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -98,7 +97,7 @@ func (s *serverSettings) config() (server.Config, error) {
 	secrets, err := ServerSecrets(s.ServerSecret)
 	wrong.Add(err)
 	wrong.Add(s.TLS.check())
-	_, err = traceConfig()
+	_, err = traceRatio()
 	wrong.Add(err)
 	retention, err := s.Retention.config()
 	wrong.Add(err)
@@ -145,20 +144,24 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	}
 	log := NewLog(to.Err, s.logLevel())
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", console.ProgramVersion()))
-	tracer, stopTracing, err := startTraces(ctx, log)
-	if err != nil {
-		return err // config returns it too
-	}
-	defer stopTracing()
-	if config.Tracer = tracer; tracer != nil {
-		log = slog.New(tracing.LogHandler{Handler: log.Handler()})
-	}
 	client, err := s.Facilitator.Config(log)
 	if err != nil {
 		return err
 	}
-	client.HTTPClient.Transport = tracer.Transport("facilitator", client.HTTPClient.Transport)
-	database, err := store.Open(ctx, s.DatabaseURL.Value, store.Serving, store.WithTracer(tracer))
+	chain := &x402.Chain{URL: s.RPCURL.Value}
+	var options []store.Option
+	traces, err := startTracing(ctx, log)
+	if err != nil {
+		return err // config returns it too
+	}
+	if traces != nil {
+		defer traces.stop(ctx)
+		config.Trace = traces.handler
+		client.HTTPClient.Transport = traces.transport("facilitator", client.HTTPClient.Transport)
+		chain.HTTPClient = &http.Client{Transport: traces.transport("blockchain", http.DefaultTransport)}
+		options = append(options, store.WithTracer(traces.database()))
+	}
+	database, err := store.Open(ctx, s.DatabaseURL.Value, store.Serving, options...)
 	if err != nil {
 		return err
 	}
@@ -186,7 +189,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 	}
 	defer stopRedirects()
 	ready := func() { fmt.Fprintln(to.Out, "ready", config.BaseURL) }
-	return ServeOn(ctx, listener, admin, config, client, s.RPCURL.Value, database, log, supervised(ctx, log, ready))
+	return ServeOn(ctx, listener, admin, config, client, chain, database, log, supervised(ctx, log, ready))
 }
 
 // checkChain returns an error if the endpoint serves another blockchain. An endpoint that does not respond is no reason not to start.
@@ -224,9 +227,9 @@ func awaitSchema(ctx context.Context, database *store.Store) error {
 }
 
 // ServeOn runs the server on a listener until ctx ends and then completes running requests. admin may be nil.
-func ServeOn(ctx context.Context, listener, admin net.Listener, config server.Config, facilitator *x402.Facilitator, rpcURL string,
+func ServeOn(ctx context.Context, listener, admin net.Listener, config server.Config, facilitator *x402.Facilitator, chain *x402.Chain,
 	database *store.Store, log *slog.Logger, ready func()) error {
-	parley, err := server.New(config, database, facilitator, &x402.Chain{URL: rpcURL}, log)
+	parley, err := server.New(config, database, facilitator, chain, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
