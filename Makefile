@@ -260,7 +260,7 @@ packages-check: licenses packager $(PACKAGES)/node_modules #: Build the packages
 	cd internal/packages && go mod tidy -diff && go vet . && go test .
 	cd test/conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
 	rm -rf $(BIN)/packages-check
-	@$(call install,command -v man && command -v ssh-keygen,man-db openssh-client)
+	@$(call install,command -v ssh-keygen,openssh-client)
 	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
 	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
 	diff -r $(BIN)/packages-check/first $(BIN)/packages-check/second

@@ -59,13 +59,7 @@ var Help = map[string]string{
 		"days, at least 24h. By default they stay forever; nobody can use them.",
 	"config": "YAML file with settings. Its keys are the names of the flags; they may be nested, such as limit: {address-rate: 5}. Flags " +
 		"and the environment override it.",
-	"format": "table, csv with a header and all columns, or json, one object per line (${default}).",
-	"pay-key-file": "Then pay one call, 0.01 USD, through the public URL from the wallet with the private key in this file, and look for " +
-		"the money in the ledger and on the blockchain.",
-	"pay": "Pay one call with scheme exact, from your wallet with this private key (file:PATH), for each operation that lapses or was never " +
-		"settled. Only calls that change nothing for others are made. The audit names the wallet, and payments summary lists its payments apart.",
-	"pay-api-key": "The API key of an account of yours that makes these calls (file:PATH). Without it only calls that need no account are " +
-		"paid.",
+	"format":                  "table, csv with a header and all columns, or json, one object per line (${default}).",
 	"reason":                  "Why, for the audit. Do not name usernames or content: the audit stays when an account is erased.",
 	"payments channels state": "open, depositing or refunding; separate several with commas.",
 	"state": "settling, unknown, delivered, failed, undeliverable, deposited, or open for those without a final outcome (settling, " +
