@@ -57,8 +57,7 @@ var Help = map[string]string{
 		"forever.",
 	"retention-deleted": "Erase group chats and channels, with their messages, this long after they were deleted, such as 2160h for 90 " +
 		"days, at least 24h. By default they stay forever; nobody can use them.",
-	"config": "YAML file with settings. Its keys are the names of the flags; they may be nested, such as limit: {address-rate: 5}. Flags " +
-		"and the environment override it.",
+	"config":                  "YAML file with settings. Its keys are the names of the flags. Flags and the environment override it.",
 	"format":                  "table, csv with a header and all columns, or json, one object per line (${default}).",
 	"reason":                  "Why, for the audit. Do not name usernames or content: the audit stays when an account is erased.",
 	"payments channels state": "open, depositing or refunding; separate several with commas.",
