@@ -26,10 +26,9 @@ var Help = map[string]string{
 		"Platform, as the platform shows them (base64 or PEM).",
 	"tls-certificate-file": "Certificate with its intermediates, in PEM. It is read again when it changes.",
 	"tls-key-file":         "The certificate's key, in PEM.",
-	"tls-domain": "Get certificates for these domains by ACME, and renew them. You agree to the terms of the ACME server, by default " +
-		"Let's Encrypt.",
-	"tls-directory":   "Folder for certificates and their keys. Servers with the same domains share it.",
-	"tls-acme-url":    "Directory URL of another ACME server. Its own certificate must be one that this machine trusts.",
+	"tls-domain": "Get certificates for these domains from Let's Encrypt, to whose terms you agree, and renew them. Only one server has a " +
+		"domain; several stand behind a proxy.",
+	"tls-directory":   "Folder for certificates and their keys.",
 	"tls-http-listen": "Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none.",
 	"authorizer-key": "The private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels " +
 		"are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the " +

@@ -178,7 +178,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 		config.DrainTime = s.DrainTime
 	}
 	var stopRedirects func()
-	if config.TLS, stopRedirects, err = s.TLS.Start(ctx, listener, config, log); err != nil {
+	if config.TLS, stopRedirects, err = s.TLS.Start(ctx, config, log); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	defer stopRedirects()
