@@ -2,9 +2,8 @@
 
 comma := ,
 BIN := bin
-TAGS := acme,attack,consistency,contract,crashpoints,failover,plans,restore
+TAGS := attack,consistency,contract,crashpoints,failover,plans,restore
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-PEBBLE := github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
 OPENAPI_GENERATOR := 7.25.0
 OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
 
@@ -260,7 +259,7 @@ packages-check: licenses packager $(PACKAGES)/node_modules #: Build the packages
 	cd internal/packages && go mod tidy -diff && go vet . && go test .
 	cd test/conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
 	rm -rf $(BIN)/packages-check
-	@$(call install,command -v man && command -v ssh-keygen,man-db openssh-client)
+	@$(call install,command -v ssh-keygen,openssh-client)
 	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
 	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
 	diff -r $(BIN)/packages-check/first $(BIN)/packages-check/second
@@ -380,10 +379,6 @@ $(ATTACKED_TIME): Makefile
 	sed 's/sec, nsec, mono := runtimeNow()/&; sec += shift/' $(GOROOT_TIME)/time.go >$@
 	@grep -q 'sec += shift$$' $@ || { echo "Now in $(GOROOT_TIME)/time.go has another form; adapt the pattern in the Makefile"; exit 1; }
 
-acme: postgres #: Get certificates from a local ACME server, Let's Encrypt's pebble, and pay for calls through them
-	GOBIN=$(CURDIR)/$(BIN) go install $(PEBBLE)
-	go test -tags acme -count=1 -v -run '^TestACME$$' ./cmd/parley
-
 # CONSISTENCY_SEEDS ("1 2 3") and CONSISTENCY_TIME (10m for each); CONSISTENCY_CONTROLS is a pattern of the names of negative controls.
 consistency: build postgres #: Check histories of concurrent calls, also without protections, which must be found (docs/consistency.md)
 	CONSISTENCY_SEEDS="$${CONSISTENCY_SEEDS:-1 2 3}" go test -tags consistency -count=1 -timeout 3h -parallel 3 -v ./test/consistency
@@ -451,7 +446,7 @@ gcc:
 node:
 	@$(call install,command -v npm,nodejs npm)
 
-.PHONY: acme alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
+.PHONY: alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
   generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python nginx node older packager packages packages-check \
   page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
   supply-chain test test-all upgrade

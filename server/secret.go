@@ -117,11 +117,6 @@ func secretOf(stored []byte, secrets []Secret) *Secret {
 	return nil
 }
 
-// HasSecret reports whether a stored response can be repeated with some secrets.
-func HasSecret(stored []byte, secrets []Secret) bool {
-	return !storedDerivation.Match(stored) || secretOf(stored, secrets) != nil
-}
-
 // repeat makes a response again from what the ledger stored of it.
 func (s *Server) repeat(ctx context.Context, delivered *store.Payment, stored []byte) ([]byte, error) {
 	if s.byID[delivered.Operation].Secret {

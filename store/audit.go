@@ -63,19 +63,6 @@ func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, acti
 	return wrap(entry.Action, err)
 }
 
-// actionListings is the action of RecordListings.
-const actionListings = "listings.pay"
-
-// RecordListings records that the operator is about to pay calls of its own from a wallet, so that catalogues list them. From then on the
-// wallet's payments count as the operator's own: see [SettlementSums].
-func (s *Store) RecordListings(ctx context.Context, by Operator, payer string, most int64) error {
-	entry := AuditEntry{Action: actionListings, TargetKind: TargetPayment, Details: map[string]any{"payer": payer, "most": most}}
-	return s.audited(ctx, by, entry, func(_ *Tx, entry *AuditEntry) error {
-		entry.TargetID = entry.ID // no payment yet
-		return nil
-	})
-}
-
 // AuditFilter selects entries that match all fields that are not empty. Since is inclusive and Until is exclusive.
 type AuditFilter struct {
 	Action, Actor   string

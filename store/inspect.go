@@ -40,10 +40,3 @@ func (s *Store) Inspect(ctx context.Context) (_ Inspection, err error) {
 					END
 				ORDER BY relname) AS missing_rights`, none))
 }
-
-// NewestSecretResponse returns the newest stored response of a call that bought an API key or a TAN, or nil.
-func (s *Store) NewestSecretResponse(ctx context.Context) (_ []byte, err error) {
-	defer wrapInto(&err, "read the newest response")
-	return single(query[[]byte](ctx, s, `SELECT (SELECT response FROM payments WHERE secret AND response IS NOT NULL
-		ORDER BY updated_at DESC LIMIT 1)`, none))
-}

@@ -131,10 +131,8 @@ func (s *Store) CountPaymentChannels(ctx context.Context) (_ map[string]int64, e
 }
 
 // SettlementSums are the transactions and amounts that brought the revenue of a period to the payee. Vouchers need no transaction.
-// Own is the part of Exact that the operator's wallets have paid: see [Store.RecordListings].
 type SettlementSums struct {
 	Exact     PaymentSum `gorm:"embedded;embeddedPrefix:exact_"`
-	Own       PaymentSum `gorm:"embedded;embeddedPrefix:own_"`
 	Vouchers  PaymentSum `gorm:"embedded;embeddedPrefix:vouchers_"`
 	Deposits  PaymentSum `gorm:"embedded;embeddedPrefix:deposits_"`
 	Claims    PaymentSum `gorm:"-"`
@@ -148,8 +146,6 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	sums := &SettlementSums{}
 	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
 		sumOf("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
-		sumOf("own", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable') AND payer IN "+
-			"(SELECT details->>'payer' FROM audit WHERE action = '"+actionListings+"')"),
 		sumOf("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
 		sumOf("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
 	}, ", ")).Take(sums).Error

@@ -237,35 +237,3 @@ func TestCheckAddresses(t *testing.T) {
 		"http://127.0.0.1:1")
 	wantFinding(t, settings, "failed --admin-listen: ", "--admin-listen", "192.0.2.1:8404")
 }
-
-// TestCheckPays: with a wallet, parley check pays a call through the public URL and finds the money. Each fault is told with a remedy.
-func TestCheckPays(t *testing.T) {
-	t.Parallel()
-	settings, network := goodWorld(t)
-	wallet := "--pay-key-file=" + writeFile(t, devnet.Accounts()[3].PrivateKey+"\n")
-	wantFinding(t, settings, "failed payment: the call failed: ", wallet) // the server does not run
-	server := start(t, nil, append([]string{"serve"}, settings...)...)
-	before := server.balance(t, devnet.Payee)
-	found, err := checked(t, append(settings, wallet)...)
-	testkit.NoError(t, err)
-	says(t, found.text(), "ok payment: "+devnet.Accounts()[3].Address+" paid 0.010000 USD for a call at "+server.URL,
-		"ok ledger: the payment is delivered, with transaction 0x",
-		"ok blockchain: the transaction carries the payment of 0.010000 USD to "+devnet.Payee)
-	if after := server.balance(t, devnet.Payee); before != "0" || after != "10000" {
-		t.Errorf("the payee has %s, then %s, want 0 and 10000", before, after)
-	}
-	wantFinding(t, settings, "failed payment: the file of the key cannot be read", "--pay-key-file=/nowhere")
-	wantFinding(t, settings, "failed payment: the file holds no private key", "--pay-key-file="+writeFile(t, "hunter2"))
-	poor := strings.Repeat("01", 32)
-	wantFinding(t, settings, "failed payment: the wallet 0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1 has 0.000000 USD",
-		"--pay-key-file="+writeFile(t, poor))
-	wantFinding(t, settings, "failed server secret: the newest API key or TAN", "--server-secret="+strings.Repeat("3", 64))
-	wantFinding(t, settings, "failed ledger: the payment is not in this database", "--database-url="+storetest.URL(t), wallet)
-	blind := endpointWith(t, network, func(body []byte) string {
-		if bytes.Contains(body, []byte("eth_getTransactionReceipt")) {
-			return "no receipts here"
-		}
-		return ""
-	})
-	wantFinding(t, settings, "failed blockchain: transaction 0x", "--rpc-url="+blind, wallet)
-}

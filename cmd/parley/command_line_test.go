@@ -5,7 +5,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -27,42 +26,11 @@ func TestHelpCommand(t *testing.T) {
 	if top, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands"); strings.Count(top, "\n    parley ") != 2 {
 		t.Errorf("the help has no two lines of example at its top:\n%s", top)
 	}
-	if help := invoke(t, "help").good(t); !strings.Contains(help, "  man ") {
-		t.Errorf("the help does not list man:\n%s", help)
-	}
 	if codes := invoke(t, "help", "exit-codes").good(t); !strings.Contains(codes, "outcome_open") {
 		t.Errorf("the help of exit codes is\n%s", codes)
 	}
 	if wrong := invoke(t, "help", "nosuch"); wrong.err == nil || wrong.out != "" {
 		t.Errorf("help of a command that does not exist: %q, %v", wrong.out, wrong.err)
-	}
-}
-
-// TestManualPages: each command that is shown has a page, with its subcommands, arguments, flags and examples. Nothing is left to chance.
-func TestManualPages(t *testing.T) {
-	t.Parallel()
-	first, second := t.TempDir(), t.TempDir()
-	invoke(t, "man", first).good(t)
-	invoke(t, "man", second).good(t)
-	for name, parts := range map[string][]string{
-		"parley.1":        {`parley\-send(1)`, `parley init \-\-username alice`, ".SH EXIT STATUS", ".SH ENVIRONMENT", ".B PARLEY_SIGNER"},
-		"parley-send.1":   {".TH PARLEY\\-SEND 1", `.B \-\-reply\-to=ID`, `parley send \(aq#weather\(aq \(dqrain at noon\(dq`, ".B <to>"},
-		"parley-wallet.1": {".SH WALLET REPORT", `.B \-\-by=day,operation,...`},
-		"parley-serve.1":  {`($PARLEY_DATABASE_URL`},
-	} {
-		page, err := os.ReadFile(filepath.Join(first, name))
-		testkit.NoError(t, err)
-		says(t, string(page), parts...)
-		if again, err := os.ReadFile(filepath.Join(second, name)); err != nil || string(again) != string(page) {
-			t.Errorf("%s differs the second time, %v", name, err)
-		}
-	}
-	pages, err := os.ReadDir(first)
-	testkit.NoError(t, err)
-	for _, page := range pages {
-		if name := page.Name(); !regexp.MustCompile(`^parley(-[a-z]+)?\.1$`).MatchString(name) {
-			t.Errorf("there is a page %s", name)
-		}
 	}
 }
 

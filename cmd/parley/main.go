@@ -23,7 +23,6 @@ type commands struct {
 	Agent   agent.Commands  `embed:""`
 	Server  serverCommands  `embed:""`
 	Help    console.Help    `cmd:"" group:"other" help:"Print the help of a command."`
-	Man     console.Man     `cmd:"" group:"other" help:"Write the manual pages."`
 	Version console.Version `cmd:"" group:"other" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag          `name:"version" help:"Print the version."`

@@ -26,8 +26,8 @@ const exampleHead = `# Settings of the Parley server. Values behind # are the de
 #
 #   systemctl restart parley
 #
-# parley serve --print-config --config FILE shows the effective settings, and parley check --config FILE tries them. A key is the name of a
-# flag. Flags and variables such as PARLEY_BASE_URL override this file. The value file:PATH of a secret reads it from a file.
+# parley check --config FILE tries them. A key is the name of a flag. Flags and variables such as PARLEY_BASE_URL override this file. The
+# value file:PATH of a secret reads it from a file.
 `
 
 // TestSettingsDocument: deploy/parley.yaml, which packages install as /etc/parley/parley.yaml, lists the settings of serve as the program

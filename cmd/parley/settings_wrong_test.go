@@ -128,26 +128,24 @@ var wrongValues = []wrongSetting{
   --limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0`},
 }
 
+const notYAML = "--config (PARLEY_CONFIG) is FILE; use a YAML file with lines such as payee: 0x…, not one with: "
+
 // wrongFiles are wrong configuration files.
 var wrongFiles = []struct{ content, want string }{
-	{"drain-time:\t5s\n\tx",
-		"--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: line 2: found a tab character that violates indentation"},
-	{"drain-time: 5s\n---\ndrain-time: 6s", "--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: more than one document"},
-	{"payee", "FILE:1: there is no mapping; use lines such as payee: 0x…"},
-	{"# comment\npaye: hunter2", "FILE:2: paye is not a setting; did you mean payee?"},
-	{"limit:\n  address_rate: 5", "FILE:2: limit-address_rate is not a setting; did you mean limit-address-rate?"},
-	{"pool-of-sharks: 5", "FILE:1: pool-of-sharks is not a setting; remove it: parley serve --help lists the settings"},
-	{"config: other.yaml", "FILE:1: config is not a setting; remove it: parley serve --help lists the settings"},
-	{"drain-time: 5s\ndrain: {time: 6s}", "FILE:2: drain-time is given twice; remove one"},
-	{"drain-time: {a: 5s}", "FILE:1: drain-time is not a simple value; use a text, a number or a list"},
-	{"trusted-proxies: [[1]]", "FILE:1: trusted-proxies has an item that is not a simple value; use a text or a number"},
-	{
-		"database-url: *hunter2",
-		"--config (PARLEY_CONFIG) is FILE; use a YAML file, not one with: an unknown alias: a value that begins with * needs quotes",
-	},
+	{"drain-time:\t5s\n\tx", notYAML + "line 2: found a tab character that violates indentation"},
+	{"drain-time: 5s\n---\ndrain-time: 6s", notYAML + "more than one document"},
+	{"payee", notYAML + "no mapping, or a key twice"},
+	{"drain-time: 5s\ndrain-time: 6s", notYAML + "no mapping, or a key twice"},
+	{"database-url: *hunter2", notYAML + "an unknown alias: a value that begins with * needs quotes"},
+	{"# comment\npaye: hunter2", "FILE: paye is not a setting; did you mean payee?"},
+	{"limit_address_rate: 5", "FILE: limit_address_rate is not a setting; did you mean limit-address-rate?"},
+	{"pool-of-sharks: 5", "FILE: pool-of-sharks is not a setting; remove it: parley serve --help lists the settings"},
+	{"config: other.yaml", "FILE: config is not a setting; remove it: parley serve --help lists the settings"},
+	{"\ndrain-time: {a: 5s}", "FILE:2: drain-time is not a simple value; use a text, a number or a list"},
+	{"trusted-proxies: [[1]]", "FILE:1: trusted-proxies is not a simple value; use a text, a number or a list"},
 	{"drain-time: [5s]", "--drain-time (PARLEY_DRAIN_TIME) is a list in FILE; use one value"},
 	{"limit-connections: many", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is many; use a whole number"},
-	{"limit: {connections: 0}", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0"},
+	{"limit-connections: 0", "--limit-connections (PARLEY_LIMIT_CONNECTIONS) is 0; use a number above 0"},
 }
 
 // wrongVariables are wrong environment variables.

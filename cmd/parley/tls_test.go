@@ -188,7 +188,7 @@ func TestRedirectsAreBounded(t *testing.T) {
 	newAuthority(t).write(t, folder)
 	settings := operator.Encryption{CertificateFile: filepath.Join(folder, "cert.pem"), KeyFile: filepath.Join(folder, "key.pem"),
 		HTTPListen: address}
-	_, stop, err := settings.Start(t.Context(), nil, server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
+	_, stop, err := settings.Start(t.Context(), server.Config{BaseURL: "https://parley.example"}, slog.New(slog.DiscardHandler))
 	testkit.NoError(t, err)
 	t.Cleanup(stop)
 	var silent []net.Conn

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers its format
@@ -84,10 +83,6 @@ func (r *release) contents(format, program string) (contents nfpmfiles.Contents)
 	add("", files+"completion/parley.bash", "/usr/share/bash-completion/completions/parley", 0o644)
 	add("", files+"completion/parley.zsh", zsh, 0o644)
 	add("", files+"completion/parley.fish", "/usr/share/fish/vendor_completions.d/parley.fish", 0o644)
-	for _, page := range r.serverManual {
-		name := path.Base(page.Name)
-		add("", filepath.Join(r.manuals, name), "/usr/share/man/man1/"+name, 0o644)
-	}
 	add("", "LICENSE", documents+"copyright", 0o644)
 	add("", r.licenses, documents+"THIRD_PARTY_LICENSES", 0o644)
 	for _, name := range []string{

@@ -85,9 +85,6 @@ func run(ctx context.Context, names, folder, licenses string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.temporary)) }()
-	if err := r.writeManuals(ctx); err != nil {
-		return err
-	}
 	for _, p := range built {
 		program := "parley-" + p.Name() + p.Suffix()
 		if err := r.build(ctx, p, "noserver", filepath.Join(folder, program)); err != nil {

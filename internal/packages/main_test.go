@@ -92,10 +92,10 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// TestContents: archives and Linux packages have the manual, the alert rules and the dashboard, and not the tests of the rules.
+// TestContents: archives and Linux packages have the alert rules and the dashboard, and not the tests of the rules.
 func TestContents(t *testing.T) {
 	t.Chdir("../..") // paths are those of the repository
-	r := &release{serverManual: []entry{{"man/parley.1", nil, false}}}
+	r := &release{}
 	entries, err := r.archived(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,12 +107,6 @@ func TestContents(t *testing.T) {
 	for _, format := range []string{"deb", "rpm"} {
 		for _, one := range r.contents(format, "parley") {
 			packed[format] = append(packed[format], one.Destination)
-		}
-	}
-	const page = "/usr/share/man/man1/parley.1"
-	for format, page := range map[string]string{"tar.gz": "man/parley.1", "deb": page, "rpm": page} {
-		if !slices.Contains(packed[format], page) {
-			t.Errorf("the %s lacks the manual page %s", format, page)
 		}
 	}
 	installed := "/usr/share/doc/parley/monitoring/"

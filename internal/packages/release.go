@@ -23,11 +23,8 @@ type release struct {
 	Platforms []platform
 	Platform  platform // whose package is made
 	Bundles   []bundle
-	Manual    []entry // pages of the program for agents
 
-	temporary    string  // a folder
-	manuals      string  // the folder with the pages of the program for operators
-	serverManual []entry // these pages
+	temporary string // a folder
 
 	folder, licenses    string // of the packages; of the licences of what parley links
 	commit              string // the id of the commit, with "-dirty" if files were changed
@@ -140,9 +137,9 @@ func (r *release) finish() error {
 	if err != nil {
 		return err
 	}
-	packed, err := tgz(r.time, "package", append([]entry{
+	packed, err := tgz(r.time, "package", []entry{
 		{"package.json", description, false}, {"README.md", readme, false}, {"LICENSE", r.license, false}, {"bin/parley.js", launcher, true},
-	}, r.Manual...))
+	})
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (r *release) archived(program []byte) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries = slices.Concat(entries, completion, r.serverManual)
+	entries = append(entries, completion...)
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
 	return entries, nil
 }

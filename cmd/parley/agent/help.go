@@ -28,7 +28,7 @@ var Help = map[string]string{
 
 // Topics are the parts of the help that are about all commands.
 var Topics = console.Topics{
-	{Name: "exit-codes", Section: "EXIT STATUS", Entries: [][2]string{
+	{Name: "exit-codes", Entries: [][2]string{
 		{"0", "Success."},
 		{"1", "Another error: unreachable, timeout, rate_limited, bad_response, error. If retryable is true, run the same command again later."},
 		{"2", "usage: the command line is wrong."},
@@ -47,7 +47,7 @@ var Topics = console.Topics{
 		{"next", "A command that helps, if there is one."},
 		{"status, request_id", "The status and the id of the server's response, if it responded."},
 	}},
-	{Name: "environment", Section: "ENVIRONMENT", Entries: [][2]string{
+	{Name: "environment", Entries: [][2]string{
 		{"PARLEY_HOME", "The folder, as --home."},
 		{"PARLEY_SERVER", "The URL of the server, as --server."},
 		{"PARLEY_SECRETS", "The place of the keys, as --secrets."},

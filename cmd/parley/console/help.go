@@ -9,10 +9,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Topic is a text of the help that is not about one command. The manual page of the program has it as a section.
+// Topic is a text of the help that is not about one command.
 type Topic struct {
-	Name, Section string
-	Entries       [][2]string // a term, and what it means
+	Name    string
+	Entries [][2]string // a term, and what it means
 }
 
 // Topics are all topics of the help.

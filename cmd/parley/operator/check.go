@@ -18,12 +18,11 @@ import (
 // checkTime limits the check of one thing.
 const checkTime = 15 * time.Second
 
-// check tries everything that a server with these settings needs. It changes nothing, unless it is to pay.
+// check tries everything that a server with these settings needs. It changes nothing.
 type check struct {
 	serverSettings
 
-	JSON       bool   `name:"json" help:"Write one JSON object instead of a table."`
-	PayKeyFile string `type:"path" placeholder:"FILE"`
+	JSON bool `name:"json" help:"Write one JSON object instead of a table."`
 }
 
 // The states of a finding.
@@ -80,7 +79,7 @@ func (c *check) Run(ctx context.Context, to console.Console, given *settings.Set
 	found := settingsFindings(given, given.Report(err))
 	// Each group needs few settings. So a wrong setting does not keep the others from being checked.
 	groups := []func(context.Context) findings{
-		func(ctx context.Context) findings { return c.checkDatabase(ctx, config) },
+		c.checkDatabase,
 		func(ctx context.Context) findings { return c.checkFacilitator(ctx, config) },
 		func(ctx context.Context) findings { return c.checkChain(ctx, config) },
 		func(context.Context) findings { return c.checkKeys(config) },
@@ -97,9 +96,6 @@ func (c *check) Run(ctx context.Context, to console.Console, given *settings.Set
 	}
 	running.Wait()
 	found = append(found, slices.Concat(results...)...)
-	if c.PayKeyFile != "" && found.count(failed) == 0 {
-		found = append(found, c.checkPayment(ctx, config)...)
-	}
 	if c.JSON {
 		err = console.EncodeJSON(to.Out, map[string]any{"findings": found, "failed": found.count(failed), "warnings": found.count(warning)})
 	} else {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -18,7 +17,7 @@ const (
 )
 
 // checkDatabase checks the database as the role of --database-url sees it.
-func (c *check) checkDatabase(ctx context.Context, config server.Config) (found findings) {
+func (c *check) checkDatabase(ctx context.Context) (found findings) {
 	if c.DatabaseURL.Value == "" || store.CheckURL(c.DatabaseURL.Value) != nil {
 		return nil // told as a wrong setting
 	}
@@ -44,7 +43,6 @@ func (c *check) checkDatabase(ctx context.Context, config server.Config) (found 
 	default:
 		found.ok("schema", fmt.Sprintf("fits version %d", store.SchemaVersion()))
 		found.rights(is)
-		found.responses(ctx, database, config.Secrets)
 	}
 	if err := database.ReadClock(ctx); err != nil {
 		found.fail("clock", "the database does not tell its time: "+err.Error(), "look for the cause in the log of PostgreSQL")
@@ -92,15 +90,6 @@ func (f *findings) rights(is store.Inspection) {
 		f.warn("role", is.Role+" is a superuser", "use a role that can only read and write rows: docs/roles.sql")
 	default:
 		f.ok("role", is.Role+" may read and write rows")
-	}
-}
-
-// responses adds a finding if the servers of this database derive API keys from another secret.
-func (f *findings) responses(ctx context.Context, database *store.Store, secrets []server.Secret) {
-	newest, err := database.NewestSecretResponse(ctx)
-	if err == nil && newest != nil && len(secrets) > 0 && !server.HasSecret(newest, secrets) {
-		f.fail("server secret", "the newest API key or TAN was derived from another one",
-			"use the --server-secret of the other servers of this database, or the one that was saved with its backup")
 	}
 }
 

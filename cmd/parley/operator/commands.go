@@ -7,7 +7,6 @@ type Commands struct {
 	Migrate       migrate       `cmd:"" group:"operator" help:"Migrate the database's schema to this version."`
 	Healthcheck   healthcheck   `cmd:"" group:"operator" help:"Ask the server on this machine whether it is ready; for containers."`
 	Payments      payments      `cmd:"" group:"operator" help:"List, export, resolve, refund and reconcile payments."`
-	Listings      listings      `cmd:"" group:"operator" help:"Show which operations catalogues list, and why not."`
 	Agents        agents        `cmd:"" group:"operator" help:"Show, suspend, resume, rename, export and erase accounts."`
 	Conversations conversations `cmd:"" group:"operator" help:"Show, remove and restore conversations."`
 	Messages      messages      `cmd:"" group:"operator" help:"Remove messages."`

@@ -26,10 +26,9 @@ var Help = map[string]string{
 		"Platform, as the platform shows them (base64 or PEM).",
 	"tls-certificate-file": "Certificate with its intermediates, in PEM. It is read again when it changes.",
 	"tls-key-file":         "The certificate's key, in PEM.",
-	"tls-domain": "Get certificates for these domains by ACME, and renew them. You agree to the terms of the ACME server, by default " +
-		"Let's Encrypt.",
-	"tls-directory":   "Folder for certificates and their keys. Servers with the same domains share it.",
-	"tls-acme-url":    "Directory URL of another ACME server. Its own certificate must be one that this machine trusts.",
+	"tls-domain": "Get certificates for these domains from Let's Encrypt, to whose terms you agree, and renew them. Only one server has a " +
+		"domain; several stand behind a proxy.",
+	"tls-directory":   "Folder for certificates and their keys.",
 	"tls-http-listen": "Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none.",
 	"authorizer-key": "The private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels " +
 		"are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the " +
@@ -57,15 +56,8 @@ var Help = map[string]string{
 		"forever.",
 	"retention-deleted": "Erase group chats and channels, with their messages, this long after they were deleted, such as 2160h for 90 " +
 		"days, at least 24h. By default they stay forever; nobody can use them.",
-	"config": "YAML file with settings. Its keys are the names of the flags; they may be nested, such as limit: {address-rate: 5}. Flags " +
-		"and the environment override it.",
-	"format": "table, csv with a header and all columns, or json, one object per line (${default}).",
-	"pay-key-file": "Then pay one call, 0.01 USD, through the public URL from the wallet with the private key in this file, and look for " +
-		"the money in the ledger and on the blockchain.",
-	"pay": "Pay one call with scheme exact, from your wallet with this private key (file:PATH), for each operation that lapses or was never " +
-		"settled. Only calls that change nothing for others are made. The audit names the wallet, and payments summary lists its payments apart.",
-	"pay-api-key": "The API key of an account of yours that makes these calls (file:PATH). Without it only calls that need no account are " +
-		"paid.",
+	"config":                  "YAML file with settings. Its keys are the names of the flags. Flags and the environment override it.",
+	"format":                  "table, csv with a header and all columns, or json, one object per line (${default}).",
 	"reason":                  "Why, for the audit. Do not name usernames or content: the audit stays when an account is erased.",
 	"payments channels state": "open, depositing or refunding; separate several with commas.",
 	"state": "settling, unknown, delivered, failed, undeliverable, deposited, or open for those without a final outcome (settling, " +

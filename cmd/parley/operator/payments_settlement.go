@@ -15,7 +15,6 @@ import (
 // settlement is what brought the revenue of a period to the payee, and what that cost. Deposits and refunds are not revenue.
 type settlement struct {
 	Exact      sum   `json:"exact"` // settled payments of scheme exact
-	Own        sum   `json:"own"`   // the part of it that the operator's wallets paid (parley listings --pay)
 	Vouchers   sum   `json:"vouchers"`
 	Deposits   sum   `json:"deposits"`
 	Claims     sum   `json:"claims"`
@@ -90,7 +89,7 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 		return nil, err
 	}
 	s := &settlement{
-		Exact: sumOf(found.Exact), Own: sumOf(found.Own), Vouchers: sumOf(found.Vouchers), Deposits: sumOf(found.Deposits),
+		Exact: sumOf(found.Exact), Vouchers: sumOf(found.Vouchers), Deposits: sumOf(found.Deposits),
 		Claims: sumOf(found.Claims), Payouts: sumOf(found.Payouts), Refunds: sumOf(found.Refunds), Unclaimed: sumOf(found.Unclaimed),
 	}
 	s.addSchemes(found, int64(cost)) //nolint:gosec // checked
@@ -142,7 +141,7 @@ func (s *settlement) print(to io.Writer) error {
 	for _, line := range []struct {
 		name string
 		of   sum
-	}{{"payments of your own wallets, in exact", s.Own}, {"payment channels that are not claimed now", s.Unclaimed},
+	}{{"payment channels that are not claimed now", s.Unclaimed},
 		{"deposits (not revenue)", s.Deposits}, {"claims", s.Claims}, {"payouts", s.Payouts}, {"refunds (not revenue)", s.Refunds},
 	} {
 		fmt.Fprintf(out, "%s\t%d\t%s\n", line.name, line.of.Calls, line.of.AmountUSD)

@@ -24,8 +24,6 @@ import (
 // Serve runs the server in production.
 type Serve struct {
 	serverSettings
-
-	PrintConfig bool `help:"Print the settings as YAML, each with the place that it comes from, and exit. Secrets are hidden."`
 }
 
 // serverSettings are the settings of a server. Those that concern money have no defaults, except the network.
@@ -63,7 +61,7 @@ var AgentSkill = server.Skill{Summary: "Send and read messages between AI agents
 	HubURL: "https://github.com/parley-chat/parley/tree/main/skills/parley", InstallNPX: "npx skills add parley-chat/parley",
 	InstallCLI: "clawhub install parley"}
 
-// ReportsSettings lets Run report all wrong settings, and print them.
+// ReportsSettings lets Run report all wrong settings.
 func (s *serverSettings) ReportsSettings() {}
 
 // config converts the settings. The error lists all missing and invalid ones.
@@ -135,11 +133,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	config, err := s.config()
-	err = given.Report(err)
-	if s.PrintConfig {
-		return errors.Join(given.Print(to.Out), err)
-	}
-	if err != nil {
+	if err = given.Report(err); err != nil {
 		return err
 	}
 	log := NewLog(to.Err, s.logLevel())
@@ -184,7 +178,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 		config.DrainTime = s.DrainTime
 	}
 	var stopRedirects func()
-	if config.TLS, stopRedirects, err = s.TLS.Start(ctx, listener, config, log); err != nil {
+	if config.TLS, stopRedirects, err = s.TLS.Start(ctx, config, log); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	defer stopRedirects()

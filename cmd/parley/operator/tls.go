@@ -2,12 +2,10 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/cmd/parley/settings"
@@ -24,7 +22,6 @@ type Encryption struct {
 	KeyFile         string   `env:"KEY_FILE" example:"/run/credentials/parley.service/parley_privkey.pem" predictor:"file" placeholder:"FILE"`
 	Domain          []string `env:"DOMAIN" example:"[parley.example]" placeholder:"NAME,…"`
 	Directory       string   `env:"DIRECTORY" example:"/var/lib/parley/certificates" placeholder:"FOLDER"`
-	ACMEURL         string   `name:"acme-url" env:"ACME_URL" example:"https://acme.example/directory" placeholder:"URL"`
 	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" example:":80" placeholder:"HOST:PORT"`
 }
 
@@ -62,8 +59,6 @@ func (e Encryption) check() error {
 	}
 	if len(e.Domain) > 0 {
 		wrong.Check(e.Directory != "", "tls-directory", "", "a folder that only the server can read, such as /var/lib/parley/certificates")
-		wrong.Check(e.ACMEURL == "" || strings.HasPrefix(e.ACMEURL, "https://"), "tls-acme-url", settings.WithoutUser(e.ACMEURL),
-			"a URL starting with https://")
 	}
 	if e.HTTPListen != "" {
 		wrong.Check(e.enabled(), "tls-http-listen", e.HTTPListen, "it with --tls-domain or --tls-certificate-file, or not at all")
@@ -74,23 +69,22 @@ func (e Encryption) check() error {
 
 // Start gets the certificates and returns how the server encrypts: nil if it does not. The server listens already. It keeps the
 // certificates up to date until ctx ends. stop ends the redirects.
-func (e Encryption) Start(ctx context.Context, listener net.Listener, config server.Config,
-	log *slog.Logger) (_ *server.TLS, stop func(), err error) {
+func (e Encryption) Start(ctx context.Context, config server.Config, log *slog.Logger) (_ *server.TLS, stop func(), err error) {
 	redirect := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, config.BaseURL+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	}))
 	var encrypted *server.TLS
-	begin := func() error { return nil }
+	begin := func() {}
 	switch {
 	case !e.enabled():
 		return nil, func() {}, nil
 	case len(e.Domain) > 0:
-		acme := &certificates.ACME{Domains: e.Domain, Folder: e.Directory, URL: e.ACMEURL}
-		if err := acme.Open(listener.Addr().String(), e.HTTPListen, log); err != nil {
-			return nil, nil, err
+		acme := certificates.NewACME(e.Domain, e.Directory)
+		encrypted = &server.TLS{Config: acme.Config(), Expires: acme.Expires}
+		if e.HTTPListen != "" {
+			redirect = acme.HTTPHandler(redirect)
 		}
-		encrypted, redirect = &server.TLS{Config: acme.Config(), Expires: acme.Expires}, acme.Challenges(redirect)
-		begin = func() error { return acme.Start(ctx) }
+		begin = func() { go acme.Get(ctx, log) }
 	default:
 		files := &certificates.Files{Certificate: e.CertificateFile, Key: e.KeyFile}
 		if err := files.Load(); err != nil {
@@ -108,9 +102,6 @@ func (e Encryption) Start(ctx context.Context, listener net.Listener, config ser
 		limited, redirector := server.NewRedirector(redirects, redirect, config.Limits.TrustedProxies, log)
 		stop = serveBy(ctx, limited, redirector)
 	}
-	if err := begin(); err != nil {
-		stop()
-		return nil, nil, errors.Join(errors.New("get the TLS certificates"), err)
-	}
+	begin()
 	return encrypted, stop, nil
 }

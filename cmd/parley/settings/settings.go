@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
@@ -18,14 +19,6 @@ type File struct {
 	Config string `env:"PARLEY_CONFIG" predictor:"file" placeholder:"FILE"`
 }
 
-// Where a setting comes from; a higher one overrides a lower one.
-const (
-	fromDefault = iota
-	fromFile
-	fromEnvironment
-	fromFlag
-)
-
 // Settings finds the values of settings. A setting is a flag with an environment variable, of a command with a [File]. Its key in the
 // file is the name of the flag.
 type Settings struct {
@@ -33,7 +26,8 @@ type Settings struct {
 	command *kong.Context // that runs
 	names   []string      // of all settings, sorted
 
-	file     map[string]fileValue // nil before it is read
+	file     map[string]yaml.Node
+	read     bool
 	FileName string
 
 	invalid  map[*kong.Value]string // sentences about values of a wrong type
@@ -84,39 +78,29 @@ func (s *Settings) Resolve(command *kong.Context, parent *kong.Path, flag *kong.
 	if i < 0 {
 		return nil, nil
 	}
-	if s.file == nil {
+	if !s.read {
+		s.read = true
 		s.FileName, _ = command.FlagValue(parent.Flags[i]).(string)
 		s.file, s.problems = readSettings(s.FileName, s.names)
 	}
 	value, ok := s.file[flag.Name]
 	switch {
-	case !ok:
+	case !ok || value.Tag == "!!null":
 		return nil, nil
-	case flag.IsSlice() && value.list != nil:
-		return kong.JoinEscaped(value.list, flag.Tag.Sep), nil
-	case value.list != nil:
+	case flag.IsSlice() && value.Kind == yaml.SequenceNode:
+		var list []string
+		for _, item := range value.Content {
+			list = append(list, item.Value)
+		}
+		return kong.JoinEscaped(list, flag.Tag.Sep), nil
+	case value.Kind == yaml.SequenceNode:
 		s.invalid[flag.Value] = fmt.Sprintf("%s is a list in %s; use one value", settingName(flag.Name), s.FileName)
 		return nil, nil
 	}
-	return value.text, nil
+	return value.Value, nil
 }
 
 func inEnvironment(flag *kong.Flag) bool { return os.Getenv(flag.Envs[0]) != "" }
-
-// source returns where the value of a flag of the command comes from.
-func (s *Settings) source(flag *kong.Flag) int {
-	given := func(path *kong.Path) bool { return path.Flag == flag && !path.Resolved }
-	_, inFile := s.file[flag.Name]
-	switch {
-	case slices.ContainsFunc(s.command.Path, given):
-		return fromFlag
-	case inEnvironment(flag):
-		return fromEnvironment
-	case inFile:
-		return fromFile
-	}
-	return fromDefault
-}
 
 // ReportsSettings is what commands implement that report wrong settings with further ones.
 type ReportsSettings interface{ ReportsSettings() }
@@ -228,7 +212,7 @@ func (s *Settings) SecretPlaces() (names []string) {
 		case !ok:
 		case secret.File != "":
 			names = append(names, secret.File)
-		case s.source(flag) == fromFile:
+		case secret.Value != "" && s.file[flag.Name].Value == secret.Value:
 			names = append(names, s.FileName)
 		}
 	}
