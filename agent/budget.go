@@ -25,10 +25,10 @@ type intent struct {
 	Request string
 	// Since is when the same call of another command must have ended to be another call: the response to one that ended later is shared.
 	Since time.Time
+	// Another allows a second payment for an account.
+	Another bool
 	// Resumed is true if the command that began the call has ended.
 	Resumed bool
-	// Approval is the id of the approval that lets the call be paid above the limits, or "".
-	Approval string
 }
 
 type intentKey struct{}
@@ -42,37 +42,60 @@ func intentOf(ctx context.Context) intent {
 	return of
 }
 
-// Reserve implements [client.Budget]. The error is a [*LimitError] or [ErrFrozen] if the payment is not allowed.
+// exempt returns why a payment does not count against the daily limit, or "": a leaked API key can always be replaced, and one account is
+// paid in the life of a wallet, whatever the server denies, unless the limit is 0.
+func (l *Ledger) exempt(ctx context.Context, tx *sql.Tx, of intent, today Day, r client.Reservation) (string, error) {
+	switch {
+	case of.Operation == operationRotateKey && r.Price <= DearPrice:
+		return "key", nil
+	case !isRegistration(of.Operation) || today.Limit == 0:
+		return "", nil
+	}
+	sent, err := sentFor(ctx, tx, of.Operation)
+	switch again := sent+r.Amount > r.Price; {
+	case err != nil || again && (of.Operation != operationCreateAccount || of.Another):
+		return "", err
+	case again:
+		return "", &OwnedError{Sent: sent}
+	}
+	return "account", nil
+}
+
+// sentFor returns what the payee can take, or has taken, for all calls of an operation. A payment counts although the server says that it
+// did not take it, until the blockchain shows that.
+func sentFor(ctx context.Context, from queryer, operation string) (uint64, error) {
+	return value[uint64](ctx, from, "SELECT coalesce(sum(amount), 0) FROM payments WHERE operation = ? AND signed AND NOT released", operation)
+}
+
+// Reserve implements [client.Budget]. The error is a [*LimitError] if the payment is not allowed.
 func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 	of := intentOf(ctx)
-	return l.step(ctx, func(tx *sql.Tx) error {
-		if frozen(ctx, tx) {
-			return ErrFrozen
-		}
+	return l.transact(ctx, func(tx *sql.Tx) error {
 		// The payee takes a voucher that was not charged, or this one, which includes it. So its amount is that of this call from now on.
 		reused, err := reuse(ctx, tx, r.Channel, r.Price-min(r.Amount, r.Price))
 		if err != nil {
 			return err
 		}
 		r.Amount += reused
-		limits, counted, err := l.counted(ctx, tx)
+		today, err := l.counted(ctx, tx, "")
 		if err != nil {
 			return err
 		}
-		approved, err := l.approved(ctx, tx, of, r.Price, r.Amount)
+		exempt, err := l.exempt(ctx, tx, of, today, r)
 		if err != nil {
 			return err
 		}
-		if !approved {
-			if err := within(limits, counted, of.Operation, r); err != nil {
-				return err
-			}
-			of.Approval = ""
+		if exempt == "" && r.Amount > today.Left() {
+			return &LimitError{r.Price, today}
 		}
-		if left := limits.PerDay - min(counted.deposits, limits.PerDay); r.Deposit > left {
-			return &LimitError{Limit: "of deposits per day", Price: r.Deposit, Left: left}
+		locked, err := l.countedDeposits(ctx, tx)
+		if err != nil {
+			return err
 		}
-		return l.insertPayment(ctx, tx, of, r)
+		if deposits := (Day{today.Limit, locked}); r.Deposit > deposits.Left() {
+			return &LimitError{r.Deposit, deposits}
+		}
+		return l.insertPayment(ctx, tx, of, exempt, r)
 	})
 }
 
@@ -99,43 +122,8 @@ func reuse(ctx context.Context, tx *sql.Tx, channel string, amount uint64) (reus
 	return before - after, err
 }
 
-// Foresee returns the error with which a call would not be paid now, or nil. The error is a [*LimitError] or [ErrFrozen].
-func (a *Agent) Foresee(ctx context.Context, operation string, arguments map[string]any, options CallOptions) error {
-	o, err := a.contract.Operation(operation)
-	if err != nil {
-		return err
-	}
-	price := a.terms.agreed().price(o)
-	if err := commandOf(ctx).allows(price); err != nil || price == 0 {
-		return err
-	}
-	of := intent{Operation: o.ID, Request: o.hash(o.plain(arguments), options.Key)}
-	if given, err := a.ledger.given(ctx, of); err != nil {
-		return err
-	} else if given != nil {
-		of.Approval = given.ID
-	}
-	return a.ledger.check(ctx, of, price)
-}
-
-func (l *Ledger) check(ctx context.Context, of intent, price uint64) error {
-	return l.transact(ctx, func(tx *sql.Tx) error {
-		if frozen(ctx, tx) {
-			return ErrFrozen
-		}
-		limits, counted, err := l.counted(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if approved, err := l.approved(ctx, tx, of, price, price); approved || err != nil {
-			return err
-		}
-		return within(limits, counted, of.Operation, client.Reservation{Price: price, Amount: price})
-	})
-}
-
 // insertPayment counts a payment. Its time is never before the time of an earlier payment: a clock that went back counts payments longer.
-func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r client.Reservation) error {
+func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, exempt string, r client.Reservation) error {
 	at := l.now()
 	last, err := value[int64](ctx, tx, "SELECT coalesce(max(at), 0) FROM payments WHERE at < ?", micros(at.Add(clockMargin)))
 	if err != nil {
@@ -143,30 +131,16 @@ func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, r cli
 	}
 	counts := max(last, micros(at))
 	if _, err := tx.ExecContext(ctx, `
-		INSERT INTO calls (id, at, operation, peer, request, approval) VALUES (?, ?, ?, ?, ?, ?)
+		INSERT INTO calls (id, at, operation, peer, request, approval) VALUES (?, ?, ?, ?, ?, '')
 		ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE cost = 0`,
-		r.ID, counts, of.Operation, of.Peer, of.Request, of.Approval); err != nil {
+		r.ID, counts, of.Operation, of.Peer, of.Request); err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
 		INSERT INTO payments (at, call, operation, amount, deposit, channel, cumulative, network, asset, approval)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		counts, r.ID, of.Operation, r.Amount, r.Deposit, r.Channel, r.Cumulative, r.Offer.Network, r.Offer.Asset, of.Approval)
+		counts, r.ID, of.Operation, r.Amount, r.Deposit, r.Channel, r.Cumulative, r.Offer.Network, r.Offer.Asset, exempt)
 	return err
-}
-
-// within returns a [*LimitError] if a payment is above the limits.
-func within(limits Limits, counted usage, operation string, r client.Reservation) error {
-	switch left := limits.PerDay - min(counted.all, limits.PerDay); {
-	case r.Price > limits.PerCall:
-		return &LimitError{Limit: "per call", Price: r.Price, Left: limits.PerCall}
-	case r.Amount > left:
-		return &LimitError{Limit: "per day", Price: r.Price, Left: left}
-	}
-	if left := limits.Polls - min(counted.polls, limits.Polls); isPoll(operation) && r.Amount > left {
-		return &LimitError{Limit: "polls per day", Price: r.Price, Left: left}
-	}
-	return nil
 }
 
 // Release implements [client.Budget]. A payment that was sent stays counted until [Ledger.Settle] knows that it was not taken.
@@ -175,7 +149,7 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 		return
 	}
 	// If this fails, the payment stays counted. What it reused stays counted in any case: earlier vouchers allow it.
-	_ = l.step(ctx, func(tx *sql.Tx) error {
+	_ = l.transact(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE payments SET amount = amount - ?2, deposit = 0, released = (amount = ?2)
 			WHERE number = (SELECT max(number) FROM payments WHERE call = ?1) AND NOT signed`, r.ID, r.Amount)
 		if err == nil {

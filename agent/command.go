@@ -10,8 +10,8 @@ import (
 
 // Command is one command of the command line, or one call of a tool: it may make several calls.
 type Command struct {
-	// MaxPrice, if not nil, is what each of the calls may cost, in atomic units.
-	MaxPrice *uint64
+	// DryRun ends the command before the first call that costs or changes something, with a [*DryRunError].
+	DryRun bool
 	// Requested, if not nil, learns of each request. It may be called concurrently.
 	Requested func(Request)
 	// Waiting, if not nil, is called when a call begins, such as sendPrivateMessage, and the function that it returns when the call ends.
@@ -45,24 +45,9 @@ func commandOf(ctx context.Context) *Command {
 	return command
 }
 
-// allows returns a [*LimitError] for a call above MaxPrice.
-func (c *Command) allows(price uint64) error {
-	if c.MaxPrice != nil && price > *c.MaxPrice {
-		return &LimitError{Limit: limitOfCall, Price: price, Left: *c.MaxPrice}
-	}
-	return nil
-}
-
 // Charged returns what the calls of the command were charged, and what it told of others ([Agent.Finished]), in atomic units, as far as
 // that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }
-
-// Calls returns the number of calls that succeeded.
-func (c *Command) Calls() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.results)
-}
 
 // made notes a call that succeeded.
 func (c *Command) made(id string) {

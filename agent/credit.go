@@ -38,9 +38,6 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 }
 
 func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[string]any, of intent, credit open) (*Result, error) {
-	if frozen(ctx, a.ledger.db) {
-		return nil, ErrFrozen
-	}
 	of.ID = credit.Intent.ID
 	ctx = withIntent(ctx, of)
 	request, err := o.request(ctx, a.Server(), arguments)

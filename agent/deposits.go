@@ -16,6 +16,8 @@ import (
 type Chain interface {
 	Authorizations
 	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
+	// Balance returns what an address has of a token, in atomic units.
+	Balance(ctx context.Context, asset, address string) (uint64, error)
 }
 
 // Left implements [client.Budget].
@@ -34,40 +36,44 @@ func (l *Ledger) left(ctx context.Context) (left uint64, asks []string, err erro
 		network = l.network()
 	}
 	err = l.transact(ctx, func(tx *sql.Tx) error {
-		limits, counted, err := l.counted(ctx, tx)
-		if err == nil && counted.deposits > counted.all && l.chain != nil {
+		today, err := l.counted(ctx, tx, "")
+		if err != nil {
+			return err
+		}
+		locked, err := l.countedDeposits(ctx, tx)
+		if err == nil && locked > today.Spent && l.chain != nil {
 			asks, err = l.stale(ctx, tx, network)
 		}
-		left = limits.PerDay - min(max(counted.all, counted.deposits), limits.PerDay)
+		today.Spent = max(today.Spent, locked)
+		left = today.Left()
 		return err
 	})
 	return left, asks, err
 }
 
-// firstDeposit is what a registration that was approved may deposit in addition to the limit of the day, so that there is room for the
-// first day after it.
+// firstDeposit is what a registration may deposit in addition to the daily limit, so that there is room for the first day.
 const firstDeposit = maxDeposit
 
 // deposit is what a payment locked in a channel, and what the blockchain showed of the channel.
 type deposit struct {
-	channel, operation, approval string
-	amount, balance              uint64
-	settled                      bool // the blockchain showed the channel when the deposit could not arrive any more
+	channel, operation string
+	amount, balance    uint64
+	settled            bool // the blockchain showed the channel when the deposit could not arrive any more
 }
 
 // countedDeposits returns what deposits of the last day have locked at most. Those whose validity has ended have arrived or never will, so
 // that together they lock no more than what the blockchain shows in their channel after that.
 func (l *Ledger) countedDeposits(ctx context.Context, tx *sql.Tx) (sum uint64, err error) {
 	deposits, err := collect(ctx, tx, func(row *sql.Rows, d *deposit) error {
-		return row.Scan(&d.channel, &d.operation, &d.approval, &d.amount, &d.balance, &d.settled)
-	}, `SELECT p.channel, operation, approval, deposit, coalesce(balance, 0), coalesce(valid_before BETWEEN 1 AND chain_time, 0)
+		return row.Scan(&d.channel, &d.operation, &d.amount, &d.balance, &d.settled)
+	}, `SELECT p.channel, operation, deposit, coalesce(balance, 0), coalesce(valid_before BETWEEN 1 AND chain_time, 0)
 		FROM payments p LEFT JOIN balances b ON b.channel = p.channel AND p.channel <> ''
 		WHERE NOT released AND deposit > 0 AND p.at >= ? ORDER BY number`, l.today())
 	room := uint64(firstDeposit)
 	settled := map[string]struct{ all, first, balance uint64 }{} // by channel
 	for _, d := range deposits {
 		var first uint64
-		if d.approval != "" && isRegistration(d.operation) {
+		if isRegistration(d.operation) {
 			first = min(d.amount, room)
 			room -= first
 		}

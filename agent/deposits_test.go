@@ -25,11 +25,11 @@ func (s shifted) Channel(ctx context.Context, id string) (x402.Channel, time.Tim
 	return channel, at.Add(s.ahead), err
 }
 
-// initialized returns a wallet that parley init made: with the limits of a new wallet and an account whose price was approved.
+// initialized returns a wallet that parley init made: with the limit of a new wallet and an account.
 func (w *world) initialized(username string) wallet {
 	w.T.Helper()
 	of := w.wallet()
-	if _, err := w.agreed(of).RegisterOnce(w.T.Context(), username, ""); err != nil {
+	if _, err := w.agreed(of).Register(w.T.Context(), username, "", false); err != nil {
 		w.T.Fatal(err)
 	}
 	return of
@@ -96,7 +96,7 @@ func TestFailedDeposit(t *testing.T) {
 	of := w.wallet()
 	w.registerAs(of, "alice") // with a limit of 10 USD
 	w.empty(of)
-	broken := w.open(wallet{agent.CommandSigner{Command: "exit 1", Wallet: of.signer.Address()}, of.folder})
+	broken := w.open(wallet{brokenSigner{of.signer}, of.folder})
 	before, err := broken.Ledger().Left(t.Context())
 	testkit.NoError(t, err)
 	if err := call1(t, broken); err == nil {

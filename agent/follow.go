@@ -2,90 +2,148 @@ package agent
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/lockfile"
 )
 
 // Follow fetches unread messages until ctx ends, and passes those that came to a function. Each fetch waits at the server, and confirms the
 // page that was passed before. After an error of the function, or if the process dies, the next Follow passes the messages again, free.
 // sent tells of messages that this agent sends, if it is not nil.
-func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*client.UnreadPage) error) error {
-	poller := NewPoller(policy)
+func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*Page) error) error {
+	var pause time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-sent:
-			poller.Active()
+			pause = 0
 			continue
-		case <-time.After(poller.Pause()):
+		case <-time.After(spreadOut(pause)):
 		}
-		inbox, err := a.fetch(ctx, poller.Wait, came)
+		page, err := a.Fetch(ctx, map[string]any{"wait": int(policy.Wait.Seconds())}, false, 2*policy.Wait+defaultPatience)
+		if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
+			err = errors.Join(err, a.ledger.drop(ctx, open.ID))
+		}
 		if temporary(err) {
+			pause = policy.after(pause, false)
 			continue
+		}
+		if err == nil && !page.Empty() {
+			err = came(page)
 		}
 		if err != nil {
+			page.Release()
 			return err
 		}
-		poller.Fetched()
-		if len(inbox.Messages)+len(inbox.Notices) > 0 {
-			poller.Active()
+		pause = policy.after(pause, !page.Empty())
+		if err := a.Seen(ctx, page.Result); err != nil {
+			return err
 		}
 	}
 }
 
-// fetch fetches unread messages once.
-func (a *Agent) fetch(ctx context.Context, wait time.Duration, came func(*client.UnreadPage) error) (*client.UnreadPage, error) {
-	call := func(arguments map[string]any) (*Result, error) {
-		return a.Call(ctx, pollOperation, arguments, CallOptions{Patience: 2*wait + defaultPatience})
-	}
-	result, inbox, err := a.Fetch(ctx, map[string]any{"wait": int(wait.Seconds())}, false, call)
-	if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
-		err = errors.Join(err, a.ledger.drop(ctx, open.ID))
-	}
-	if err == nil && len(inbox.Messages)+len(inbox.Notices) > 0 {
-		err = came(inbox)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return inbox, a.Seen(ctx, result)
+// Page is a page of unread messages. Until [Agent.Seen] or Release no other process hands it out.
+type Page struct {
+	client.UnreadPage
+
+	Result *Result
 }
 
-// Fetch fetches unread messages with a call that it adds arguments to: they confirm the page that was seen last ([Agent.Seen]), and what
-// the call returns stays unread. With keep the page is not confirmed either when it is seen.
-func (a *Agent) Fetch(
-	ctx context.Context, arguments map[string]any, keep bool, call func(arguments map[string]any) (*Result, error),
-) (result *Result, page *client.UnreadPage, err error) {
+// Empty reports whether there is nothing on the page.
+func (p *Page) Empty() bool { return len(p.Messages)+len(p.Notices) == 0 }
+
+// Release gives up a page that was not handed out.
+func (p *Page) Release() {
+	if p != nil && p.Result != nil {
+		p.Result.release()
+	}
+}
+
+// Fetch fetches unread messages. It confirms the page that was seen last ([Agent.Seen]), and what it returns stays unread. With keep the
+// page is not confirmed either when it is seen. Of two fetches at once only one returns a page: the other one fetches the next.
+func (a *Agent) Fetch(ctx context.Context, arguments map[string]any, keep bool, patience time.Duration) (*Page, error) {
 	name := a.cursorName()
-	cursor, err := loadSetting(ctx, a.ledger.db, name, "")
-	if err != nil {
-		return nil, nil, err
+	for {
+		cursor, err := loadSetting(ctx, a.ledger.db, name, "")
+		if err != nil {
+			return nil, err
+		}
+		delete(arguments, "mark_read")
+		delete(arguments, "read_through")
+		if cursor == "" {
+			arguments["mark_read"] = false
+		} else {
+			arguments["read_through"] = cursor
+		}
+		result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: patience})
+		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
+			err = errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
+		}
+		page := &Page{Result: result}
+		if err == nil {
+			err = a.Decode(ctx, result, &page.UnreadPage)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if keep || page.Empty() || page.Cursor == nil {
+			if page.Cursor != nil && !keep {
+				result.cursor = *page.Cursor
+			}
+			return page, nil
+		}
+		lock, err := lockfile.Wait(ctx, filepath.Join(filepath.Dir(a.ledger.path), "inbox.lock"))
+		if err != nil {
+			return nil, fmt.Errorf("another inbox is handing out messages: %w", err)
+		}
+		now, err := loadSetting(ctx, a.ledger.db, name, "")
+		if err == nil && now == cursor {
+			result.cursor, result.lock = *page.Cursor, lock
+			return page, nil
+		}
+		lock.Release()
+		if err != nil {
+			return nil, err
+		}
+		// Another process has handed these messages out since.
+		if err := a.Seen(ctx, result); err != nil {
+			return nil, err
+		}
 	}
-	if cursor == "" {
-		arguments["mark_read"] = false
-	} else {
-		arguments["read_through"] = cursor
-	}
-	result, err = call(arguments)
-	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
-		err = errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
-	}
-	page = &client.UnreadPage{}
-	if err == nil {
-		err = a.Decode(ctx, result, page)
-	}
-	if err == nil && page.Cursor != nil && !keep {
-		result.cursor = *page.Cursor
-	}
-	return result, page, err
 }
 
 // cursorName names the setting with the last page of unread messages that was seen.
 func (a *Agent) cursorName() string { return cursorSetting + " " + a.Server() }
+
+// Seen notes that a result reached the caller. The same call made again is a new one, and the next fetch of unread messages confirms the
+// page that this one brought.
+func (a *Agent) Seen(ctx context.Context, result *Result) error {
+	ctx = context.WithoutCancel(ctx)
+	defer result.release()
+	name := a.cursorName() // read before the transaction, because reading it is one
+	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
+		if err == nil && result.cursor != "" {
+			err = saveSetting(ctx, tx, name, result.cursor)
+		}
+		return err
+	})
+}
+
+// release lets other processes hand out messages.
+func (r *Result) release() {
+	if r.lock != nil {
+		r.lock.Release()
+		r.lock = nil
+	}
+}
 
 // temporary reports whether an error of a fetch can be gone at the next one.
 func temporary(err error) bool {

@@ -48,10 +48,10 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 	of := intentOf(ctx)
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `
-			INSERT INTO calls (id, at, operation, peer, request, approval, signed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+			INSERT INTO calls (id, at, operation, peer, request, approval, signed) VALUES (?1, ?2, ?3, ?4, ?5, '', ?6)
 			ON CONFLICT (id) DO UPDATE SET
-				operation = ?3, peer = ?4, request = ?5, approval = ?6, signed = ?7, status = NULL, charged = 0, again = 0`,
-			payment.ID, micros(l.now()), of.Operation, of.Peer, of.Request, of.Approval, string(content)); err != nil {
+				operation = ?3, peer = ?4, request = ?5, signed = ?6, status = NULL, charged = 0, again = 0`,
+			payment.ID, micros(l.now()), of.Operation, of.Peer, of.Request, string(content)); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `
@@ -87,12 +87,21 @@ func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) 
 	if !l.isOpen(ctx, id) {
 		return // nothing was signed: the operation is free, or the server refused before it asked for a payment
 	}
+	if outcome.Status == http.StatusOK && !isObject(outcome.Body) {
+		return // a page of a proxy: the server may have charged, and returns its response when the payment is sent again
+	}
 	if outcome.Charged > 0 || outcome.Status == http.StatusOK {
 		if l.keep(ctx, id, outcome.Body) != nil {
 			return
 		}
 	}
 	_ = l.close(ctx, intentOf(ctx), id, outcome)
+}
+
+// isObject reports whether a body is a JSON object, as every response of the contract is.
+func isObject(body []byte) bool {
+	var object map[string]json.RawMessage
+	return json.Unmarshal(body, &object) == nil && object != nil
 }
 
 // close stores an outcome and, in the same transaction, ends the call. What was charged and rejected becomes a credit.
@@ -151,12 +160,12 @@ func settleDropped(ctx context.Context, tx *sql.Tx, id string, charged uint64) e
 
 // Open returns the calls whose outcome is not known, the oldest first.
 func (l *Ledger) Open() ([]open, error) {
-	return l.calls("SELECT id, operation, peer, request, approval, at, signed FROM calls WHERE signed IS NOT NULL ORDER BY at")
+	return l.calls("SELECT id, operation, peer, request, at, signed FROM calls WHERE signed IS NOT NULL ORDER BY at")
 }
 
 // Credits returns the payments that pay a corrected call each, the oldest first.
 func (l *Ledger) Credits() ([]open, error) {
-	return l.calls("SELECT id, operation, peer, request, approval, at, credit FROM calls WHERE credit IS NOT NULL ORDER BY at")
+	return l.calls("SELECT id, operation, peer, request, at, credit FROM calls WHERE credit IS NOT NULL ORDER BY at")
 }
 
 func (l *Ledger) calls(query string) ([]open, error) {
@@ -164,7 +173,7 @@ func (l *Ledger) calls(query string) ([]open, error) {
 		var at int64
 		var payment []byte
 		of := &call.Intent
-		if err := row.Scan(&of.ID, &of.Operation, &of.Peer, &of.Request, &of.Approval, &at, &payment); err != nil {
+		if err := row.Scan(&of.ID, &of.Operation, &of.Peer, &of.Request, &at, &payment); err != nil {
 			return err
 		}
 		call.Since = fromMicros(at)

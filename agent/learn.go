@@ -3,20 +3,22 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/client"
 )
 
-// learn keeps what a successful call shows: which name an id has, who wrote, and whom this agent joined, named or blocked. Nobody is
-// trusted by this. Names and ids that the contract does not allow are left out: they come from a server that lies.
+// learn keeps what a successful call shows: which name an id has, and what the caller joined, named or blocked. Names and ids that the
+// contract does not allow are left out: they come from a server that lies.
 func (a *Agent) learn(ctx context.Context, operation string, arguments map[string]any, body json.RawMessage) error {
 	if operation == pollOperation {
 		var page client.UnreadPage
 		if json.Unmarshal(body, &page) != nil {
 			return nil //nolint:nilerr // Decode says so
 		}
-		return a.changeContacts(ctx, func(contacts Contacts) Contacts { return contacts.wrote(page) })
+		return a.changeContacts(ctx, func(contacts Contacts) Contacts { return contacts.received(page) })
 	}
 	var response any
 	if json.Unmarshal(body, &response) != nil {
@@ -92,19 +94,26 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	fields, _ := response.(map[string]any)
 	returned := func(name string) string { text, _ := fields[name].(string); return text }
 	conversation := argument("chat_id") + argument("channel_id")
-	rename := func(known *Contact) { known.Name, known.Named, known.Own = argument("name"), true, true }
+	rename := func(known *Contact) {
+		known.Name, known.Named, known.Own, known.Joined = argument("name"), true, true, true
+	}
 	switch operation {
 	case "blockAgent", "unblockAgent":
 		return change(argument("agent_id"), func(known *Contact) { known.Blocked = operation == "blockAgent" })
 	case "subscribeChannel":
-		return change(argument("channel_id"), func(known *Contact) { known.Named, known.Ended = true, false })
-	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
-		// Its name means it no more.
-		return change(conversation, func(known *Contact) { known.Trusted, known.Named, known.Wrote, known.Ended = false, false, false, true })
+		return change(conversation, func(known *Contact) { known.Named, known.Joined = true, true })
 	case "requestGroupAccess":
-		return change(argument("chat_id"), func(known *Contact) { known.Ended = false }) // its name is a stranger's
+		return change(conversation, func(known *Contact) { known.Asked = now() })
+	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
+		return func(contacts Contacts) Contacts { return contacts.without(conversation) } // its name means it no more
+	case "transferGroupChat", "transferChannel":
+		return change(conversation, func(known *Contact) { known.Own = false })
+	case "unsubscribeChannel":
+		return change(conversation, func(known *Contact) { known.Joined = false })
 	case "sendPrivateMessage":
 		return change(argument("recipient_agent_id"), func(known *Contact) { known.Chat = returned("chat_id") })
+	case "sendGroupMessage", "listGroupMessages", "getGroupChat":
+		return change(conversation, func(known *Contact) { known.Joined = true }) // only members can
 	case "createGroupChat", "createChannel":
 		return change(returned("chat_id")+returned("channel_id"), rename)
 	case "editGroupChat", "editChannel":
@@ -115,12 +124,27 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	return nil
 }
 
-// wrote keeps who wrote, and from where, of a page of unread messages.
-func (c Contacts) wrote(page client.UnreadPage) Contacts {
+// without returns the contacts without one.
+func (c Contacts) without(id string) Contacts {
+	return slices.DeleteFunc(c, func(one Contact) bool { return one.ID == id })
+}
+
+// received keeps who wrote, and from where, of a page of unread messages, and where the caller was added or removed.
+func (c Contacts) received(page client.UnreadPage) Contacts {
 	for _, n := range page.Notices { // before the messages: a notice has the name of its time
-		if n.Type == client.NoticeTypeAdded && kindFrom(n.SourceType) != "" && isID(n.SourceID) {
+		if kindFrom(n.SourceType) == "" || !isID(n.SourceID) {
+			continue
+		}
+		switch n.Type { //nolint:exhaustive // the other types change nothing here
+		case client.NoticeTypeAdded:
 			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom(n.SourceType)})
-			c.ByID(n.SourceID).Ended = false
+			c.ByID(n.SourceID).Joined = true
+		case client.NoticeTypeDeleted:
+			c = c.without(n.SourceID)
+		case client.NoticeTypeRemoved, client.NoticeTypeBanned:
+			if known := c.ByID(n.SourceID); known != nil {
+				known.Joined, known.Asked = false, time.Time{}
+			}
 		}
 	}
 	for _, m := range page.Messages {
@@ -129,24 +153,22 @@ func (c Contacts) wrote(page client.UnreadPage) Contacts {
 		}
 		c = c.met(Contact{Name: m.SenderUsername, ID: m.SenderID, Kind: KindAgent})
 		if m.SourceType == client.SourceTypePrivateChat {
-			sender := c.ByID(m.SenderID)
-			sender.Chat, sender.Wrote = m.SourceID, true
+			c.ByID(m.SenderID).Chat = m.SourceID
 		} else {
 			c = c.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kindFrom(m.SourceType)})
-			source := c.ByID(m.SourceID)
-			source.Wrote, source.Ended = true, false
+			c.ByID(m.SourceID).Joined = true
 		}
 	}
 	return c
 }
 
-// met adds a contact, or takes over its name. A group chat or channel that the owner trusts or named keeps its name: others can change it.
+// met adds a contact, or takes over its name. A group chat or channel whose name the caller gave or used keeps it: others can change it.
 func (c Contacts) met(contact Contact) Contacts {
 	if contact.Kind == KindAgent && !usernameForm.MatchString(contact.Name) {
 		contact.Name = ""
 	}
 	if known := c.ByID(contact.ID); known != nil {
-		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Trusted && !known.Named && !known.Own) {
+		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Named && !known.Own) {
 			known.Name = contact.Name
 		}
 		return c

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// day is the period of the daily limits.
 const day = 24 * time.Hour
 
 // clockMargin is how far the clock may be ahead for a while without payments being counted for longer.
@@ -16,7 +15,7 @@ const clockMargin = 7 * day
 // it at the same time; a restart forgets nothing.
 //
 // It counts a payment from before it is signed until the payee cannot take it any more, whatever the server says. So a server that
-// lies cannot take more than the limits.
+// lies cannot take more than the limit.
 type Ledger struct {
 	*state
 
@@ -36,34 +35,30 @@ func OpenLedger(folder string) (*Ledger, error) {
 	return &Ledger{state: opened, now: time.Now, keep: func(context.Context, string, []byte) error { return nil }}, nil
 }
 
-// today is the beginning of the last 24 hours.
-func (l *Ledger) today() int64 { return micros(l.now().Add(-day)) }
+// today is the beginning of the UTC day.
+func (l *Ledger) today() int64 { return micros(l.now().UTC().Truncate(day)) }
 
-// usage is what counts against the limits of the last day.
-type usage struct{ all, polls, deposits uint64 }
+// ofToday selects the payments that count against the daily limit: an account and a new API key are paid in addition to it.
+const ofToday = "NOT released AND p.approval = '' AND p.at >= ?"
 
-// counted returns the limits, and what counts against them. What a person approved is paid in addition to the limits.
-func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (limits Limits, u usage, err error) {
-	if limits, err = loadSetting(ctx, tx, limitsSetting, DefaultLimits); err != nil {
-		return limits, u, err
+// notPoor leaves out calls that the wallet has too little money for. Before something else is signed they count again ([Agent.checkMoney]).
+const notPoor = " AND p.call NOT IN (SELECT j.value FROM settings s JOIN json_each(s.value) j WHERE s.name = '" + poorSetting + "')"
+
+// counted returns the daily limit, and what counts against it. more is a further condition.
+func (l *Ledger) counted(ctx context.Context, tx *sql.Tx, more string) (Day, error) {
+	set, err := loadSetting(ctx, tx, limitsSetting, limits{DefaultLimit})
+	if err != nil {
+		return Day{}, err
 	}
-	if err := tx.QueryRowContext(ctx, `
-		SELECT coalesce(sum(amount), 0), coalesce(sum(iif(cost > 0, cost, amount)) FILTER (WHERE operation = ?), 0) FROM (
-			SELECT p.operation, sum(amount) AS amount, cost FROM payments p JOIN calls ON calls.id = p.call
-			WHERE NOT released AND p.approval = '' AND p.at >= ? GROUP BY p.call)`,
-		pollOperation, l.today()).Scan(&u.all, &u.polls); err != nil {
-		return limits, u, err
-	}
-	u.deposits, err = l.countedDeposits(ctx, tx)
-	return limits, u, err
+	spent, err := value[uint64](ctx, tx, "SELECT coalesce(sum(amount), 0) FROM payments p WHERE "+ofToday+more, l.today())
+	return Day{set.PerDay, spent}, err
 }
 
 // Refused returns what counts for calls that were refused: the server could take it all the same, until another call uses its voucher or
 // the payment ends unused.
 func (l *Ledger) Refused(ctx context.Context) (uint64, error) {
-	return value[uint64](ctx, l.db, `
-		SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
-		WHERE NOT released AND p.approval = '' AND p.at >= ? AND cost = 0 AND calls.signed IS NULL AND status IS NOT NULL`, l.today())
+	return value[uint64](ctx, l.db, `SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
+		WHERE cost = 0 AND calls.signed IS NULL AND status IS NOT NULL AND `+ofToday+notPoor, l.today())
 }
 
 // isOpen reports whether the outcome of a call is not known. It is not if the file cannot be read.
@@ -87,4 +82,28 @@ func (l *Ledger) refusedCall(ctx context.Context, request string) (string, error
 // Used reports whether the wallet has ever paid, or was about to.
 func (l *Ledger) Used(ctx context.Context) (bool, error) {
 	return value[bool](ctx, l.db, "SELECT EXISTS (SELECT 1 FROM payments)")
+}
+
+// KeyError means that an idempotency key names another call already. Nothing was paid.
+type KeyError struct{ Key string }
+
+func (e *KeyError) Error() string {
+	return "the key " + VisibleName(e.Key) + " was used for a call with other arguments; nothing was paid. Use another key for another call"
+}
+
+// useKey lets a key name a request, or returns a [*KeyError] if it names another one.
+func (l *Ledger) useKey(ctx context.Context, key, request string) error {
+	return l.transact(ctx, func(tx *sql.Tx) error {
+		known, err := value[string](ctx, tx, "INSERT INTO keys VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET key = key RETURNING request",
+			key, request)
+		if err == nil && known != request {
+			return &KeyError{key}
+		}
+		return err
+	})
+}
+
+// freeKey lets a key name another request, after a call that cost nothing.
+func (l *Ledger) freeKey(ctx context.Context, key string) {
+	_ = l.exec(context.WithoutCancel(ctx), "DELETE FROM keys WHERE key = ?", key) // else the key stays used
 }

@@ -34,33 +34,55 @@ func reserve(t *testing.T, l *Ledger, amount uint64, of intent) error {
 	return l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: amount, Amount: amount})
 }
 
-func wantLimit(t *testing.T, err error, limit string) {
-	t.Helper()
-	if over, ok := errors.AsType[*LimitError](err); !ok || over.Limit != limit {
-		t.Errorf("the error is %v, want the limit %s", err, limit)
-	}
-}
+// isLimit reports whether an error is the daily limit.
+func isLimit(err error) bool { return isA[*LimitError](err) }
 
-// TestLimits: each limit refuses, and a restart forgets nothing.
+// noon is a time in the middle of a UTC day.
+var noon = time.Now().UTC().Truncate(day).Add(day / 2)
+
+// TestLimits: the daily limit refuses, a restart forgets nothing, and the next UTC day begins anew. With a limit of 0 nothing is paid
+// but a new
+// API key, and one account is paid in addition to the limit.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	l := openLedger(t, folder)
-	wantLimit(t, reserve(t, l, 30_001, intent{}), "per call")
-	for range 10 {
-		testkit.NoError(t, reserve(t, l, 10_000, intent{Operation: pollOperation}))
-	}
-	wantLimit(t, reserve(t, l, 1000, intent{Operation: pollOperation}), "polls per day")
-	l = openLedger(t, folder)
-	wantLimit(t, reserve(t, l, 1000, intent{Operation: pollOperation}), "polls per day")
-	for range 30 {
+	for range 33 {
 		testkit.NoError(t, reserve(t, l, 30_000, intent{}))
 	}
-	wantLimit(t, reserve(t, openLedger(t, folder), 1, intent{}), "per day")
-	l.now = func() time.Time { return time.Now().Add(day + time.Minute) }
+	if err := reserve(t, openLedger(t, folder), 10_001, intent{}); !isLimit(err) {
+		t.Errorf("above the limit: %v", err)
+	}
+	account := intent{Operation: operationCreateAccount, ID: client.NewIdentifier()}
+	ctx := withIntent(t.Context(), account)
+	testkit.NoError(t, l.Reserve(ctx, client.Reservation{ID: account.ID, Price: 990_000, Amount: 990_000}))
+	sign(t, l, account, nonce(1), time.Now().Unix()+60)
+	if err := reserve(t, l, 990_000, account); !isA[*OwnedError](err) {
+		t.Errorf("a second account: %v", err)
+	}
+	testkit.NoError(t, reserve(t, l, 10_000, intent{}))
+	testkit.NoError(t, l.SetLimit(t.Context(), 0))
+	testkit.NoError(t, reserve(t, l, 2_000, intent{Operation: operationRotateKey}))
+	if err := reserve(t, l, 990_000, intent{Operation: operationRequestAccount}); !isLimit(err) {
+		t.Errorf("an account with a limit of 0: %v", err)
+	}
+	testkit.NoError(t, l.SetLimit(t.Context(), DefaultLimit))
+	l.now = func() time.Time { return time.Now().Add(day) }
 	if err := reserve(t, l, 30_000, intent{}); err != nil {
 		t.Errorf("a day later: %v", err)
 	}
+}
+
+// TestKeys: a key names one request, until that has cost nothing.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	testkit.NoError(t, errors.Join(l.useKey(t.Context(), "k", "a"), l.useKey(t.Context(), "k", "a"), l.useKey(t.Context(), "j", "b")))
+	if err := l.useKey(t.Context(), "k", "b"); !isA[*KeyError](err) {
+		t.Errorf("another request with a used key: %v", err)
+	}
+	l.freeKey(t.Context(), "k")
+	testkit.NoError(t, l.useKey(t.Context(), "k", "b"))
 }
 
 // TestLimitsOfManyProcesses: ledgers that share a folder, as processes do, share the limits.
@@ -75,8 +97,8 @@ func TestLimitsOfManyProcesses(t *testing.T) {
 			for range 20 {
 				if err := reserve(t, l, 30_000, intent{}); err == nil {
 					reserved.Add(1)
-				} else {
-					wantLimit(t, err, "per day")
+				} else if !isLimit(err) {
+					t.Error(err)
 				}
 			}
 		})
@@ -120,58 +142,14 @@ func TestDamagedFilePaysNothing(t *testing.T) {
 	}
 }
 
-// TestFreeze: a frozen wallet pays nothing, whatever was approved.
-func TestFreeze(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	l := openLedger(t, folder)
-	testkit.NoError(t, l.Freeze(t.Context()))
-	if err := reserve(t, openLedger(t, folder), 1, intent{}); !errors.Is(err, ErrFrozen) {
-		t.Errorf("the error is %v, want ErrFrozen", err)
-	}
-	testkit.NoError(t, l.Unfreeze(t.Context()))
-	if err := reserve(t, l, 1, intent{}); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestApproval: an approval lets the call for which it was asked be paid once, and no other.
-func TestApproval(t *testing.T) {
-	t.Parallel()
-	l := openLedger(t, t.TempDir())
-	create := intent{Operation: "createChannel", Request: "a"}
-	wantLimit(t, reserve(t, l, 500_000, create), "per call")
-	asked, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000})
-	testkit.NoError(t, err)
-	again, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "a", Price: 500_000})
-	if err != nil || again.ID != asked.ID {
-		t.Errorf("asked twice, the approvals are %v and %v: %v", asked, again, err)
-	}
-	create.Approval = asked.ID
-	wantLimit(t, reserve(t, l, 500_000, create), "per call")
-	if _, err := l.Approve(t.Context(), asked.ID); err != nil {
-		t.Fatal(err)
-	}
-	wantLimit(t, reserve(t, l, 500_001, create), "per call")
-	wantLimit(t, reserve(t, l, 500_000, intent{Operation: "createChannel", Request: "b", Approval: asked.ID}), "per call")
-	if err := reserve(t, l, 500_000, create); err != nil {
-		t.Error(err)
-	}
-	wantLimit(t, reserve(t, l, 500_000, create), "per call")
-	if _, err := l.Approve(t.Context(), asked.ID); !errors.Is(err, ErrNoApproval) {
-		t.Errorf("approved twice: %v", err)
-	}
-	l.now = func() time.Time { return time.Now().Add(approvalTime + time.Second) }
-	late, err := l.Ask(t.Context(), Approval{Operation: "createChannel", Request: "c", Price: 500_000})
-	testkit.NoError(t, err)
-	l.now = func() time.Time { return time.Now().Add(2*approvalTime + 2*time.Second) }
-	if _, err := l.Approve(t.Context(), late.ID); !errors.Is(err, ErrNoApproval) {
-		t.Errorf("approved too late: %v", err)
-	}
-}
-
 // chain is what the blockchain knows of authorizations, by nonce.
 type chain map[string]x402.AuthorizationState
+
+func (chain) Channel(context.Context, string) (x402.Channel, time.Time, error) {
+	return x402.Channel{}, time.Time{}, nil
+}
+
+func (chain) Balance(context.Context, string, string) (uint64, error) { return 0, nil }
 
 func (c chain) Authorization(_ context.Context, _, _, nonce string, _ time.Time) (x402.AuthorizationState, error) {
 	return c[nonce], nil
@@ -224,31 +202,6 @@ func TestRefusedPaymentsCount(t *testing.T) {
 	}
 }
 
-// TestReleaseIsOfItsOwnPayment: a call that was refused, looked up and made again is counted with its second payment for a whole day.
-func TestReleaseIsOfItsOwnPayment(t *testing.T) {
-	t.Parallel()
-	l := openLedger(t, t.TempDir())
-	at := time.Now()
-	l.now = func() time.Time { return at }
-	of := intent{ID: client.NewIdentifier(), Operation: "x", Request: client.NewIdentifier()}
-	pay := func(number string, outcome client.Outcome) {
-		t.Helper()
-		testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: 30_000, Amount: 30_000}))
-		sign(t, l, of, number, at.Unix()+60)
-		testkit.NoError(t, l.close(t.Context(), of, of.ID, outcome))
-	}
-	pay(nonce(1), client.Outcome{Status: 402})
-	at = at.Add(day / 2)
-	if settled, err := l.Settle(t.Context(), chain{nonce(1): {ChainTime: at}}, "0x"); err != nil || settled != 1 {
-		t.Fatalf("%d payments are known not to be taken, %v; want one", settled, err)
-	}
-	pay(nonce(2), client.Outcome{Status: 200, Charged: 30_000})
-	at = at.Add(day/2 + time.Second)
-	if left, err := l.Left(t.Context()); err != nil || left != DefaultLimits.PerDay-30_000 {
-		t.Errorf("%d left, %v; the second payment is half a day old", left, err)
-	}
-}
-
 // TestClockGoesBack: payments stay counted when the clock goes back, and after it was wrong for a moment.
 func TestClockGoesBack(t *testing.T) {
 	t.Parallel()
@@ -260,7 +213,8 @@ func TestClockGoesBack(t *testing.T) {
 		}
 		return n
 	}
-	shift := func(by time.Duration) { l.now = func() time.Time { return time.Now().Add(by) } }
+	shift := func(by time.Duration) { l.now = func() time.Time { return noon.Add(by) } }
+	shift(0)
 	for range 20 {
 		testkit.NoError(t, reserve(t, l, 30_000, intent{}))
 	}

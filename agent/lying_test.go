@@ -85,10 +85,7 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, of := w.register("alice")
-	_, left, _, err := alice.Ledger().Limits(t.Context())
-	testkit.NoError(t, err)
-	used := 10*testkit.Dollar - left.PerDay
-	testkit.NoError(t, alice.Ledger().SetLimits(t.Context(), agent.Limits{PerCall: 30_000, PerDay: used + 15_000, Polls: 1000}, false))
+	testkit.NoError(t, alice.Ledger().SetLimit(t.Context(), spent(t, alice)+15_000))
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		rw.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"agent_not_found","message":"no","charged":false}`)
@@ -117,6 +114,8 @@ type unused time.Duration
 func (u unused) Authorization(context.Context, string, string, string, time.Time) (x402.AuthorizationState, error) {
 	return x402.AuthorizationState{ChainTime: time.Now().Add(time.Duration(u))}, nil
 }
+
+func (u unused) Balance(context.Context, string, string) (uint64, error) { return testkit.Dollar, nil }
 
 func (u unused) Channel(context.Context, string) (x402.Channel, time.Time, error) {
 	return x402.Channel{}, time.Now().Add(time.Duration(u)), nil

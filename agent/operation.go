@@ -118,14 +118,6 @@ func (c Contract) At(method, path string) *Operation {
 	return nil
 }
 
-// ArgumentError means that the arguments of a call are wrong. The call was not made. The text does not contain the values, which are long.
-type ArgumentError struct{ text string }
-
-// NewArgumentError returns an error that says what is wrong.
-func NewArgumentError(text string) *ArgumentError { return &ArgumentError{text} }
-
-func (e *ArgumentError) Error() string { return e.text }
-
 // plain returns the arguments with the name of a channel as the server has it: #name is how the name is written to address the channel.
 func (o *Operation) plain(arguments map[string]any) map[string]any {
 	name, _ := arguments["name"].(string)

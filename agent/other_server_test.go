@@ -26,13 +26,13 @@ func TestOtherServerGetsNoKey(t *testing.T) {
 		t.Helper()
 		terms, err := alice.Terms(t.Context(), to.URL, "")
 		testkit.NoError(t, err)
-		testkit.NoError(t, alice.Agree(terms, true))
+		testkit.NoError(t, alice.Agree(terms, nil, true))
 		if has, err := alice.HasAccount(); err != nil || has != want {
 			t.Errorf("the wallet has an account there: %t (%v), want %t", has, err, want)
 		}
 	}
 	agree(other, false)
-	_, _ = alice.Register(t.Context(), "alice", "x") // the wallet has no money there
+	_, _ = alice.Register(t.Context(), "alice", "x", false) // the wallet has no money there
 	if _, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); err == nil {
 		t.Error("a call without an account succeeds")
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -138,20 +137,6 @@ func (c Contract) priced(agreed Agreement) (all []Priced) {
 	}
 	slices.SortFunc(all, func(a, b Priced) int { return cmp.Compare(a.Path, b.Path) })
 	return all
-}
-
-// AcceptPrices agrees to prices in place of those that were agreed, by operationId. Only a person may call it.
-func (a *Agent) AcceptPrices(prices map[string]uint64) error {
-	agreed := a.terms.agreed()
-	if agreed.Server == "" {
-		return errors.New("no terms are agreed yet; agree to those of a server with: parley init")
-	}
-	accepted := map[string]uint64{}
-	maps.Copy(accepted, agreed.Prices)
-	maps.Copy(accepted, prices)
-	maps.DeleteFunc(accepted, func(id string, price uint64) bool { return a.contract[id] == nil || a.contract[id].Price == price })
-	agreed.Prices = accepted
-	return a.terms.agree(agreed)
 }
 
 // Server returns the base URL of the server whose terms were agreed, or "".

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -22,6 +23,7 @@ const (
 	operationRequestAccount = "requestAccount"
 	operationCreateAccount  = "createAccount"
 	operationGetOwnAgent    = "getOwnAgent"
+	operationRotateKey      = "rotateKey"
 )
 
 func isRegistration(operation string) bool {
@@ -70,10 +72,11 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 }
 
 // ErrOtherTerms means that a wallet has agreed to other terms before.
-var ErrOtherTerms = errors.New("only a person at a terminal can change the terms of this wallet")
+var ErrOtherTerms = errors.New("this wallet has agreed to other terms")
 
-// Agree lets the agent pay these terms, and no other. If other terms were agreed before, only a person may change them.
-func (a *Agent) Agree(agreement *Agreement, person bool) error {
+// Agree lets the agent pay these terms and prices, and no other. If the wallet has agreed to others before, the error is [ErrOtherTerms],
+// unless again is true.
+func (a *Agent) Agree(agreement *Agreement, prices map[string]uint64, again bool) error {
 	present, err := a.terms.read()
 	if err != nil {
 		return err
@@ -81,41 +84,55 @@ func (a *Agent) Agree(agreement *Agreement, person bool) error {
 	agreed := *agreement
 	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) &&
 		strings.EqualFold(agreed.Payee, present.Payee)
-	if present.Server != "" && !same && !person {
-		return fmt.Errorf("%w: it has agreed to those of %s", ErrOtherTerms, present.Server)
+	if present.Server != "" && !same && !again {
+		return fmt.Errorf("%w, those of %s", ErrOtherTerms, present.Server)
 	}
 	agreed.Prices = present.Prices
+	if again {
+		agreed.Prices = map[string]uint64{}
+		for id, price := range prices {
+			if o := a.contract[id]; o != nil && o.Price != price {
+				agreed.Prices[id] = price
+			}
+		}
+	}
 	return a.terms.agree(agreed)
 }
 
-// Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted
-// registration goes on where it was.
-func (a *Agent) Register(ctx context.Context, username, description string) (json.RawMessage, error) {
-	return a.registerAs(ctx, username, description, a.Call)
+// OwnedError means that the wallet was used for an account of this server in another folder.
+type OwnedError struct {
+	Username string // or ""
+	Sent     uint64 // from this folder for an account before, in atomic units, or 0
 }
 
-// RegisterApproved is Register for a person who has agreed to its price: the two calls are approved, so they may cost more than the
-// limits allow, each once.
-func (a *Agent) RegisterApproved(ctx context.Context, username, description string) (json.RawMessage, error) {
-	return a.registerAs(ctx, username, description, a.callApproved(false))
+func (e *OwnedError) Error() string {
+	if e.Sent > 0 {
+		return fmt.Sprintf("%s USD were sent for an account before, and the server may have taken them. If it did not, and the blockchain shows "+
+			"that after some minutes (--rpc-url), the same command goes on. To pay again run it with --new-account", USD(e.Sent))
+	}
+	what := "has paid this server from another folder, so it may own an account here"
+	if e.Username != "" {
+		what = "owns " + VisibleName(e.Username) + " on this server"
+	}
+	return "this wallet " + what + "; the account's API key is in the folder with which it was made. Copy that folder and name it with " +
+		"PARLEY_HOME. If it is lost, so is the account: make another one with another wallet, or with --new-account"
 }
 
-// RegisterOnce is Register for a program that was told to agree to its price, without a person. It approves the price of one account in
-// the life of the wallet, and only if nobody has lowered the limits below the defaults. Otherwise the limits hold.
-func (a *Agent) RegisterOnce(ctx context.Context, username, description string) (json.RawMessage, error) {
-	limits, _, frozen, err := a.ledger.Limits(ctx)
+// Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted registration goes
+// on where it was. The error is an [*OwnedError] if the wallet was used elsewhere, unless another is true.
+func (a *Agent) Register(ctx context.Context, username, description string, another bool) (json.RawMessage, error) {
+	if _, err := a.apiKey(); errors.Is(err, ErrNoAccount) {
+		if err := a.register(ctx, username, description, another); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	own, err := a.Call(ctx, operationGetOwnAgent, nil, CallOptions{})
 	if err != nil {
 		return nil, err
 	}
-	if frozen || limits.PerCall < DefaultLimits.PerCall || limits.PerDay < DefaultLimits.PerDay {
-		return a.Register(ctx, username, description)
-	}
-	return a.registerAs(ctx, username, description, a.callApproved(true))
-}
-
-// SentForAccounts returns what the wallet's payments for accounts are worth that were sent, in atomic units.
-func (a *Agent) SentForAccounts(ctx context.Context) (uint64, error) {
-	return sentFor(ctx, a.ledger.db, operationCreateAccount)
+	return own.Body, a.Seen(ctx, own)
 }
 
 // tanTime is how long a username is reserved.
@@ -148,41 +165,7 @@ func (a *Agent) forgetReserved(ctx context.Context) error {
 	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE operation = ?", operationRequestAccount)
 }
 
-// caller is the form of [Agent.Call].
-type caller func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error)
-
-// callApproved returns Call with an approval. [Approval.Once] is once.
-func (a *Agent) callApproved(once bool) caller {
-	return func(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
-		o := a.contract[operation]
-		asked, err := a.ledger.Ask(ctx, Approval{
-			Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Price: a.terms.agreed().price(o)})
-		if err == nil && (asked.GivenAt.IsZero() || asked.Once && !once) {
-			_, err = a.ledger.approve(ctx, asked.ID, once)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("approve %s: %w", operation, err)
-		}
-		return a.Call(ctx, operation, arguments, options)
-	}
-}
-
-func (a *Agent) registerAs(ctx context.Context, username, description string, call caller) (json.RawMessage, error) {
-	if _, err := a.apiKey(); errors.Is(err, ErrNoAccount) {
-		if err := a.register(ctx, username, description, call); err != nil {
-			return nil, err
-		}
-	} else if err != nil {
-		return nil, err
-	}
-	own, err := a.Call(ctx, operationGetOwnAgent, nil, CallOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return own.Body, a.Seen(ctx, own)
-}
-
-func (a *Agent) register(ctx context.Context, username, description string, call caller) error {
+func (a *Agent) register(ctx context.Context, username, description string, another bool) error {
 	if err := a.finishAccount(ctx); err != nil {
 		return err
 	}
@@ -198,19 +181,37 @@ func (a *Agent) register(ctx context.Context, username, description string, call
 			return err
 		}
 	}
-	if _, err := call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{Peer: username}); err != nil {
+	before, err := sentFor(ctx, a.ledger.db, operationRequestAccount)
+	if err != nil {
 		return err
+	}
+	options := CallOptions{Peer: username, Confirmed: true}
+	_, err = a.Call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, options)
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodePaymentReused && before == 0 {
+		return &OwnedError{Username: username} // the wallet's payment for this name was used for an account
+	}
+	if err != nil {
+		return err
+	}
+	if elsewhere, err := a.paidElsewhere(ctx); err != nil || elsewhere && !another {
+		return cmp.Or[error](err, &OwnedError{})
 	}
 	tan, err := a.secret(tanField)
 	if err != nil {
 		return err
 	}
-	created, err := call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description},
-		CallOptions{})
+	created, err := a.Call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description},
+		CallOptions{Confirmed: true, another: another})
 	if err != nil {
 		return a.forgetLost(ctx, err)
 	}
 	return errors.Join(a.forgetReserved(ctx), a.Seen(ctx, created))
+}
+
+// paidElsewhere reports whether the server proved vouchers of this wallet that this ledger does not know.
+func (a *Agent) paidElsewhere(ctx context.Context) (bool, error) {
+	return value[bool](ctx, a.ledger.db, `SELECT EXISTS (SELECT 1 FROM channels c
+		WHERE CAST(content ->> 'charged' AS INTEGER) > (SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.channel = c.id))`)
 }
 
 // forgetLost returns the error of a call that creates an account. If its TAN is of no use any more, the next attempt asks for another one.

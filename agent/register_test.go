@@ -9,49 +9,19 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// TestRegisterOnce: without a person a wallet pays for one account above its limits, also if its API key is lost, and for none if its
-// limits were lowered.
-func TestRegisterOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	register := func(of wallet, name string) error {
-		secrets, err := agent.OpenSecrets(agent.PlaceFile, t.TempDir(), nil) // a new place
-		testkit.NoError(t, err)
-		a := w.Open(of.folder, of.signer, nil, func(settings *agent.Settings) { settings.Secrets = secrets })
-		w.Agree(a)
-		_, err = a.RegisterOnce(t.Context(), name, "")
-		return err
-	}
-	alice, bob := w.wallet(), w.wallet()
-	testkit.NoError(t, register(alice, "alice"))
-	if err := register(alice, "alice2"); !needsApproval(err) {
-		t.Errorf("a second account: %v", err)
-	}
-	lower := agent.Limits{PerCall: 10_000, PerDay: 50_000, Polls: 10_000}
-	testkit.NoError(t, w.open(bob).Ledger().SetLimits(t.Context(), lower, false))
-	if err := register(bob, "bob"); !needsApproval(err) {
-		t.Errorf("with lower limits: %v", err)
-	}
-}
-
-func needsApproval(err error) bool {
-	over, ok := errors.AsType[*agent.LimitError](err)
-	return ok && over.Approval != ""
-}
-
-// TestTermsAreReadAgain: a process that runs takes the terms and prices that a person accepts in another one, but for another network.
+// TestTermsAreReadAgain: a process that runs takes the terms and prices that are agreed to in another one.
 func TestTermsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	running, of := w.register("alice")
-	person := w.open(of)
-	testkit.NoError(t, person.AcceptPrices(map[string]uint64{"getOwnAgent": 700}))
+	other := w.open(of)
+	terms, err := other.Terms(t.Context(), w.URL, "")
+	testkit.NoError(t, err)
+	testkit.NoError(t, other.Agree(terms, map[string]uint64{"getOwnAgent": 700}, true))
 	if o, err := running.Operation("getOwnAgent"); err != nil || o.Agreed != 700 {
 		t.Errorf("the price is %d, %v; want 700", o.Agreed, err)
 	}
-	ctx, command := agent.BeginCommand(t.Context())
-	command.MaxPrice = new(uint64(800))
-	_, err := running.Call(ctx, "getOwnAgent", nil, agent.CallOptions{})
+	_, err = running.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
 	if _, other := errors.AsType[*agent.TermsError](err); !other {
 		t.Errorf("the server asks for 1000, 700 was accepted: %v", err)
 	}

@@ -23,26 +23,13 @@ func IsUsername(text string) bool { return usernameForm.MatchString(text) }
 func isID(text string) bool { return idForm.MatchString(text) }
 
 // NotFoundError means that no agent, channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
-type NotFoundError struct {
-	Kind, Name string
-	// Channel is true if a channel in the contacts has the name, so that a # is missing.
-	Channel bool
-	// Ended is true if it is the name of a group chat of the owner that has ended. An agent of that name is not meant.
-	Ended bool
-}
+type NotFoundError struct{ Kind, Name string }
 
 func (e *NotFoundError) Error() string {
-	text := fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
 	if e.Kind == KindGroup {
-		text = fmt.Sprintf("no group chat in the contacts has the name %s; use its id", VisibleName(e.Name))
+		return fmt.Sprintf("no group chat that is known has the name %s; use its id", VisibleName(e.Name))
 	}
-	if e.Ended {
-		text = fmt.Sprintf("the group chat %s has ended; for an agent of this name use its id", VisibleName(e.Name))
-	}
-	if e.Channel {
-		text += "; did you mean #" + VisibleName(e.Name) + "?"
-	}
-	return text
+	return fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
 }
 
 // Code is that of the response for an id that does not exist.
@@ -52,24 +39,16 @@ func (e *NotFoundError) Code() client.ErrorCode {
 	}[e.Kind]
 }
 
-// GroupNotTrustedError means that a name is that of a group chat whose name counts only once it is trusted.
-type GroupNotTrustedError struct{ Group Contact }
-
-func (e *GroupNotTrustedError) Error() string {
-	return fmt.Sprintf("%s is the name that others gave to the group chat %s, which is not trusted; use the id, or trust it with: %s",
-		VisibleName(e.Group.Name), e.Group.ID, e.Group.TrustCommand())
-}
-
 // ErrNoChat means that there is no private chat with an agent yet.
 var ErrNoChat = errors.New("no private chat with this agent is known; it begins with the first message")
 
 // ErrSelf means that a name or an id is that of the caller, with whom there is no conversation.
 var ErrSelf = errors.New("that is this account itself")
 
-// Resolve returns the contact for a name or an id: bob, #weather, the name of a trusted group chat, or an id. It looks up what is not in
-// the contacts, which is paid for once, and keeps it, neither trusted nor held. kinds, if any, are those that the caller can use. Without
-// agents among them a chat is a group chat: only members could look it up.
+// Resolve returns the contact for a name or an id of one of these kinds, or of any: bob, #weather, the name of a group chat, or an id. It
+// looks up what is not known, which is paid for once, and remembers it. A username comes before the name of a group chat that others chose.
 func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contact, error) {
+	wants := func(kind string) bool { return len(kinds) == 0 || slices.Contains(kinds, kind) }
 	contacts, err := a.Contacts()
 	if err != nil {
 		return Contact{}, err
@@ -77,51 +56,76 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	if own, err := a.Own(ctx); err == nil && own != nil && (to == own.Username || to == own.AgentID) {
 		return Contact{}, ErrSelf
 	}
-	to = contacts.Address(to, kinds...)
-	found, err := contacts.Find(to)
-	agents := kinds == nil || slices.Contains(kinds, KindAgent)
-	switch name, channel := strings.CutPrefix(to, "#"); {
-	case err != nil:
-		return Contact{}, err
-	case found != nil:
-		return *found, nil
-	case isID(to) && (kindOf(to) != KindGroup || !agents):
-		return Contact{ID: to, Kind: kindOf(to)}, nil
+	name, channel := strings.CutPrefix(to, "#")
+	channel = channel || !wants(KindAgent) && !wants(KindGroup)
+	var found Contact
+	switch {
 	case isID(to):
-		return a.resolveChat(ctx, to)
-	case channel && name != "":
-		return a.resolveChannel(ctx, name)
-	case contacts.ended(to):
-		return Contact{}, &NotFoundError{Kind: KindGroup, Name: to, Ended: true}
-	case agents && usernameForm.MatchString(to):
-		found, err := a.resolveUsername(ctx, to)
-		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeAgentNotFound {
-			err = cmp.Or(contacts.notTrusted(to), err)
-			if missing := contacts.missing(KindAgent, to); missing.Channel {
-				err = missing
-			}
-		}
-		return found, err
-	case contacts.notTrusted(to) != nil:
-		return Contact{}, contacts.notTrusted(to)
-	case agents && usernameForm.MatchString(asUsername(to)):
-		return a.Resolve(ctx, asUsername(to), kinds...)
+		found, err = a.resolveID(ctx, contacts, to, wants)
+	case channel:
+		found, err = a.resolveChannel(ctx, contacts, name)
+	default:
+		found, err = a.resolveName(ctx, contacts, to, wants)
 	}
-	return Contact{}, contacts.missing(append(kinds, KindGroup)[0], to)
+	if err == nil && !wants(found.Kind) {
+		err = NewArgumentError(fmt.Sprintf("%s is of the kind %s, and must be of: %s", found, found.Kind, strings.Join(kinds, ", ")))
+	}
+	return found, err
 }
 
-// asUsername returns what is meant by @Bob: bob.
-func asUsername(to string) string { return strings.ToLower(strings.TrimPrefix(to, "@")) }
-
-// missing returns the error for a name of a kind that is not known.
-func (c Contacts) missing(kind, name string) *NotFoundError {
-	channel := slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == KindChannel && one.Name == name })
-	return &NotFoundError{Kind: kind, Name: name, Channel: channel}
+func (a *Agent) resolveID(ctx context.Context, contacts Contacts, id string, wants func(string) bool) (Contact, error) {
+	if known := contacts.ByID(id); known != nil {
+		return *known, nil
+	}
+	if kindOf(id) == KindGroup && wants(KindAgent) {
+		return a.resolveChat(ctx, id)
+	}
+	return Contact{ID: id, Kind: kindOf(id)}, nil
 }
 
-// ended reports whether a name is that of a group chat of the owner that has ended.
-func (c Contacts) ended(name string) bool {
-	return slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == KindGroup && one.Name == name && one.Own && one.Ended })
+// resolveName returns the agent or the group chat with a name.
+func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string, wants func(string) bool) (Contact, error) {
+	username := strings.ToLower(strings.TrimPrefix(name, "@"))
+	isUsername := wants(KindAgent) && usernameForm.MatchString(username)
+	missing := &NotFoundError{KindGroup, name}
+	if isUsername {
+		missing = &NotFoundError{KindAgent, username}
+		known, err := contacts.named(KindAgent, username, func(Contact) bool { return true })
+		if err == nil && known != nil {
+			return *known, nil
+		}
+	}
+	if !wants(KindGroup) && !isUsername {
+		return Contact{}, NewArgumentError(VisibleName(name) + " is no username and no id of an agent")
+	}
+	if wants(KindGroup) {
+		known, err := contacts.named(KindGroup, name, func(c Contact) bool { return c.Own || c.Named || !isUsername })
+		if err != nil || known != nil {
+			return found(known), err
+		}
+	}
+	if isUsername {
+		agent, err := a.resolveUsername(ctx, username)
+		refused, ok := errors.AsType[*RefusedError](err)
+		if !ok || refused.Code != client.ErrorCodeAgentNotFound {
+			return agent, err
+		}
+	}
+	known, err := contacts.named(KindGroup, name, func(Contact) bool { return wants(KindGroup) })
+	if err != nil {
+		return Contact{}, err
+	}
+	if known == nil {
+		return Contact{}, missing
+	}
+	return *known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
+}
+
+func found(known *Contact) (c Contact) {
+	if known != nil {
+		c = *known
+	}
+	return c
 }
 
 // lookup makes a call and reads its response.
@@ -141,10 +145,14 @@ func (a *Agent) resolveUsername(ctx context.Context, name string) (Contact, erro
 	if profile.Username != name || !isID(profile.AgentID) {
 		return Contact{}, fmt.Errorf("the server returned another agent than %s", VisibleName(name))
 	}
-	return a.found(ctx, Contact{Name: name, ID: profile.AgentID, Kind: KindAgent})
+	return a.remember(ctx, Contact{Name: name, ID: profile.AgentID, Kind: KindAgent})
 }
 
-func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error) {
+func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name string) (Contact, error) {
+	known, err := contacts.named(KindChannel, name, func(c Contact) bool { return c.Named || c.Own })
+	if err != nil || known != nil {
+		return found(known), err
+	}
 	var page client.ChannelSearchPage
 	if err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page); err != nil {
 		return Contact{}, err
@@ -159,7 +167,7 @@ func (a *Agent) resolveChannel(ctx context.Context, name string) (Contact, error
 	case 0:
 		return Contact{}, &NotFoundError{Kind: KindChannel, Name: name}
 	case 1:
-		return a.found(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
+		return a.remember(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
 	}
 	return Contact{}, &AmbiguousError{"#" + name, ids}
 }
@@ -169,7 +177,7 @@ func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	var group client.GroupChat
 	err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
 	if err == nil {
-		return a.found(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup})
+		return a.remember(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup})
 	}
 	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != client.ErrorCodeChatNotFound {
 		return Contact{}, err
@@ -188,14 +196,14 @@ func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	}
 	for _, member := range private.Members {
 		if member.AgentID != own.AgentID && isID(member.AgentID) && usernameForm.MatchString(member.Username) {
-			return a.found(ctx, Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: id})
+			return a.remember(ctx, Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: id})
 		}
 	}
 	return Contact{}, fmt.Errorf("the private chat %s has no other member", id)
 }
 
-// found keeps a contact that was looked up.
-func (a *Agent) found(ctx context.Context, c Contact) (Contact, error) {
+// remember keeps a contact that was looked up.
+func (a *Agent) remember(ctx context.Context, c Contact) (Contact, error) {
 	var kept Contact
 	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {
 		known.Name, known.Kind, known.Named, known.Chat = c.Name, c.Kind, known.Named || c.Named, cmp.Or(c.Chat, known.Chat)

@@ -79,19 +79,6 @@ func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
 	return &own, nil
 }
 
-// Seen notes that a result reached the caller. The same call made again is a new one, and the next fetch of unread messages confirms the
-// page that this one brought.
-func (a *Agent) Seen(ctx context.Context, result *Result) error {
-	name := a.cursorName() // read before the transaction, because reading it is one
-	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
-		if err == nil && result.cursor != "" {
-			err = saveSetting(ctx, tx, name, result.cursor)
-		}
-		return err
-	})
-}
-
 // elsewhere returns a response to a request that need not be paid again, or nil: one that never reached its caller, of the last day, or one
 // that another command got after a time.
 func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time) (*Result, error) {

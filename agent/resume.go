@@ -36,9 +36,6 @@ func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
 // finish ends a call whose outcome is not known: it sends the payment again. If that was not charged and cannot be any more, it makes
 // the call again with the same payment identifier, so the server cannot charge both.
 func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
-	if frozen(ctx, a.ledger.db) {
-		return nil, ErrFrozen
-	}
 	of := call.Intent
 	ctx = withIntent(ctx, of)
 	response, err := a.payer.Resume(ctx, call.Signed)

@@ -15,7 +15,7 @@ func TestSameCallAtTheSameTime(t *testing.T) {
 	alice, of := w.register("alice")
 	create := func(a *agent.Agent, ctx context.Context, key string) *agent.Result {
 		t.Helper()
-		result, err := a.Call(ctx, "createGroupChat", map[string]any{"name": "team"}, agent.CallOptions{Key: key})
+		result, err := a.Call(ctx, "createGroupChat", map[string]any{"name": "team"}, agent.CallOptions{Key: key, Confirmed: true})
 		if err == nil {
 			err = a.Seen(ctx, result)
 		}

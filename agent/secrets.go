@@ -1,18 +1,14 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 
-	"filippo.io/age"
 	"github.com/zalando/go-keyring"
 
 	"github.com/parley-chat/parley/internal/lockfile"
@@ -20,9 +16,8 @@ import (
 
 // The places for secrets: the private key of a wallet and the API key of an account.
 const (
-	PlaceKeyring   = "keyring"   // the operating system's
-	PlaceEncrypted = "encrypted" // a file that a passphrase encrypts (age)
-	PlaceFile      = "file"      // a file that its owner can read; never chosen without being named
+	PlaceKeyring = "keyring" // the operating system's
+	PlaceFile    = "file"    // secrets.json in the folder, with mode 0600
 )
 
 // Secrets is a place for secrets. A secret that is not there is ErrNoSecret.
@@ -37,32 +32,21 @@ type Secrets interface {
 var ErrNoSecret = errors.New("the secret is not there")
 
 // ErrNoKeyring means that the operating system has no keyring that this process can use.
-var ErrNoKeyring = errors.New("this system has no keyring; use an encrypted file or an external signer")
+var ErrNoKeyring = errors.New("this system has no keyring; use --secrets file")
 
-// OpenSecrets returns a place for secrets of a folder. passphrase asks for the passphrase of an encrypted file.
-func OpenSecrets(place, folder string, passphrase func() (string, error)) (Secrets, error) {
+// OpenSecrets returns a place for secrets of a folder.
+func OpenSecrets(place, folder string) (Secrets, error) {
 	switch place {
 	case PlaceKeyring:
 		return systemKeyring{folder}, nil
-	case PlaceEncrypted:
-		return &secretFile{path: SecretsFile(place, folder), passphrase: sync.OnceValues(passphrase)}, nil
 	case PlaceFile:
-		return &secretFile{path: SecretsFile(place, folder)}, nil
+		return &secretFile{SecretsFile(folder)}, nil
 	}
-	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s, %s and %s", place, PlaceKeyring, PlaceEncrypted,
-		PlaceFile)
+	return nil, fmt.Errorf("there is no place for secrets named %q; the places are %s and %s", place, PlaceKeyring, PlaceFile)
 }
 
-// SecretsFile returns the path of the file in which a place keeps the secrets of a folder, or "" for the keyring.
-func SecretsFile(place, folder string) string {
-	switch place {
-	case PlaceEncrypted:
-		return filepath.Join(folder, "secrets.age")
-	case PlaceFile:
-		return filepath.Join(folder, "secrets.json")
-	}
-	return ""
-}
+// SecretsFile returns the path of the file in which [PlaceFile] keeps the secrets of a folder.
+func SecretsFile(folder string) string { return filepath.Join(folder, "secrets.json") }
 
 // HasKeyring tries whether a secret can be kept in the operating system's keyring.
 func HasKeyring() bool {
@@ -99,18 +83,10 @@ func (k systemKeyring) Save(name, value string) error {
 	return nil
 }
 
-// secretFile is a JSON object in a file, encrypted if there is a passphrase.
-type secretFile struct {
-	path       string
-	passphrase func() (string, error)
-}
+// secretFile is a JSON object in a file.
+type secretFile struct{ path string }
 
-func (f *secretFile) Place() string {
-	if f.passphrase == nil {
-		return PlaceFile
-	}
-	return PlaceEncrypted
-}
+func (*secretFile) Place() string { return PlaceFile }
 
 func (f *secretFile) Load(name string) (string, error) {
 	all, err := f.read()
@@ -136,9 +112,6 @@ func (f *secretFile) Save(name, value string) error {
 	}
 	all[name] = value
 	text, err := json.Marshal(all)
-	if err == nil && f.passphrase != nil {
-		text, err = f.encrypt(text)
-	}
 	if err != nil {
 		return err
 	}
@@ -150,9 +123,6 @@ func (f *secretFile) read() (map[string]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
 	}
-	if err == nil && f.passphrase != nil {
-		text, err = f.decrypt(text)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -161,43 +131,4 @@ func (f *secretFile) read() (map[string]string, error) {
 		return nil, fmt.Errorf("%s is damaged: put a copy back", f.path) // the library's message may quote a secret
 	}
 	return all, nil
-}
-
-// workFactor is the cost of one guess of the passphrase, as a power of two: a tenth of a second.
-const workFactor = 15
-
-func (f *secretFile) encrypt(text []byte) ([]byte, error) {
-	passphrase, err := f.passphrase()
-	if err != nil {
-		return nil, err
-	}
-	recipient, err := age.NewScryptRecipient(passphrase)
-	if err != nil {
-		return nil, err
-	}
-	recipient.SetWorkFactor(workFactor)
-	var encrypted bytes.Buffer
-	writer, err := age.Encrypt(&encrypted, recipient)
-	if err != nil {
-		return nil, err
-	}
-	_, err = writer.Write(text)
-	err = errors.Join(err, writer.Close())
-	return encrypted.Bytes(), err
-}
-
-func (f *secretFile) decrypt(encrypted []byte) ([]byte, error) {
-	passphrase, err := f.passphrase()
-	if err != nil {
-		return nil, err
-	}
-	identity, err := age.NewScryptIdentity(passphrase)
-	if err != nil {
-		return nil, err
-	}
-	reader, err := age.Decrypt(bytes.NewReader(encrypted), identity)
-	if err != nil {
-		return nil, fmt.Errorf("decrypt %s: wrong passphrase, or the file is damaged", f.path)
-	}
-	return io.ReadAll(reader)
 }

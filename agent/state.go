@@ -18,8 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// stateFile has everything that a wallet must not forget: its payments, payment channels, calls, responses,
-// approvals, contacts, limits and terms.
+// stateFile has everything that a wallet must not forget: its payments, payment channels, calls, responses, names, daily limit and terms.
 const stateFile = "wallet.db"
 
 // schema has amounts in atomic units and times in microseconds since 1970.
@@ -36,7 +35,7 @@ CREATE TABLE IF NOT EXISTS payments (
 	cumulative   INTEGER NOT NULL,            -- what its voucher allows since the payment channel was opened, or 0
 	network      TEXT NOT NULL,
 	asset        TEXT NOT NULL,
-	approval     TEXT NOT NULL,               -- the approval that a payment above the limits used, or ''
+	approval     TEXT NOT NULL,               -- why it does not count against the daily limit, or ''
 	signed       INTEGER NOT NULL DEFAULT 0,  -- from here on the server may have it
 	nonce        TEXT NOT NULL DEFAULT '',    -- of an exact payment
 	valid_before INTEGER NOT NULL DEFAULT 0,  -- Unix seconds, of an exact payment or of the deposit
@@ -45,7 +44,6 @@ CREATE TABLE IF NOT EXISTS payments (
 CREATE INDEX IF NOT EXISTS payments_call ON payments (call);
 CREATE INDEX IF NOT EXISTS payments_channel ON payments (channel) WHERE channel <> '';
 CREATE INDEX IF NOT EXISTS payments_at ON payments (at);
-CREATE INDEX IF NOT EXISTS payments_approval ON payments (approval) WHERE approval <> '';
 
 -- A call, by its payment identifier.
 CREATE TABLE IF NOT EXISTS calls (
@@ -54,7 +52,7 @@ CREATE TABLE IF NOT EXISTS calls (
 	operation  TEXT NOT NULL,
 	peer       TEXT NOT NULL,
 	request    TEXT NOT NULL,                -- the hash of the request
-	approval   TEXT NOT NULL,
+	approval   TEXT NOT NULL DEFAULT '',     -- not used
 	signed     TEXT,                         -- the payment (JSON), from before it is sent until the outcome is known
 	credit     TEXT,                         -- the payment (JSON) of a call that was charged and rejected: it pays a corrected call
 	status     INTEGER,                      -- of the last outcome; NULL until there is one
@@ -96,14 +94,13 @@ CREATE TABLE IF NOT EXISTS balances (
 	chain_time INTEGER NOT NULL  -- Unix seconds
 );
 
-CREATE TABLE IF NOT EXISTS approvals (
-	id       TEXT PRIMARY KEY,
-	request  TEXT NOT NULL,
-	asked_at INTEGER NOT NULL,
-	content  TEXT NOT NULL  -- JSON
+-- The idempotency keys that callers gave, and the hashes of the requests that they name.
+CREATE TABLE IF NOT EXISTS keys (
+	key     TEXT PRIMARY KEY,
+	request TEXT NOT NULL
 );
 
--- Limits, terms and contacts (JSON), and whether the wallet is frozen.
+-- The daily limit, terms and names (JSON).
 CREATE TABLE IF NOT EXISTS settings (
 	name  TEXT PRIMARY KEY,
 	value TEXT NOT NULL
@@ -112,18 +109,24 @@ CREATE TABLE IF NOT EXISTS settings (
 // state is the SQLite file of a wallet. Each step of a payment is one transaction, which survives a crash whole or not at all. Several
 // processes may use it at the same time.
 type state struct {
-	path    string
-	db      *sql.DB
-	witness *witness // nil in tests of the ledger alone
+	path string
+	db   *sql.DB
 }
 
 // unreadable are the codes of SQLite for files that are damaged.
 var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
+// StateError means that the wallet's file is damaged. Nothing is paid.
+type StateError struct{ Path, Problem string }
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("%s is damaged (%s): put a copy back, or move it away; then what was paid today is forgotten", e.Path, e.Problem)
+}
+
 // noteDamage makes a [*StateError] of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
 func noteDamage(err *error, path string) {
 	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-		*err = &StateError{path, "is damaged (" + failed.Error() + ")", true}
+		*err = &StateError{path, failed.Error()}
 	}
 }
 
@@ -235,9 +238,8 @@ func value[T any](ctx context.Context, from queryer, query string, arguments ...
 // The names of settings.
 const (
 	limitsSetting   = "limits"
-	frozenSetting   = "frozen"
 	termsSetting    = "terms"
-	stepSetting     = "step" // the last one that the witness has, or the next one
+	poorSetting     = "poor" // the calls that were refused for lack of money, which the wallet still lacks
 	contactsSetting = "contacts"
 	cursorSetting   = "cursor" // of the last page of unread messages that was seen, for each server
 )

@@ -46,7 +46,7 @@ type TermsError struct{ What, Agreed, Asked string }
 
 func (e *TermsError) Error() string {
 	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. "+
-		"If the change is right, a person can accept it with: parley prices --accept",
+		"To agree to the change run: parley init --agree",
 		e.What, e.Agreed, e.Asked)
 }
 
@@ -79,7 +79,7 @@ func (t *terms) read() (Agreement, error) {
 // agree stores terms.
 func (t *terms) agree(agreed Agreement) error {
 	ctx := context.Background()
-	if err := t.state.step(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) }); err != nil {
+	if err := t.state.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) }); err != nil {
 		return err
 	}
 	t.mu.Lock()

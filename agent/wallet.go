@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -27,15 +26,11 @@ type Settings struct {
 	// Chain, if not nil, is asked whether payments that the server refused can still be taken, and what is left of deposits. Without it
 	// they count for a day.
 	Chain Chain
-	// Witness, if not "", is a folder outside of Folder in which the wallet's last step is kept too.
-	Witness string
-	// Unchecked opens a wallet whose state is not what it wrote last, for [Agent.CheckState] and [Agent.AcceptState]. It pays nothing.
-	Unchecked bool
 	// Transport sends the requests. If nil, a transport of [client.NewTransport] is used.
 	Transport http.RoundTripper
 }
 
-// Open returns the agent of a wallet. It makes no call. The error is a [*StateError] if the wallet's file was deleted or is an older copy.
+// Open returns the agent of a wallet. It makes no call. The error is a [*StateError] if the wallet's file is damaged.
 func Open(settings Settings) (*Agent, error) {
 	contract, err := LoadContract()
 	if err != nil {
@@ -45,23 +40,12 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, err
 	}
 	// The limits of a wallet hold for all processes that pay from it.
-	address := strings.ToLower(settings.Signer.Address())
-	folder := filepath.Join(settings.Folder, "wallets", address)
-	ledger, err := OpenLedger(folder)
+	ledger, err := OpenLedger(filepath.Dir(LedgerFile(settings.Folder, settings.Signer.Address())))
 	if err != nil {
 		return nil, err
 	}
 	agreed := &terms{contract: contract, state: ledger.state}
-	if ledger.witness, err = newWitness(settings, address); err == nil && !settings.Unchecked {
-		err = ledger.transact(context.Background(), func(tx *sql.Tx) error {
-			_, _, err := ledger.verify(context.Background(), tx)
-			return err
-		})
-	}
-	if err == nil {
-		_, err = agreed.read()
-	}
-	if err != nil {
+	if _, err := agreed.read(); err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
 	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
@@ -85,6 +69,11 @@ func Open(settings Settings) (*Agent, error) {
 	a.http = &http.Client{Transport: a.payer, CheckRedirect: noRedirect}
 	a.unpaid = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	return a, nil
+}
+
+// LedgerFile returns the path of the ledger of a wallet in a folder.
+func LedgerFile(folder, address string) string {
+	return filepath.Join(folder, "wallets", strings.ToLower(address), stateFile)
 }
 
 // maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
@@ -176,9 +165,6 @@ func (a *Agent) Deposited() (uint64, error) { return a.payer.Deposited() }
 
 // Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }
-
-// Passphrase returns what may guard the wallet.
-func (a *Agent) Passphrase() Passphrase { return Passphrase{a.secrets, a.address} }
 
 // Address returns the address of the wallet.
 func (a *Agent) Address() string { return a.address }

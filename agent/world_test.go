@@ -74,7 +74,15 @@ func (w *world) agreed(of wallet) *agent.Agent {
 	return a
 }
 
-// register returns the agent of a new wallet that has an account. A person approves the price.
+// spent is what counts against the daily limit of an agent.
+func spent(t *testing.T, a *agent.Agent) uint64 {
+	t.Helper()
+	today, err := a.Ledger().Today(t.Context())
+	testkit.NoError(t, err)
+	return today.Spent
+}
+
+// register returns the agent of a new wallet that has an account.
 func (w *world) register(name string) (*agent.Agent, wallet) {
 	w.T.Helper()
 	of := w.wallet()
@@ -84,9 +92,8 @@ func (w *world) register(name string) (*agent.Agent, wallet) {
 func (w *world) registerAs(of wallet, name string) *agent.Agent {
 	w.T.Helper()
 	a := w.agreed(of)
-	generous := agent.Limits{PerCall: testkit.Dollar, PerDay: 10 * testkit.Dollar, Polls: testkit.Dollar}
-	testkit.NoError(w.T, a.Ledger().SetLimits(w.T.Context(), generous, true))
-	if _, err := a.Register(w.T.Context(), name, "I am "+name+"."); err != nil {
+	testkit.NoError(w.T, a.Ledger().SetLimit(w.T.Context(), 10*testkit.Dollar))
+	if _, err := a.Register(w.T.Context(), name, "I am "+name+".", false); err != nil {
 		w.T.Fatal(err)
 	}
 	return a

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/emoji"
 )
 
 // ReactToMessage adds or replaces the reaction of the caller.
@@ -12,7 +13,7 @@ func (c *change) ReactToMessage(ctx context.Context, req gen.ReactToMessageReque
 	if err != nil {
 		return nil, err
 	}
-	err = c.tx.React(ctx, message.ID, message.Number, c.caller.ID, qualified(req.Body.Emoji))
+	err = c.tx.React(ctx, message.ID, message.Number, c.caller.ID, emoji.Qualified(req.Body.Emoji))
 	return gen.ReactToMessage200JSONResponse{Success: true, Message: "reaction added"}, err
 }
 

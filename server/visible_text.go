@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/idna"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/emoji"
 )
 
 // Kinds of texts in the contract (x-text). Readers tell agents and conversations apart by names and descriptions, which therefore contain
@@ -43,7 +44,7 @@ func checkTexts(c echo.Context, operation *operation) (wrong []gen.ErrorDetail) 
 			hidden = invisible(text)
 		}
 		switch {
-		case kind == emojiText && !isEmoji(text, *properties[name].Value.MaxLength):
+		case kind == emojiText && !emoji.Is(text, *properties[name].Value.MaxLength):
 			wrong = append(wrong, *detail("/"+name, "must be exactly one emoji, such as 👍, and is %q", begin(text)))
 		case text != "" && !strings.ContainsFunc(text, visible):
 			wrong = append(wrong, *detail("/"+name, "must have a visible character, and %s is none",
@@ -91,12 +92,12 @@ func invisible(text string) (found []int) {
 	if !strings.ContainsFunc(text, ignorable) {
 		return nil
 	}
-	emoji := emojiSequences.FindAllStringIndex(text, -1)
+	known := emoji.Sequences.FindAllStringIndex(text, -1)
 	for i, r := range text {
-		for len(emoji) > 0 && emoji[0][1] <= i {
-			emoji = emoji[1:]
+		for len(known) > 0 && known[0][1] <= i {
+			known = known[1:]
 		}
-		ofEmoji := len(emoji) > 0 && emoji[0][0] <= i
+		ofEmoji := len(known) > 0 && known[0][0] <= i
 		if ignorable(r) && !ofEmoji && !joins(text[:i], string(r), text[i+utf8.RuneLen(r):]) {
 			found = append(found, i)
 		}

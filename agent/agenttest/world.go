@@ -104,7 +104,7 @@ func New(t *testing.T, settings ...func(*server.Config)) *World {
 // Open opens the agent of a wallet, as a new process does. Its secrets are in a file of the folder. chain may be nil.
 func (w *World) Open(folder string, signer x402.Signer, chain agent.Chain, changes ...func(*agent.Settings)) *agent.Agent {
 	w.T.Helper()
-	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder, nil)
+	secrets, err := agent.OpenSecrets(agent.PlaceFile, folder)
 	testkit.NoError(w.T, err)
 	settings := agent.Settings{
 		Folder: folder, Signer: signer, Secrets: secrets, Networks: []x402.Network{testkit.PlayMoney}, Transport: &http.Transport{}, Chain: chain,
@@ -123,7 +123,7 @@ func (w *World) Agree(a *agent.Agent) {
 	w.T.Helper()
 	terms, err := a.Terms(w.T.Context(), w.URL, "")
 	if err == nil {
-		err = a.Agree(terms, false)
+		err = a.Agree(terms, nil, false)
 	}
 	testkit.NoError(w.T, err)
 }

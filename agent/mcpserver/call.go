@@ -4,31 +4,30 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
+	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
 )
 
-// call is one call of a tool.
-type call struct {
-	*parleyServer
-	*reply
-	ctx     context.Context
-	request *mcp.CallToolRequest
-	in      map[string]any
-	seen    []*agent.Result // they reach the client with the reply
-	allowed string          // the question to which the human said yes
-}
+// room is the number of characters of messages in a result, and maxList and maxString bound everything else: clients cut long results.
+const (
+	room      = 8_000
+	maxList   = 100
+	maxString = 16_384
+	maxLines  = 20_000
+)
+
+// untrustedKey marks results with text that other agents wrote.
+const untrustedKey = "parley/untrusted"
 
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
-	schema := t.checked()
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		s.written()
 		asked, answer := s.answerTo(request)
@@ -38,194 +37,199 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 		}
 		counted, cancel := context.WithTimeout(command.Continue(ctx), s.patience)
 		defer cancel()
-		c := &call{parleyServer: s, reply: newReply(), ctx: counted, request: request}
-		var err error
-		if answer != nil {
-			err = c.takeAnswer(asked, answer)
-		}
-		if err == nil {
-			err = c.take(request.Params.Arguments, t.name, schema)
-		}
-		if err == nil {
-			err = t.run(c)
-		}
+		a, err := s.open()
 		if err != nil {
-			if _, open := errors.AsType[*agent.OpenError](err); open {
-				s.resume(context.WithoutCancel(ctx))
-			}
-			q, ok := c.question(err)
-			if ok && answer == nil && c.hasForms() && !c.needsPassphrase(q) {
-				return c.ask(q, command), nil
-			}
-			c.fail(err, q)
-		} else if ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
-			s.unseen.Store(request.Extra.Header.Get(requestHeader), c.seen)
+			return s.result(nil, nil, a.Explain(err)), nil
 		}
-		c.noteFinished()
-		return c.finish(s.money(context.WithoutCancel(ctx), command.Charged())), nil
+		run := &agent.Run{Agent: a, Context: counted, Room: room, Patience: s.patience}
+		value, err := s.run(t, run, request, asked, answer)
+		if confirm, ok := errors.AsType[*agent.ConfirmError](err); ok && answer == nil && hasForms(request) {
+			return s.ask(counted, question{text: confirm.Question(), confirm: confirm, arguments: string(request.Params.Arguments),
+				began: command}), nil
+		}
+		if err == nil && ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
+			s.unseen.Store(request.Extra.Header.Get(requestHeader), run)
+			if t.name == "parley_send" {
+				select {
+				case s.sent <- struct{}{}:
+				default: // it is known that something was sent
+				}
+			}
+			return s.result(run, value, nil), nil
+		}
+		run.Release()
+		if _, open := errors.AsType[*agent.OpenError](err); open {
+			s.resume(context.WithoutCancel(ctx), a)
+		}
+		return s.result(run, nil, a.Explain(err)), nil
 	}
 }
 
-// noteFinished says what calls cost that ended after their replies.
-func (c *call) noteFinished() {
-	finished, err := c.agent.Finished(c.ctx)
+// run runs the action of a call.
+func (s *parleyServer) run(
+	t tool, run *agent.Run, request *mcp.CallToolRequest, asked question, answer *mcp.ElicitResult,
+) (*agent.Value, error) {
+	if answer != nil {
+		if err := asked.confirmed(answer, string(request.Params.Arguments)); err != nil {
+			return nil, err
+		}
+		run.Confirmed = true
+	}
+	raw := request.Params.Arguments
+	if halfPair(raw) {
+		return nil, agent.NewArgumentError("a text has half of a surrogate pair, which is no character; nothing was done")
+	}
+	given := map[string]any{}
+	if len(raw) > 0 && json.Unmarshal(raw, &given) != nil {
+		return nil, agent.NewArgumentError("the arguments are not a JSON object")
+	}
+	if given == nil { // some clients send null
+		given = map[string]any{}
+	}
+	action, err := t.action(given)
 	if err != nil {
-		c.Log.Error("look for finished calls", "error", err)
-	}
-	for _, one := range finished {
-		c.note("%s", one)
-	}
-}
-
-// take takes the arguments, if they fit the schema. Those that are null count as left out: some clients, such as CrewAI, send them.
-func (c *call) take(raw json.RawMessage, name string, schema *openapi3.Schema) error {
-	if len(raw) > 0 && json.Unmarshal(raw, &c.in) != nil {
-		return wrong("the arguments are not a JSON object")
-	}
-	maps.DeleteFunc(c.in, func(_ string, value any) bool { return value == nil })
-	if c.in == nil {
-		c.in = map[string]any{}
-	}
-	if err := agent.CheckArguments(name, schema, c.in); err != nil {
-		return wrong("%v; its parameters are %s", err, strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
-	}
-	return nil
-}
-
-// do makes a call and reads its response.
-func (c *call) do(operation, peer string, arguments map[string]any, into any) error {
-	result, err := c.make(operation, peer, arguments)
-	if err != nil || into == nil {
-		return err
-	}
-	return c.agent.Decode(c.ctx, result, into)
-}
-
-// make makes a call, unless it sends something to somebody whom the human does not trust.
-func (c *call) make(operation, peer string, arguments map[string]any) (*agent.Result, error) {
-	if err := c.mayReach(operation, arguments); err != nil {
 		return nil, err
 	}
-	result, err := c.agent.Call(c.ctx, operation, arguments, agent.CallOptions{Peer: peer, Patience: c.patience})
-	if err != nil {
-		return nil, err
+	for _, p := range action.Params {
+		if p.Program {
+			delete(given, p.Name)
+		}
 	}
-	c.seen = append(c.seen, result)
-	if result.Earlier {
-		c.facts["earlier"] = true
-		c.note("This is the response to the same call, which was interrupted or ran at the same time. It is charged once.")
-	}
-	return result, nil
+	run.Args = given
+	return action.Do(run)
 }
 
-// text returns an argument without white space around it, or "".
-func (c *call) text(name string) string {
-	value, _ := c.in[name].(string)
-	return strings.TrimSpace(value)
+var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
+
+// halfPair reports whether JSON has half of a surrogate pair, which its decoder would replace by another character.
+func halfPair(raw []byte) bool {
+	high := -1 // where the second half must begin
+	for _, at := range escapes.FindAllIndex(raw, -1) {
+		code, err := strconv.ParseUint(strings.TrimPrefix(string(raw[at[0]+1:at[1]]), "u"), 16, 32)
+		isHigh, isLow := err == nil && code>>10 == 0xd800>>10, err == nil && code>>10 == 0xdc00>>10
+		if at[1]-at[0] != len(`\u0000`) {
+			isHigh, isLow = false, false
+		}
+		if (high >= 0) != isLow || isLow && high != at[0] {
+			return true
+		}
+		if high = -1; isHigh {
+			high = at[1]
+		}
+	}
+	return high >= 0
 }
 
-func (c *call) flag(name string) bool {
-	value, _ := c.in[name].(bool)
+// result makes the result of a run: the value or the failure, in lines and in fields.
+func (s *parleyServer) result(run *agent.Run, value *agent.Value, failed *agent.Failure) *mcp.CallToolResult {
+	fields, lines, fence, foreign := map[string]any{}, []string(nil), agent.NewFence(), false
+	if failed != nil {
+		lines = append(lines, "error "+failed.Code+": "+failed.Message)
+		maps.Copy(fields, map[string]any{"error": failed.Message, "code": failed.Code, "retryable": failed.Retryable, "charged": failed.Charged})
+		if next := s.next(failed); next != "" {
+			lines, fields["next"] = append(lines, "next: "+next), next
+		}
+	}
+	if value != nil {
+		maps.Copy(fields, bounded(value.Data).(map[string]any)) //nolint:forcetypeassert // it stays an object
+		size := 0
+		for i, part := range value.Parts {
+			line := part.Line
+			if part.Foreign != "" {
+				line, foreign = fence.Text(part.Line, cut(part.Foreign)), true
+			}
+			if size += utf8.RuneCountInString(line); size > maxLines {
+				lines = append(lines, strconv.Itoa(len(value.Parts)-i)+" more are not shown")
+				break
+			}
+			lines = append(lines, line)
+		}
+	}
+	if run != nil {
+		finished, err := run.Finished(run.Context)
+		if err != nil {
+			s.Log.Error("look for finished calls", "error", err)
+		}
+		for _, one := range finished {
+			lines = append(lines, one.String())
+		}
+		money, line := run.Money()
+		maps.Copy(fields, money)
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	result := &mcp.CallToolResult{
+		Content: []mcp.Content{&mcp.TextContent{Text: strings.Join(lines, "\n")}}, StructuredContent: fields, IsError: failed != nil,
+	}
+	if foreign {
+		result.Meta = mcp.Meta{untrustedKey: true}
+	}
+	return result
+}
+
+// bounded returns a value of which long lists and texts are cut, whatever a server sends.
+func bounded(value any) any {
+	switch v := value.(type) {
+	case string:
+		return cut(v)
+	case []any:
+		list := []any{}
+		for _, one := range v[:min(len(v), maxList)] {
+			list = append(list, bounded(one))
+		}
+		return list
+	case map[string]any:
+		fields := map[string]any{}
+		for name, one := range v {
+			fields[name] = bounded(one)
+		}
+		return fields
+	}
 	return value
 }
 
-// number returns an argument, or 0.
-func (c *call) number(name string) int {
-	value, _ := c.in[name].(float64)
-	return int(value)
+func cut(text string) string {
+	if utf8.RuneCountInString(text) <= maxString {
+		return text
+	}
+	return agent.Cut(text, maxString)
 }
 
-func (c *call) list(name string) (texts []string) {
-	values, _ := c.in[name].([]any)
-	for _, value := range values {
-		if text, ok := value.(string); ok {
-			texts = append(texts, strings.TrimSpace(text))
+var commands = regexp.MustCompile(`^parley ((?:group|channel|contacts|profile|key|wallet) )?([a-z]+)(.*)$`)
+
+// next returns the next step of a failure: a call of a tool, or a command for the human, who has another shell than this program.
+func (s *parleyServer) next(failed *agent.Failure) string {
+	found := commands.FindStringSubmatch(failed.Next)
+	switch {
+	case failed.Code == "outcome_open":
+		return "make exactly the same call again in a minute; it is not charged twice"
+	case failed.Code == "confirmation_needed" && failed.Next != "": // this client cannot ask
+		return "ask your human to run: " + failed.Next + s.home()
+	case found == nil:
+		return failed.Next
+	}
+	if action := agent.ActionNamed(found[1] + found[2]); action != nil && action.Tool != "" {
+		for _, t := range s.tools {
+			if t.name == action.Tool {
+				rest := strings.ReplaceAll(strings.TrimSpace(found[3]), "--", "")
+				if len(t.actions) > 1 {
+					rest = strings.TrimSpace("action " + action.Verb() + " " + rest)
+				}
+				return strings.TrimSpace("call " + t.name + " " + rest)
+			}
 		}
 	}
-	return texts
+	return "ask your human to run: " + failed.Next + s.home()
 }
 
-// copyTo copies arguments that are there.
-func (c *call) copyTo(arguments map[string]any, names map[string]string) {
-	for from, to := range names {
-		if value, ok := c.in[from]; ok {
-			arguments[to] = value
-		}
+// home is the flag that names the wallet's folder.
+func (s *parleyServer) home() string {
+	if s.Home == "" {
+		return ""
 	}
-}
-
-// wrong returns what is wrong with the arguments beyond their schema.
-func wrong(format string, arguments ...any) error {
-	return agent.NewArgumentError(fmt.Sprintf(format, arguments...))
-}
-
-// missing returns the error of an argument that a tool needs and its schema does not require.
-func missing(name, why string) error { return wrong("%s is missing: %s", name, why) }
-
-// to resolves the argument that names somebody of these kinds. It may look the name up, which is paid for once.
-func (c *call) to(name string, kinds ...string) (agent.Contact, error) {
-	if c.text(name) == "" {
-		return agent.Contact{}, missing(name, "an agent's name, #channel, the name of a trusted group, or an id")
+	if !agent.Tame(s.Home) || strings.Contains(s.Home, " ") {
+		return " --home " + strconv.Quote(s.Home)
 	}
-	return c.agent.Resolve(c.ctx, c.text(name), kinds...)
-}
-
-// unknownError means that somebody may not be written to.
-type unknownError struct{ to agent.Contact }
-
-func (e *unknownError) Error() string {
-	if e.to.Held {
-		return fmt.Sprintf("%s is held, so nothing was sent", e.to)
-	}
-	text := fmt.Sprintf("%s is neither a trusted contact nor has written first, so nothing was sent", e.to)
-	if e.to.Kind == agent.KindChannel {
-		text += "; only its admin can send to a channel"
-	}
-	return text
-}
-
-// mayReach returns a [confirmError] if a call publishes a text that goes to strangers for less than the human approves: received text could
-// have asked for that. The descriptions of own groups and channels are like messages to them: the human approved their price. It returns
-// an [unknownError] or a [trustError] if the call sends something to somebody who is not known.
-func (c *call) mayReach(operation string, arguments map[string]any) error {
-	if text, described := arguments["description"]; described && operation == "editAgent" && !c.Anyone {
-		if err := c.confirmed(confirmError{
-			problem: "everybody can read the description of a profile, so only the human changes it; nothing was done",
-			text:    fmt.Sprintf("Parley: show everybody this description in your agent's profile? %v", text),
-			command: "parley profile edit --description TEXT",
-		}); err != nil {
-			return err
-		}
-	}
-	contacts, err := c.agent.Contacts()
-	if err != nil {
-		return err
-	}
-	in, _ := arguments["chat_id"].(string)
-	group := contacts.ByID(in)
-	for _, to := range contacts.Recipients(operation, arguments) {
-		if !to.Known() && (!c.Anyone || to.Held) {
-			return &unknownError{to}
-		}
-		// What members write in a trusted group is shown.
-		if operation == "editGroupChat" && group != nil && group.Trusted && (!to.Trusted || to.Held) {
-			return &trustError{to}
-		}
-	}
-	return nil
-}
-
-// agentIDs resolves names of agents.
-func (c *call) agentIDs(names []string) (ids []any, found []agent.Contact, err error) {
-	for _, name := range names {
-		one, err := c.agent.Resolve(c.ctx, name)
-		if err == nil && one.Kind != agent.KindAgent {
-			err = wrong("%s is no agent", one)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		ids, found = append(ids, one.ID), append(found, one)
-	}
-	return ids, found, nil
+	return " --home " + s.Home
 }

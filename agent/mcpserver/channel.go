@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/client"
 )
 
 // The capability and the notification with which a server pushes into open sessions of clients that support channels.
@@ -28,7 +27,7 @@ type event struct {
 // retryFollowing is the pause after an error that following does not survive, such as a wallet without an account.
 const retryFollowing = time.Minute
 
-// push follows the inbox and pushes what comes, until ctx ends. It pays within the limits for fetching.
+// push follows the inbox and pushes what comes, until ctx ends. It pays within the daily limit.
 func (s *parleyServer) push(ctx context.Context, to *watching) {
 	select {
 	case <-ctx.Done():
@@ -36,7 +35,10 @@ func (s *parleyServer) push(ctx context.Context, to *watching) {
 	case <-to.ready:
 	}
 	for {
-		err := s.agent.Follow(ctx, s.polling, s.sent, func(page *client.UnreadPage) error { return s.pushInbox(ctx, to, *page) })
+		a, err := s.open()
+		if err == nil {
+			err = a.Follow(ctx, s.polling, s.sent, func(page *agent.Page) error { return s.pushInbox(ctx, to, a, page) })
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -49,22 +51,18 @@ func (s *parleyServer) push(ctx context.Context, to *watching) {
 	}
 }
 
-// pushInbox pushes the messages of one fetch as one event. Texts of strangers are not in it.
-func (s *parleyServer) pushInbox(ctx context.Context, to *watching, page client.UnreadPage) error {
-	c := &call{parleyServer: s, reply: newReply(), ctx: ctx}
-	judged, err := c.judged(page.Messages, "")
+// pushInbox pushes the messages of one fetch as one event.
+func (s *parleyServer) pushInbox(ctx context.Context, to *watching, a *agent.Agent, page *agent.Page) error {
+	value, err := a.Inbox(ctx, page, room)
 	if err != nil {
-		return err
-	}
-	c.show(judged, true, false)
-	if err := c.showNotices(page.Notices); err != nil {
 		return err
 	}
 	meta := map[string]string{"messages": strconv.Itoa(len(page.Messages)), "untrusted": "true"}
 	if len(page.Messages) == 1 {
 		meta["from"] = agent.PlainWord(page.Messages[0].SenderUsername)
 	}
-	parameters, err := json.Marshal(event{strings.Join(c.lines, "\n"), meta})
+	text := s.result(nil, value, nil).Content[0].(*mcp.TextContent).Text //nolint:forcetypeassert // as it makes it
+	parameters, err := json.Marshal(event{text, meta})
 	if err != nil {
 		return err
 	}

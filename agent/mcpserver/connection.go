@@ -1,9 +1,14 @@
 package mcpserver
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -67,14 +72,17 @@ func (w *watched) Write(ctx context.Context, message jsonrpc.Message) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	err := w.Connection.Write(ctx, message)
-	results, _ := s.unseen.LoadAndDelete(requestName(response.ID))
-	if err != nil || results == nil {
+	stored, _ := s.unseen.LoadAndDelete(requestName(response.ID))
+	run, ok := stored.(*agent.Run)
+	if !ok {
 		return err
 	}
-	for _, result := range results.([]*agent.Result) { //nolint:forcetypeassert // nothing else is stored
-		if err := s.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
-			s.Log.Error("note that a response was seen", "error", err)
-		}
+	defer run.Release()
+	if err != nil {
+		return err
+	}
+	if err := run.Seen(); err != nil {
+		s.Log.Error("note that a response was seen", "error", err)
 	}
 	return nil
 }
@@ -84,3 +92,88 @@ func (s *parleyServer) written() {
 	s.writing.RLock()
 	defer s.writing.RUnlock()
 }
+
+// maxLine is the longest line of a client.
+const maxLine = 4 << 20
+
+// Stdio returns a transport over standard input and output on which a line that is no message is answered with an error, and the session
+// goes on.
+func Stdio() mcp.Transport { return over(os.Stdin, os.Stdout) }
+
+// over returns the transport of a reader and a writer.
+func over(from io.Reader, to io.Writer) mcp.Transport {
+	out := &lockedWriter{to: to}
+	return &mcp.IOTransport{Reader: &messages{lines: bufio.NewReaderSize(from, 64<<10), out: out}, Writer: out, MaxLineLength: maxLine + 2}
+}
+
+// messages reads the lines that are messages.
+type messages struct {
+	lines *bufio.Reader
+	out   io.Writer
+	rest  []byte
+}
+
+func (m *messages) Close() error { return nil }
+
+func (m *messages) Read(into []byte) (int, error) {
+	for len(m.rest) == 0 {
+		line, long, err := m.line()
+		text := bytes.TrimSpace(line)
+		switch problem := problemOf(text, long); {
+		case len(text) == 0 && !long:
+		case problem != "":
+			if _, err := io.WriteString(m.out, problem+"\n"); err != nil {
+				return 0, err
+			}
+		default:
+			m.rest = append(text, '\n')
+		}
+		if err != nil && len(m.rest) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(into, m.rest)
+	m.rest = m.rest[n:]
+	return n, nil
+}
+
+// line reads a line, of which it keeps nothing if it is too long.
+func (m *messages) line() (line []byte, long bool, err error) {
+	for {
+		part, err := m.lines.ReadSlice('\n')
+		if long = long || len(line)+len(part) > maxLine; long {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		if err != bufio.ErrBufferFull { //nolint:errorlint // returned unwrapped
+			return line, long, err
+		}
+	}
+}
+
+// problemOf returns the response to a line that is no message, or "".
+func problemOf(line []byte, long bool) string {
+	const response = `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`
+	if long || !json.Valid(line) {
+		return fmt.Sprintf(response, jsonrpc.CodeParseError, "the line is not JSON, or longer than 4 MiB")
+	}
+	if _, err := jsonrpc.DecodeMessage(line); err != nil {
+		return fmt.Sprintf(response, jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message")
+	}
+	return ""
+}
+
+// lockedWriter writes whole lines, one at a time.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(line)
+}
+
+func (*lockedWriter) Close() error { return nil }

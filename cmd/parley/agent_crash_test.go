@@ -29,7 +29,7 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	if _, err := writer.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("fill the pipe: %v", err)
 	}
-	send := alice.command("send", "bob", "once", "--anyone")
+	send := alice.command("send", "bob", "once")
 	send.Stdout = writer
 	testkit.NoError(t, send.Start())
 	paid := testkit.Eventually(20*time.Second, func() bool {
@@ -41,14 +41,14 @@ func TestKillBetweenPaymentAndOutput(t *testing.T) {
 	if !paid {
 		t.Fatal("the message was not sent")
 	}
-	again := alice.run("send", "bob", "once", "--anyone")
+	again := alice.run("send", "bob", "once")
 	if again["earlier"] != true || again["paid_usd"] != "0.00" {
 		t.Errorf("the same command returned %v, want the earlier response for nothing", again)
 	}
-	if inbox := bob.run("inbox", "--strangers"); len(texts(inbox)) != 1 {
+	if inbox := bob.run("inbox"); len(texts(inbox)) != 1 {
 		t.Errorf("bob has %q, want one message", texts(inbox))
 	}
-	if third := alice.run("send", "bob", "once", "--anyone"); third["earlier"] != nil || third["message_id"] == again["message_id"] {
+	if third := alice.run("send", "bob", "once"); third["earlier"] != nil || third["message_id"] == again["message_id"] {
 		t.Errorf("after its output was seen the same command is a new one: %v", third)
 	}
 }
@@ -58,10 +58,10 @@ func TestNextCommandFinishes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
-	alice.run("contacts", "add", "bob")
+	alice.run("who", "bob")
 	open := func() int { return len(alice.openPayments()) }
 	server.Signal(syscall.SIGSTOP)
-	send := alice.command("send", "bob", "sent by another command", "--anyone")
+	send := alice.command("send", "bob", "sent by another command")
 	testkit.NoError(t, send.Start())
 	signed := testkit.Eventually(10*time.Second, func() bool { return open() == 1 })
 	_ = send.Process.Kill()
@@ -74,10 +74,10 @@ func TestNextCommandFinishes(t *testing.T) {
 	if finished, _ := profile["finished"].([]any); len(finished) != 1 || profile["paid_usd"] != "0.006" || open() != 0 {
 		t.Errorf("after another command %d payments are open; it returned %v", open(), profile)
 	}
-	if got := texts(bob.run("inbox", "--strangers")); len(got) != 1 {
+	if got := texts(bob.run("inbox")); len(got) != 1 {
 		t.Errorf("bob has %q, want one message", got)
 	}
-	if again := alice.run("send", "bob", "sent by another command", "--anyone"); again["earlier"] != true || again["paid_usd"] != "0.00" {
+	if again := alice.run("send", "bob", "sent by another command"); again["earlier"] != true || again["paid_usd"] != "0.00" {
 		t.Errorf("the same command makes another call: %v", again)
 	}
 }
@@ -87,7 +87,7 @@ func TestSentTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
-	alice.run("contacts", "add", "bob")
+	alice.run("who", "bob")
 	server.Signal(syscall.SIGSTOP)
 	var outputs [2]testkit.Buffer
 	var sends [2]*exec.Cmd
@@ -109,7 +109,7 @@ func TestSentTwiceAtOnce(t *testing.T) {
 		strings.Count(both, `"paid_usd":"0.005"`) != 1 {
 		t.Errorf("the commands returned\n%s", both)
 	}
-	if got := texts(bob.run("inbox", "--strangers")); len(got) != 1 {
+	if got := texts(bob.run("inbox")); len(got) != 1 {
 		t.Errorf("bob has %q, want one message", got)
 	}
 }

@@ -159,8 +159,8 @@ func (u *user) storedSecrets() (secrets []secret) {
 	content, err := os.ReadFile(filepath.Join(u.home, "secrets.json"))
 	testkit.NoError(u.t, err)
 	var stored map[string]string
-	if err := json.Unmarshal(content, &stored); err != nil || len(stored) != 4 {
-		u.t.Fatalf("there are %d secrets (%v), want the wallet's key, the API key, the TAN and that there is a state", len(stored), err)
+	if err := json.Unmarshal(content, &stored); err != nil || len(stored) != 3 {
+		u.t.Fatalf("there are %d secrets (%v), want the wallet's key, the API key and the TAN", len(stored), err)
 	}
 	for name, text := range stored {
 		secrets = append(secrets, secret{strings.Fields(name)[0], text, keyPlaces})

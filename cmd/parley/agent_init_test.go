@@ -4,9 +4,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,10 +14,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/agent"
+	command "github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 // realServer is a server of which nothing says that it takes play money.
@@ -37,85 +35,20 @@ func realServer(t *testing.T, play *process) string {
 	}).URL
 }
 
-// TestRealMoneyNeedsASafePlace: with a real network init stores no key in plaintext unless that is named, and takes no account without
-// money.
-func TestRealMoneyNeedsASafePlace(t *testing.T) {
-	t.Parallel()
-	play := playServer(t)
-	server := realServer(t, play)
-	alice := newUser(t, server)
-	refused := alice.fails(agent.ExitNoKey, "init", "--username", "alice", "--yes")
-	says(t, refused["error"].(string), "--secrets encrypted", "PARLEY_PASSPHRASE_FILE", "PARLEY_SIGNER", "--secrets file")
-	if found, err := filepath.Glob(filepath.Join(alice.home, "[a-z]*")); err != nil || len(found) > 0 {
-		t.Errorf("init left %v, %v", found, err)
-	}
-	poor := alice.fails(agent.ExitNoMoney, "init", "--username", "alice", "--yes", "--secrets", "file", "--rpc-url",
-		play.facilitator(t)+"/rpc")
-	if poor["code"] != "no_money" || !strings.Contains(poor["error"].(string), "send USDC") {
-		t.Errorf("an empty wallet: %v", poor)
-	}
-	// Without an endpoint of the blockchain it is the server that refuses the payment.
-	bob := newUser(t, server, "PARLEY_PASSPHRASE=correct horse")
-	if got := bob.fails(agent.ExitNoMoney, "init", "--username", "bob", "--yes"); got["charged"] != false {
-		t.Errorf("an empty wallet without an endpoint: %v", got)
-	}
-	if _, err := os.Stat(filepath.Join(bob.home, "secrets.age")); err != nil {
-		t.Errorf("the keys are not in an encrypted file: %v", err)
-	}
-	bob.env = append(bob.env, "PARLEY_PASSPHRASE=wrong")
-	if got := bob.fails(agent.ExitError, "status"); !strings.Contains(got["error"].(string), "wrong passphrase") {
-		t.Errorf("with a wrong passphrase: %v", got)
-	}
-}
-
-// TestLostSettings: init in a folder whose settings are lost keeps its wallet, and makes no second one if it cannot find the key.
-func TestLostSettings(t *testing.T) {
-	t.Parallel()
-	alice := newUser(t, playServer(t).URL, "PARLEY_PASSPHRASE=correct horse")
-	before := alice.run("init", "--username", "alice", "--yes")["wallet"]
-	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "config.json")))
-	alice.env = append(alice.env, "PARLEY_PASSPHRASE=")
-	alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes")
-	refused := alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes", "--secrets", "file")
-	says(t, refused["error"].(string), "config.json is missing", "name the place with --secrets")
-	alice.env = append(alice.env, "PARLEY_PASSPHRASE=correct horse")
-	if after := alice.run("init", "--username", "alice", "--yes"); after["wallet"] != before || after["paid_usd"] != "0.001" {
-		t.Errorf("init again: %v, want the wallet %v", after, before)
-	}
-}
-
 // TestSharedHome: a program neither makes a wallet in a folder that other users may write to, nor uses the settings in one.
 func TestSharedHome(t *testing.T) {
 	t.Parallel()
 	alice := newUser(t, "http://127.0.0.1:1")
 	testkit.NoError(t, os.MkdirAll(alice.home, 0o700))
-	testkit.NoError(t, os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"signer":"touch signed","address":"0x1"}`), 0o600))
+	testkit.NoError(t, os.WriteFile(filepath.Join(alice.home, "config.json"), []byte(`{"address":"0x1"}`), 0o600))
 	testkit.NoError(t, os.Chmod(alice.home, 0o777))
-	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"wallet", "balance"}, {"mcp"}} {
+	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"wallet", "balance"}} {
 		if got := alice.fails(agent.ExitError, command...); !strings.Contains(got["error"].(string), "chmod go-w "+alice.home) {
 			t.Errorf("parley %v: %v", command, got)
 		}
 	}
 	if files, err := os.ReadDir(alice.home); err != nil || len(files) != 1 {
 		t.Errorf("the folder has %v, %v", files, err)
-	}
-}
-
-// TestPlayKeysStayPlayKeys: keys that are in plaintext because they were made for play money do not get real money.
-func TestPlayKeysStayPlayKeys(t *testing.T) {
-	t.Parallel()
-	play := playServer(t)
-	alice := newAgent(t, play.URL, "alice")
-	other := realServer(t, play)
-	if got := alice.fails(agent.ExitUsage, "init", "--server", other); !strings.Contains(got["error"].(string), "PARLEY_HOME") {
-		t.Errorf("another server: %v", got)
-	}
-	if got := alice.fails(agent.ExitLimit, "init", "--server", other, "--secrets", "file"); got["code"] != "terms_changed" {
-		t.Errorf("other terms without a person: %v", got)
-	}
-	if got := alice.fails(agent.ExitUsage, "send", "alice", "hi", "--server", other); !strings.Contains(got["error"].(string),
-		"has agreed to the terms of") {
-		t.Errorf("a command for another server: %v", got)
 	}
 }
 
@@ -141,54 +74,6 @@ func TestGivenKey(t *testing.T) {
 	alice.fails(agent.ExitNoKey, "status")
 	if got := alice.fails(agent.ExitNoKey, "init", "--username", "alice", "--yes"); !strings.Contains(got["error"].(string), account.Address) {
 		t.Errorf("init without the wallet's key made another: %v", got)
-	}
-	// A signer that is not there.
-	alice.env = append(alice.env, "PARLEY_SIGNER=false", "PARLEY_SIGNER_ADDRESS="+account.Address)
-	if status := alice.run("status"); status["wallet_key"] != "signer command" {
-		t.Errorf("the status is %v", status)
-	}
-}
-
-// TestStrangers: with real money a program writes to contacts and to whoever wrote first.
-func TestStrangers(t *testing.T) {
-	t.Parallel()
-	play := playServer(t)
-	server := realServer(t, play)
-	rich := func(name string) *user {
-		key, err := evm.GenerateKey()
-		testkit.NoError(t, err)
-		testkit.NoError(t, agent.Fund(t.Context(), play.facilitator(t), evm.PubkeyToAddress(key.PublicKey).Hex()))
-		file := writeFile(t, hex.EncodeToString(evm.FromECDSA(key)))
-		return newAgent(t, server, name, "PARLEY_WALLET_KEY_FILE="+file, "PARLEY_SECRETS=file")
-	}
-	alice, bob := rich("alice"), rich("bob")
-	if got := alice.fails(agent.ExitLimit, "send", "bob", "hi"); got["code"] != "stranger" || got["next"] != alice.remedy("contacts add bob") {
-		t.Errorf("to a stranger: %v", got)
-	}
-	me := bob.run("profile")
-	alice.fails(agent.ExitLimit, "call", "sendPrivateMessage",
-		mustJSON(t, map[string]any{"recipient_agent_id": me["agent_id"], "content": "hi"}))
-	for _, args := range [][]string{{"group", "create", "team", "--member", "bob"},
-		{"group", "join", "chat_" + strings.Repeat("0", 26), "--message", "hi"}} {
-		if got := alice.fails(agent.ExitLimit, args...); got["code"] != "stranger" {
-			t.Errorf("parley %s: %v", args, got)
-		}
-	}
-	alice.run("contacts", "add", "bob")
-	alice.run("send", "bob", "hi")
-	bob.run("inbox")
-	bob.run("send", "alice", "who wrote first may be answered")
-	// In a group chat that an agent began the texts of members are shown. So bob does not add alice, whom he does not trust.
-	if got := bob.fails(agent.ExitLimit, "group", "create", "team", "--member", "alice"); got["code"] != "stranger" {
-		t.Errorf("a group chat with a stranger: %v", got)
-	}
-	create := []string{"group", "create", "team", "--member", "alice", "--anyone"}
-	bob.approve(create...)
-	team := bob.run(create...)
-	alice.run("send", fmt.Sprint(team["chat_id"]), "from a stranger in a group", "--anyone")
-	bob.run("inbox")
-	if got := texts(bob.run("inbox", "--cached")); len(got) != 2 || got[0]+got[1] != "" {
-		t.Errorf("the texts of a stranger who was answered are shown: %q", got)
 	}
 }
 
@@ -225,8 +110,51 @@ func TestInitAtTheSameTime(t *testing.T) {
 	if wallets, err := filepath.Glob(filepath.Join(alice.home, "wallets", "*")); err != nil || len(wallets) != 1 {
 		t.Errorf("there are the wallets %v, %v", wallets, err)
 	}
-	if status := alice.run("status"); status["today_left_usd"] != "0.999" || status["account"] != true {
+	if status := alice.run("status"); status["left_usd"] != "0.999" || status["account"] != true {
 		t.Errorf("the status is %v", status)
+	}
+}
+
+// TestRealMoney: an empty wallet gets no account, and is told where to send how much. Other terms, another server and another wallet need a
+// decision.
+func TestRealMoney(t *testing.T) {
+	t.Parallel()
+	play := playServer(t)
+	server := realServer(t, play)
+	alice := newUser(t, server)
+	init := []string{"init", "--username", "alice", "--yes"}
+	poor := alice.fails(agent.ExitNoMoney, append(init, "--rpc-url", play.facilitator(t)+"/rpc")...)
+	if poor["code"] != "no_money" || poor["charged"] != false {
+		t.Errorf("an empty wallet: %v", poor)
+	}
+	says(t, poor["error"].(string), "has 0.00 USDC", "costs 1.001", "to 0x")
+	bob := newUser(t, server) // without an endpoint of the blockchain it is the server that refuses the payment
+	if got := bob.fails(agent.ExitNoMoney, "init", "--username", "bob", "--yes"); got["code"] != "no_money" || got["charged"] != false {
+		t.Errorf("an empty wallet without an endpoint: %v", got)
+	}
+	carol := newAgent(t, play.URL, "carol")
+	if got := carol.fails(agent.ExitLimit, "init", "--server", server, "--yes"); got["code"] != "terms_changed" ||
+		got["next"] != carol.remedy("init --agree") {
+		t.Errorf("other terms: %v", got)
+	}
+	if got := carol.fails(agent.ExitUsage, "send", "carol", "hi", "--server", server); !strings.Contains(got["error"].(string),
+		"agreed to the terms of") {
+		t.Errorf("a command for another server: %v", got)
+	}
+}
+
+// TestLostSettings: init in a folder whose settings are lost keeps its wallet, and makes no second one if it cannot find the key.
+func TestLostSettings(t *testing.T) {
+	t.Parallel()
+	alice := newAgent(t, playServer(t).URL, "alice")
+	before := alice.settings()["address"]
+	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "config.json")))
+	if after := alice.run("init", "--username", "alice", "--yes"); after["address"] != before || after["paid_usd"] != "0.001" {
+		t.Errorf("init again: %v, want the wallet %v", after, before)
+	}
+	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "secrets.json")))
+	if got := alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes"); got["code"] != "no_key" {
+		t.Errorf("without the key: %v", got)
 	}
 }
 
@@ -237,7 +165,7 @@ func TestDefaultServer(t *testing.T) {
 	if _, err := kong.Must(&parsed).Parse([]string{"dev"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := "http://" + parsed.Server.Development.Dev.Listen; got != agent.DefaultServer {
-		t.Errorf("parley dev listens on %s, parley init asks %s", got, agent.DefaultServer)
+	if got := "http://" + parsed.Server.Development.Dev.Listen; got != command.DefaultServer {
+		t.Errorf("parley dev listens on %s, parley init asks %s", got, command.DefaultServer)
 	}
 }

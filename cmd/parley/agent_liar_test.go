@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -59,7 +59,7 @@ func TestServerDrivesNoTerminal(t *testing.T) {
 	server := newLiar(t)
 	server.tell("/agent/me", text(`{"success":true,"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[]}`))
 	alice := newUser(t, server.URL)
-	for _, command := range [][]string{{"init", "--username", "alice"}, {"status"}, {"profile"}, {"status", "--jq", ".username"}} {
+	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"profile"}, {"status", "--jq", ".username"}} {
 		screen, err := alice.atTerminal("y\n", nil, command...)
 		if err != nil || screen == "" {
 			t.Errorf("%v: %v\n%s", command, err, screen)
@@ -72,19 +72,21 @@ func TestServerDrivesNoTerminal(t *testing.T) {
 	}
 }
 
-// TestBadResponse: a response that is no JSON is paid for once, and the next command is a new one.
-func TestBadResponse(t *testing.T) {
+// TestProxyPage: a page of a proxy leaves the outcome open, and the next command pays nothing more for it.
+func TestProxyPage(t *testing.T) {
 	t.Parallel()
 	server := newLiar(t)
 	alice := newAgent(t, server.URL, "alice")
 	server.tell("/agent/unread", text("<html>sign in to the network</html>"))
-	if got := alice.fails(agent.ExitError, "inbox"); got["code"] != "bad_response" || got["charged"] != true ||
-		strings.Contains(mustJSON(t, got), "html") {
+	if got := alice.fails(agent.ExitOpen, "inbox"); got["code"] != "outcome_open" || got["charged"] != nil || strings.Contains(mustJSON(t,
+		got), "html") {
 		t.Errorf("the error is %v", got)
 	}
 	server.tell("", nil)
-	if got := alice.run("inbox"); got["earlier"] != nil || got["paid_usd"] != "0.001" {
+	if got := alice.run("inbox"); got["paid_usd"] != "0.001" {
 		t.Errorf("the next command returns %v", got)
 	}
-	alice.run("inbox", "--cached")
+	if report := alice.run("wallet", "report"); report["charged_usd"] != "1.002" {
+		t.Errorf("the calls cost %v, want the account, showing it and one fetch", report["charged_usd"])
+	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 

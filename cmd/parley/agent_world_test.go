@@ -29,8 +29,7 @@ func newUser(t *testing.T, server string, env ...string) *user {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "home")
 	// The machine's keyring is not used: it is the developer's.
-	env = append([]string{"PARLEY_HOME=" + home, "PARLEY_SERVER=" + server, "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere",
-		"XDG_CACHE_HOME=" + filepath.Join(filepath.Dir(home), "cache")}, env...)
+	env = append([]string{"PARLEY_HOME=" + home, "PARLEY_SERVER=" + server, "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere"}, env...)
 	return &user{t, env, home, &testkit.Buffer{}}
 }
 
@@ -134,12 +133,6 @@ func (u *user) openPayments() []string {
 	return u.rows("SELECT signed FROM calls WHERE signed IS NOT NULL")
 }
 
-// unfreeze ends "wallet freeze" as a person does.
-func (u *user) unfreeze() {
-	u.t.Helper()
-	u.person("y\n", "wallet", "unfreeze")
-}
-
 func (u *user) database(use func(*sql.DB) error) {
 	u.t.Helper()
 	db, err := sql.Open("sqlite", "file:"+u.walletFile()+"?_pragma=busy_timeout(10000)")
@@ -153,7 +146,7 @@ func (u *user) database(use func(*sql.DB) error) {
 func texts(output map[string]any) (texts []string) {
 	messages, _ := output["messages"].([]any)
 	for _, m := range messages {
-		text, _ := m.(map[string]any)["text"].(string)
+		text, _ := m.(map[string]any)["content"].(string)
 		texts = append(texts, text)
 	}
 	return texts

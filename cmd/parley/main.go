@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,7 +21,6 @@ import (
 // commands is the command line. Each command has its own file. Settings come from flags or from the environment
 // variables that --help lists; settings of servers also come from a file.
 type commands struct {
-	Agent   agent.Commands  `embed:""`
 	Server  serverCommands  `embed:""`
 	Help    console.Help    `cmd:"" group:"other" help:"Print the help of a command."`
 	Version console.Version `cmd:"" group:"other" help:"Print the version."`
@@ -56,6 +56,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 		kong.Vars{"version": console.ProgramVersion()},
 		kong.Writers(to.Out, to.Err),
 		kong.Exit(func(int) { exited = true }),
+		kong.Help(agent.PrintHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(to, running, agent.Topics),
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, to console.Console) error {
 	if err != nil {
 		return err
 	}
-	agent.AddExamples(parser.Model)
+	parser.Model.Detail = agent.FirstSteps
 	if completed, err := completeLine(parser); completed || err != nil {
 		return err
 	}
@@ -109,9 +110,18 @@ func topics(parser *kong.Kong) (names []string) {
 	return names
 }
 
+// rank is 0 for the commands for agents, which the help lists first.
+func rank(command *kong.Node) int {
+	if command.Group != nil && command.Group.Key == agent.Group {
+		return 0
+	}
+	return 1
+}
+
 // newParser returns the parser of the command line.
 func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, error) {
 	addHelp := func(parser *kong.Kong) error {
+		slices.SortStableFunc(parser.Model.Children, func(a, b *kong.Node) int { return rank(a) - rank(b) })
 		for _, texts := range helps {
 			console.AddHelp(parser.Model, texts)
 		}
@@ -119,5 +129,6 @@ func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, erro
 	}
 	groups := append(groups[:len(groups):len(groups)], kong.Group{Key: "other", Title: "Other commands:"})
 	options = append(options, kong.Name("parley"), kong.ExplicitGroups(groups), kong.PostBuild(addHelp))
+	options = append(options, agent.Commands()...)
 	return kong.New(&commands{}, append(options, server.Options()...)...)
 }

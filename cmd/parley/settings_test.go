@@ -130,7 +130,7 @@ func TestKnownVariables(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || len(found) < 10 {
+	if err != nil || len(found) < 8 {
 		t.Fatalf("%v, found %v", err, found)
 	}
 	parsed := &settings.Settings{}

@@ -180,7 +180,7 @@ func refused(t *testing.T, further []string, want string) {
 	err := invoke(t, slices.Concat([]string{"serve"}, args, further)...).err
 	if err == nil || err.Error() != want {
 		t.Errorf("serve %s says\n%v\nwant\n%s", further, err, want)
-	} else if status := agent.Report(&errs, err); status != agent.ExitUsage || strings.Contains(errs.String(), "hunter2") {
+	} else if status := agent.Report(&errs, err); status != 2 || strings.Contains(errs.String(), "hunter2") {
 		t.Errorf("serve %s ends with %d and\n%s", further, status, &errs)
 	}
 }

@@ -144,9 +144,9 @@ func tracedJourney(t *testing.T, w *secretWitness, alice, bob *user) {
 	for _, i := range []int{6, 7} {
 		w.add("a wallet's key", devnet.Accounts()[i].PrivateKey, nil)
 	}
-	alice.run("send", "bob", words[0], "--anyone")
-	alice.run("send", "bob", words[1], "--anyone")
-	bob.run("inbox", "--strangers")
+	alice.run("send", "bob", words[0])
+	alice.run("send", "bob", words[1])
+	bob.run("inbox")
 	alice.run("profile", "edit", "--description", words[2])
 	alice.run("call", "searchPrivateMessages", fmt.Sprintf(`{"chat_id":%q,"query":%q}`, alice.chatWith("bob"), words[3]))
 	alice.try("call", "createAccount", `{"username":"x","tan":"y"}`)

@@ -15,7 +15,7 @@ import { checkFrontMatter, partsOf, runCommands } from "./skill/text.mjs";
 import { surviveTogether } from "./skill/together.mjs";
 
 const { PARLEY_URL: url, PARLEY_FACILITATOR: facilitator, PARLEY_PAY_TO: payTo } = process.env;
-const [guidesWallet, strangersWallet, ...wallets] = await (await fetch(`${facilitator}/accounts`)).json();
+const [guidesWallet, ...wallets] = await (await fetch(`${facilitator}/accounts`)).json();
 const balance = async (address) => BigInt((await (await fetch(`${facilitator}/balances/${address}`)).json()).balance);
 const revenue = () => balance(payTo);
 
@@ -85,9 +85,7 @@ try {
   const versions = checkVersions(skill);
   await guide.register("city_guide", "I know every museum in Lisbon.");
   const { commands: withProgram, http } = partsOf(skill);
-  const stranger = new Agent(url, strangersWallet);
-  await stranger.register("stranger", "I write to everybody.");
-  const lines = [await followCommands(withProgram, { temporary, guide, guideReplies, stranger })];
+  const lines = [await followCommands(withProgram, { temporary, guide, guideReplies })];
   for (const [i, program] of programs.entries()) {
     const directory = mkdtempSync(join(temporary, "agent-"));
     const wallet = wallets[i];

@@ -1,46 +1,169 @@
+// Package agent has the commands of an agent: the face of [agent.Actions] on the command line.
 package agent
 
-import "github.com/alecthomas/kong"
+import (
+	"fmt"
+	"reflect"
+	"strings"
 
-// Commands are the commands of an agent. Each operation of the contract has one of them: agent.Callers.
-type Commands struct {
-	Init     initCommand     `cmd:"" group:"agent" help:"Make a wallet, agree to a server's terms and create an account."`
-	Status   statusCommand   `cmd:"" group:"agent" help:"Show account, wallet, limits and server. Free."`
-	Send     sendCommand     `cmd:"" group:"agent" help:"Send a message to an agent, a group chat or a channel."`
-	Inbox    inboxCommand    `cmd:"" group:"agent" help:"Get unread messages."`
-	Read     readCommand     `cmd:"" group:"agent" help:"Read or search a conversation."`
-	Find     findCommand     `cmd:"" aliases:"search" group:"agent" help:"Find agents, group chats or channels."`
-	Who      whoCommand      `cmd:"" group:"agent" help:"Show an agent, a group chat or a channel."`
-	React    reactCommand    `cmd:"" group:"agent" help:"React to a message, or remove the reaction."`
-	Group    groupCommand    `cmd:"" group:"agent" help:"Create, change, join and leave group chats."`
-	Channel  channelCommand  `cmd:"" group:"agent" help:"Create, change and subscribe to channels."`
-	Contacts contactsCommand `cmd:"" group:"agent" help:"List, trust, hold and block contacts."`
-	Wallet   walletCommand   `cmd:"" group:"agent" help:"Balance, limits, approvals and open payments of the wallet."`
-	Prices   pricesCommand   `cmd:"" group:"agent" help:"Show what operations cost. Free."`
-	Call     callCommand     `cmd:"" group:"agent" help:"Call any operation of the contract."`
-	Profile  profileCommand  `cmd:"" group:"agent" help:"Show or change your account."`
-	MCP      mcpCommand      `cmd:"" name:"mcp" group:"agent" help:"Serve the account to a model over the Model Context Protocol."`
-	Install  installCommand  `cmd:"" group:"agent" help:"Add the MCP server to Claude Code, Codex, Cursor or OpenClaw."`
-	Config   configCommand   `cmd:"" group:"agent" help:"Show the settings in force and where they come from. Free."`
-	Key      keyCommand      `cmd:"" group:"agent" help:"Replace the API key."`
-}
+	"github.com/alecthomas/kong"
 
-// Group is the group of the commands of an agent.
-const Group = "agent"
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/cmd/parley/console"
+)
 
-// commonGroup is the group of the flags that all of these commands have.
-const commonGroup = "common"
+// Group is the group of the commands of an agent, and commonGroup that of the flags that they have in common.
+const (
+	Group       = "agent"
+	commonGroup = "common"
+)
 
 // Groups are the groups of the help.
-var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"},
-	{Key: commonGroup, Title: "Flags of every command for agents, before or after the command:"}}
+var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"}}
+
+// own are the commands that are more than an action.
+var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": configCommand{}, "wallet export": walletExport{}}
+
+// defaults are the commands that run if a command with subcommands is named alone.
+var defaults = []string{"contacts list", "profile show", "wallet balance"}
+
+// nouns are the summaries of commands with subcommands.
+var nouns = map[string]string{
+	"group": "Create, change, join and leave group chats.", "channel": "Create, change and subscribe to channels.",
+	"contacts": "List known names, block agents.", "profile": "Show or change the account.", "key": "Replace the API key.",
+	"wallet": "Balance, daily limit, report, refund.",
+}
+
+// Commands returns the commands of an agent for kong.
+func Commands() (options []kong.Option) {
+	done := map[string]bool{}
+	for _, a := range agent.Actions {
+		name, _, several := strings.Cut(a.Name, " ")
+		switch {
+		case done[name]:
+		case several:
+			options = append(options, kong.DynamicCommand(name, nouns[name], Group, reflect.New(nounType(name)).Interface()))
+		default:
+			options = append(options, kong.DynamicCommand(name, a.Summary, Group, reflect.New(actionType(a, true)).Interface()))
+		}
+		done[name] = true
+	}
+	return options
+}
+
+// flagFields are the flags of all commands, as a field of the struct of a command.
+func flagFields() []reflect.StructField {
+	return []reflect.StructField{{Name: "Flags", Type: reflect.TypeFor[agentFlags](), Tag: `embed:""`}}
+}
+
+// nounType returns the struct of a command with subcommands.
+func nounType(noun string) reflect.Type {
+	fields := flagFields()
+	for _, a := range agent.Actions {
+		verb, ours := strings.CutPrefix(a.Name, noun+" ")
+		if !ours {
+			continue
+		}
+		tag := fmt.Sprintf(`cmd:"" name:%q help:%q`, verb, a.Summary)
+		for _, one := range defaults {
+			if one == a.Name {
+				tag += ` default:"1"`
+			}
+		}
+		fields = append(fields, reflect.StructField{Name: "C" + strings.ToUpper(verb), Type: actionType(a, false), Tag: reflect.StructTag(tag)})
+	}
+	return reflect.StructOf(fields)
+}
+
+// actionType returns the struct of an action, with the flags of all commands if it is a command of its own.
+func actionType(a *agent.Action, alone bool) reflect.Type {
+	if command, ok := own[a.Name]; ok {
+		return reflect.TypeOf(command)
+	}
+	var fields []reflect.StructField
+	if alone {
+		fields = flagFields()
+	}
+	for i, p := range a.Params {
+		kind, tag := reflect.TypeFor[*string](), fmt.Sprintf(`name:%q help:%q`, p.Flag(), sentence(p.Limited()))
+		switch {
+		case p.Type == agent.List:
+			kind = reflect.TypeFor[[]string]()
+		case p.Type == agent.Flag && p.Program || p.Type == agent.Flag && p.Name != "discoverable":
+			kind = reflect.TypeFor[bool]()
+		case p.Type == agent.Flag:
+			kind, tag = reflect.TypeFor[*bool](), tag+` negatable:""`
+		}
+		if p.Arg {
+			tag += ` arg:""`
+		}
+		if p.Arg && (!p.Required || p.Stdin) {
+			tag += ` optional:""`
+		}
+		if p.Name == "operation" {
+			tag += ` predictor:"operation"`
+		}
+		if p.Short != "" {
+			tag += fmt.Sprintf(` short:%q`, p.Short)
+		}
+		if !p.Arg && p.Type != agent.Flag {
+			tag += fmt.Sprintf(` placeholder:%q`, strings.ToUpper(p.Flag()))
+		}
+		fields = append(fields, reflect.StructField{Name: fmt.Sprint("P", i), Type: kind, Tag: reflect.StructTag(tag)})
+	}
+	return reflect.StructOf(fields)
+}
+
+// sentence returns a help as a sentence.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
+
+// argumentsOf returns the arguments that a command line gave to an action.
+func argumentsOf(command *kong.Node, a *agent.Action) map[string]any {
+	values := append([]*kong.Value{}, command.Positional...)
+	for _, flag := range command.Flags {
+		values = append(values, flag.Value)
+	}
+	arguments := map[string]any{}
+	for _, p := range a.Params {
+		for _, value := range values {
+			if value.Name != p.Flag() || !value.Target.IsValid() || value.Target.IsZero() {
+				continue
+			}
+			target := value.Target
+			if target.Kind() == reflect.Pointer {
+				target = target.Elem()
+			}
+			arguments[p.Name] = target.Interface()
+		}
+	}
+	return arguments
+}
 
 // CommonFlags returns the flags that all commands of an agent have.
 func CommonFlags(model *kong.Application) (common []*kong.Flag) {
-	for _, flag := range model.Children[0].Flags { // of init
-		if flag.Group != nil && flag.Group.Key == commonGroup {
-			common = append(common, flag)
+	for _, command := range model.Children {
+		if command.Name != "init" {
+			continue
+		}
+		for _, flag := range command.Flags {
+			if flag.Group != nil && flag.Group.Key == commonGroup {
+				common = append(common, flag)
+			}
 		}
 	}
 	return common
+}
+
+// OperationNames returns the operations of the contract, for completion.
+func OperationNames() (names []string) {
+	prices, _ := agent.ContractPrices() // without the contract nothing is completed
+	for _, o := range prices {
+		names = append(names, o.ID)
+	}
+	return names
+}
+
+// selected returns the action of a command line.
+func selected(command *kong.Context) *agent.Action {
+	return agent.ActionNamed(console.CommandName(command.Selected()))
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/lockfile"
 )
 
@@ -30,9 +28,7 @@ type agentConfig struct {
 	Username string `json:"username,omitempty"`
 	// Secrets is the place of the wallet's key and of the API key.
 	Secrets string `json:"secrets,omitempty"`
-	// Signer is a command that signs in place of a key.
-	Signer string `json:"signer,omitempty"`
-	RPCURL string `json:"rpc_url,omitempty"`
+	RPCURL  string `json:"rpc_url,omitempty"`
 	// PlayMoney is true for the network of parley dev.
 	PlayMoney bool `json:"play_money,omitempty"`
 }
@@ -81,64 +77,31 @@ type configCommand struct {
 	Flags agentFlags `embed:""`
 }
 
-// setting is a value and where it comes from.
-type setting struct {
-	name  string
-	Value any    `json:"value"`
-	From  string `json:"from"`
-}
-
-func (c *configCommand) Run(ctx context.Context, s *session, command *kong.Context) error {
+// Run is called by kong.
+func (*configCommand) Run(ctx context.Context, s *session, command *kong.Context) error {
 	if err := s.load(); err != nil {
 		return err
 	}
 	file := filepath.Join(s.home, configFile)
-	shown := []setting{
+	value := &agent.Value{Data: object{}}
+	for _, one := range []struct{ name, value, from string }{
 		{"home", s.home, given(command, "home", "", "")},
 		{"server", strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/"),
 			given(command, "server", s.config.Server, file)},
-	}
-	username := s.config.Username
-	if username != "" {
-		username = agent.PlainWord(username) // the server sent it
-	}
-	for _, one := range []setting{
-		{"network", s.config.Network, file}, {"username", username, file}, {"address", s.config.Address, file},
+		{"network", s.config.Network, file}, {"username", s.config.Username, file}, {"address", s.config.Address, file},
 		{"secrets", cmp.Or(s.flags.Secrets, s.config.Secrets), given(command, "secrets", s.config.Secrets, file)},
 		{"rpc_url", withoutPath(s.config.RPCURL), file},
 	} {
-		if text, _ := one.Value.(string); text != "" {
-			one.Value = agent.Visible(text)
-			shown = append(shown, one)
+		if one.value != "" {
+			value.Data[one.name] = object{"value": one.value, "from": one.from}
+			value.Parts = append(value.Parts, agent.Part{Line: fmt.Sprintf("%s: %s (%s)", one.name, agent.Visible(one.value), one.from)})
 		}
 	}
-	problem := s.open(ctx) // this may fail: the settings show why
-	if problem == nil {
-		limits, _, _, err := s.agent.Ledger().Limits(ctx)
-		if err != nil {
-			return err
-		}
-		shown = append(shown, s.signerSetting(file), limitSetting("per_call_usd", limits.PerCall, agent.DefaultLimits.PerCall),
-			limitSetting("per_day_usd", limits.PerDay, agent.DefaultLimits.PerDay),
-			limitSetting("polls_usd", limits.Polls, agent.DefaultLimits.Polls))
+	if err := s.open(ctx); err != nil {
+		value.Data["problem"] = s.runnable(err.Error())
+		value.Parts = append(value.Parts, agent.Part{Line: "the wallet cannot be opened: " + s.runnable(err.Error())})
 	}
-	value := object{}
-	for _, one := range shown {
-		value[one.name] = one
-	}
-	if problem != nil {
-		value["problem"] = s.runnable(problem.Error())
-	}
-	return s.print(ctx, value, func(w io.Writer) {
-		table := console.Table(w)
-		for _, one := range shown {
-			fmt.Fprintf(table, "%s\t%v\t%s\n", one.name, one.Value, one.From)
-		}
-		_ = table.Flush() // into memory
-		if problem != nil {
-			fmt.Fprintf(w, "the wallet cannot be opened: %s\n", value["problem"])
-		}
-	})
+	return s.print(nil, value)
 }
 
 // given returns where the value of a common flag comes from. stored is the value of the file, which counts if the flag is not given.
@@ -158,26 +121,6 @@ func given(command *kong.Context, name, stored, file string) string {
 		return file
 	}
 	return "default"
-}
-
-// signerSetting says what signs, once the wallet is open. The command of a signer is not shown: it can contain a secret.
-func (s *session) signerSetting(file string) setting {
-	from := s.keyPlace // the variable with the key
-	switch {
-	case os.Getenv("PARLEY_SIGNER") != "":
-		from = "PARLEY_SIGNER"
-	case s.config.Signer != "", s.keyPlace == s.secrets.Place():
-		from = file
-	}
-	return setting{"wallet_key", s.keyPlace, from}
-}
-
-func limitSetting(name string, limit, byDefault uint64) setting {
-	from := "parley wallet limits"
-	if limit == byDefault {
-		from = "default"
-	}
-	return setting{name, agent.USD(limit), from}
 }
 
 // withoutPath returns scheme and host of a URL: providers of blockchains put keys into the rest.

@@ -4,28 +4,37 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/agent/mcpserver"
 )
 
 // mcpCommand serves the agent's account to a model. Standard output belongs to the protocol.
 type mcpCommand struct {
 	Flags   agentFlags `embed:""`
-	Tools   string     `default:"core" enum:"read,core,all" help:"Set of tools: read (sends nothing), core (all but management), or all."`
-	Raw     bool       `help:"Add parley_call, which makes any call of the contract."`
-	Anyone  bool       `help:"Let tools write to agents and conversations that are not contacts."`
-	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Costs up to the day's limit for polls."`
+	Tools   string     `default:"core" enum:"read,core,all" help:"read (changes nothing), core, or all (also account, wallet, any call)."`
+	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Fetching costs about 0.30 USD a day."`
 }
 
-// Run serves one session on standard input and output.
+// Run serves one session on standard input and output. It begins without a wallet too.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
-	options := mcpserver.Options{
-		Tools: c.Tools, Raw: c.Raw, Channel: c.Channel, Balance: s.balance, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
-		Anyone: c.Anyone,
+	options := mcpserver.Options{Tools: c.Tools, Channel: c.Channel, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
+		Open: func() (*agent.Agent, error) {
+			if err := s.open(ctx); err != nil {
+				return nil, explain(ctx, nil, err).asAgents()
+			}
+			return s.agent, nil
+		}}
+	home, err := agentHome(s.flags.Home)
+	if standard, wrong := agentHome(""); err == nil && (wrong != nil || standard != home) {
+		options.Home = home
 	}
-	if standard, err := agentHome(""); err != nil || standard != s.home {
-		options.Home = s.home
+	return mcpserver.Serve(ctx, mcpserver.Stdio(), options)
+}
+
+// asAgents returns the error in place of which the package agent knows what to tell.
+func (f *failure) asAgents() error {
+	if f.Code == "no_account" {
+		return agent.ErrNoAccount
 	}
-	return mcpserver.Serve(ctx, s.agent, &mcp.StdioTransport{}, options)
+	return f.error
 }

@@ -2,16 +2,13 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -22,15 +19,6 @@ type object = map[string]any
 
 // wantsJSON reports whether the output is JSON.
 func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.Plain() }
-
-// write writes to standard output. Everything that a command prints there passes here, and everything that it prints on standard error
-// passes [revealing]: a server may send anything, and nothing of it drives a terminal.
-func (s *session) write(text string) error {
-	if _, err := io.WriteString(s.Out, agent.Reveal(text)); err != nil {
-		return fmt.Errorf("write the output: %w", err)
-	}
-	return nil
-}
 
 // revealing is an output in which every character is seen, and every command can be run. It is safe for concurrent use.
 type revealing struct {
@@ -49,39 +37,56 @@ func (r *revealing) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// print writes the output of a command, as JSON or with a function for people, and then notes that it was seen: from then on the same
-// command is a new one.
-func (s *session) print(ctx context.Context, value object, human func(w io.Writer)) error {
+// print writes the value of an action, as JSON or as lines, and then notes that it was seen: from then on the same command is a new one. A
+// server may send anything, and nothing of it drives a terminal.
+func (s *session) print(run *agent.Run, value *agent.Value) error {
 	var text bytes.Buffer
-	finished := s.finishedCalls(ctx)
+	var finished []agent.Finished
+	money, line := object{"paid_usd": agent.USD(s.calls.Charged())}, ""
+	if run != nil {
+		var err error
+		if finished, err = s.agent.Finished(run.Context); err != nil {
+			fmt.Fprintln(s.Err, "look for finished calls:", err)
+		}
+		money, line = run.Money()
+	}
 	if s.wantsJSON() {
+		fields := maps.Clone(value.Data)
+		maps.Copy(fields, money)
 		for _, call := range finished {
-			all, _ := value["finished"].([]object)
-			value["finished"] = append(all, object{"operation": call.Operation, "to": call.Peer, "since": call.Since,
+			all, _ := fields["finished"].([]object)
+			fields["finished"] = append(all, object{"operation": call.Operation, "to": call.Peer, "since": call.Since,
 				"paid_usd": agent.USD(call.Charged)})
 		}
-		maps.Copy(value, s.money(ctx))
-		if err := s.encode(&text, value); err != nil {
-			return s.unseen(err)
+		if err := s.encode(&text, fields); err != nil {
+			return s.unseen(run, err)
 		}
 	} else {
-		human(&text)
+		writeLines(&text, value)
 		for _, call := range finished {
 			fmt.Fprintln(&text, call)
 		}
-		if line := s.moneyLine(ctx); line != "" {
+		if line != "" {
 			fmt.Fprintln(&text, line)
 		}
 	}
-	if err := s.write(text.String()); err != nil {
-		return s.unseen(err)
+	if _, err := io.WriteString(s.Out, agent.Reveal(text.String())); err != nil {
+		return s.unseen(run, fmt.Errorf("write the output: %w", err))
 	}
-	for _, result := range s.seen {
-		if err := s.agent.Seen(context.WithoutCancel(ctx), result); err != nil {
-			return err
+	if run == nil {
+		return nil
+	}
+	return run.Seen()
+}
+
+// writeLines writes a value for people. Texts of others are indented, so that they cannot look like our own words.
+func writeLines(w io.Writer, value *agent.Value) {
+	for _, part := range value.Parts {
+		fmt.Fprintln(w, part.Line)
+		if part.Foreign != "" {
+			fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(agent.Visible(part.Foreign), "\n", "\n    "))
 		}
 	}
-	return nil
 }
 
 // outputError means that the calls of a command succeeded, and their output could not be written.
@@ -98,12 +103,13 @@ func (e *outputError) Error() string {
 func (e *outputError) Unwrap() error { return e.error }
 
 // unseen returns the error of an output. The responses that it would have had are not seen.
-func (s *session) unseen(err error) error {
-	if len(s.seen) == 0 {
+func (s *session) unseen(run *agent.Run, err error) error {
+	if run == nil || len(run.Results()) == 0 {
 		return err
 	}
+	run.Release()
 	failed := &outputError{error: err}
-	for _, result := range s.seen {
+	for _, result := range run.Results() {
 		failed.charged = failed.charged || result.Charged > 0 && !result.Earlier
 	}
 	return failed
@@ -115,12 +121,12 @@ func (s *session) encode(w io.Writer, value object) error {
 	if err != nil {
 		return err
 	}
-	plain, err := decode(raw) // gojq takes only the types of encoding/json
-	if err != nil {
-		return err
-	}
 	if s.query == nil {
-		return console.EncodeJSON(w, mapTexts(plain, agent.Reveal))
+		return console.EncodeJSON(w, json.RawMessage(raw))
+	}
+	var plain any // gojq takes only the types of encoding/json
+	if err := json.Unmarshal(raw, &plain); err != nil {
+		return err
 	}
 	found := s.query.Run(plain)
 	for {
@@ -131,7 +137,6 @@ func (s *session) encode(w io.Writer, value object) error {
 		if err, failed := next.(error); failed {
 			return console.Usagef("--jq: %w", err)
 		}
-		next = mapTexts(next, agent.Reveal)
 		if text, ok := next.(string); ok {
 			fmt.Fprintln(w, text)
 		} else if err := console.EncodeJSON(w, next); err != nil {
@@ -140,112 +145,18 @@ func (s *session) encode(w io.Writer, value object) error {
 	}
 }
 
-// printPlan prints what a dry run would have done.
-func (s *session) printPlan(ctx context.Context) error {
-	value := object{"dry_run": true, "calls": append([]plan{}, s.planned...)}
-	return s.print(ctx, value, func(w io.Writer) {
-		if len(s.planned) == 0 {
-			fmt.Fprintln(w, "dry run: this costs nothing; nothing was done")
-		}
-		for _, p := range s.planned {
-			fmt.Fprintf(w, "dry run: %s (%s) would cost %s USD; nothing was done\n", p.Summary, p.Operation, p.Price)
-			if p.Problem != "" {
-				fmt.Fprintln(w, "it would not be paid now:", p.Problem)
-			}
-		}
-	})
-}
-
-// done prints the outcome of a command whose output is one line. It is the end of most commands.
-func (s *session) done(ctx context.Context, result *agent.Result, err error, line string) error {
-	if err != nil {
-		return err
+// runnable adds the folder to the commands in a text, unless it is the standard one: whoever runs them may have another shell.
+func (s *session) runnable(text string) string {
+	standard, err := agentHome("")
+	home, wrong := agentHome(s.flags.Home)
+	if wrong != nil || err == nil && home == standard {
+		return text
 	}
-	value, err := s.body(result, "")
-	if err != nil {
-		return err
+	if strings.ContainsAny(home, " '\"$`\\") {
+		home = strconv.Quote(home)
 	}
-	return s.print(ctx, value, func(w io.Writer) { fmt.Fprintln(w, line) })
-}
-
-// body returns a response as JSON in whose texts every character is seen. If a program reads the output, the text of strangers is held
-// back. in is the conversation of the call, or "".
-func (s *session) body(result *agent.Result, in string) (object, error) {
-	value, err := decode(result.Body)
-	if err != nil {
-		return nil, errors.New("the response is not JSON")
+	for _, command := range []string{"init", "status", "wallet", "send", "find", "profile", "inbox", "contacts", "group", "channel"} {
+		text = strings.ReplaceAll(text, "parley "+command, "parley --home "+home+" "+command)
 	}
-	if s.wantsJSON() {
-		contacts, err := s.agent.Contacts()
-		if err != nil {
-			return nil, err
-		}
-		value = contacts.Withhold(value, in, view{self: s.config.Username}.own)
-	}
-	value = withTimes(mapTexts(value, agent.Visible))
-	if found, ok := value.(object); ok {
-		return found, nil
-	}
-	return object{"response": value}, nil
-}
-
-// decode returns a JSON value with numbers as they are written.
-func decode(raw []byte) (value any, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	err = decoder.Decode(&value)
-	return value, err
-}
-
-// withTimes returns a response with times as the rest of the output has them, in place of seconds since 1970.
-func withTimes(value any) any {
-	switch v := value.(type) {
-	case []any:
-		for i := range v {
-			v[i] = withTimes(v[i])
-		}
-	case object:
-		for name, each := range v {
-			if at, isNumber := each.(json.Number); isNumber && (strings.HasSuffix(name, "_at") || name == "timestamp") {
-				seconds, _ := at.Float64()
-				each = agent.Time(seconds).Format(time.RFC3339)
-			}
-			v[name] = withTimes(each)
-		}
-	}
-	return value
-}
-
-// mapTexts changes all texts of a JSON value, and all names of fields.
-func mapTexts(value any, change func(string) string) any {
-	switch v := value.(type) {
-	case string:
-		return change(v)
-	case []any:
-		for i := range v {
-			v[i] = mapTexts(v[i], change)
-		}
-	case object:
-		shown := object{}
-		for name, each := range v {
-			shown[change(name)] = mapTexts(each, change)
-		}
-		return shown
-	}
-	return value
-}
-
-// inline returns a value of a response on one line: texts are quoted unless they are plain words or times.
-func inline(value any) string {
-	if found, ok := value.(string); ok {
-		if _, noTime := time.Parse(time.RFC3339, found); noTime == nil || agent.VisibleName(found) == found {
-			return found
-		}
-		return strconv.Quote(found)
-	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return "?"
-	}
-	return string(raw)
+	return text
 }

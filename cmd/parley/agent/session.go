@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 	"github.com/itchyny/gojq"
@@ -22,21 +20,17 @@ import (
 
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
-	JSON      bool   `name:"json" help:"Print one JSON object. This is the default if the output is not a terminal." group:"common"`
-	Verbose   bool   `help:"Print each request on standard error: method, path, status, duration and payment." group:"common"`
+	JSON      bool   `name:"json" help:"Print one JSON object." group:"common"`
 	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
+	Yes       bool   `help:"Agree to a price above 0.10 USD and to what is final." group:"common"`
+	Key       filled `placeholder:"TEXT" group:"common"`
+	DryRun    bool   `help:"Show the first call that would cost something. Nothing is done." group:"common"`
+	Verbose   bool   `help:"Print each request on standard error." group:"common"`
 	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
 	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
 	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
 
 	Timeout time.Duration `placeholder:"DURATION" group:"common"`
-}
-
-// payFlags are the flags of commands that pay.
-type payFlags struct {
-	MaxUSD string `name:"max-usd" placeholder:"USD" help:"Do not make a call that costs more."`
-	DryRun bool   `help:"Show what would be done and what it costs. Spend nothing."`
-	Key    filled `placeholder:"TEXT"`
 }
 
 // filled is the value of a flag that may not be empty, as that of a variable which is not set.
@@ -47,17 +41,6 @@ func (f *filled) UnmarshalText(text []byte) error {
 	if *f = filled(text); *f == "" {
 		return errors.New("the value is empty")
 	}
-	return nil
-}
-
-// recipientFlags are the flags of commands that send something to others.
-type recipientFlags struct {
-	Anyone bool `help:"Also write to agents and conversations that are neither contacts nor have written first."`
-}
-
-// AfterApply adds the flags to the session.
-func (f *recipientFlags) AfterApply(running *Invocation) error { //nolint:unparam // kong calls it
-	running.session.anyone = f.Anyone
 	return nil
 }
 
@@ -75,12 +58,10 @@ func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err,
-		initFlags: func() string { return "" }}
-	s.findMentions(command.Model)
-	s.Err, s.calls = &revealing{Writer: to.Err, change: s.runnable}, running.calls
+	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err, calls: running.calls}
+	s.Err = &revealing{Writer: to.Err, change: s.runnable}
 	said := &progress{to: s.Err, verbose: f.Verbose}
-	s.calls.Requested, s.calls.Waiting = said.requested, said.waiting
+	s.calls.Requested, s.calls.Waiting, s.calls.DryRun = said.requested, said.waiting, f.DryRun
 	running.session = s
 	command.Bind(s)
 	if f.JQ == "" {
@@ -94,43 +75,127 @@ func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, runni
 	return nil
 }
 
-// AfterApply adds the flags to the session. They come after the common flags in each command.
-func (f *payFlags) AfterApply(running *Invocation) error {
-	running.session.pay = *f
-	if f.MaxUSD == "" {
-		return nil
-	}
-	most, err := console.ParseUSD(f.MaxUSD)
-	if err != nil {
-		return fmt.Errorf("--max-usd: %w", err)
-	}
-	running.calls.MaxPrice = &most
-	return nil
-}
-
 // session is a command of an agent: its settings, and its wallet once it is open.
 type session struct {
 	console.Console
 	rawErr io.Writer // standard error, for what commands of the user print
 	flags  *agentFlags
-	pay    payFlags
-	anyone bool // recipients may be strangers
 	query  *gojq.Query
 
-	command    string // such as "group add"
-	home       string
-	config     agentConfig
-	secrets    agent.Secrets
-	newSecrets bool
-	keyPlace   string // where the wallet's key is
-	agent      *agent.Agent
-	calls      *agent.Command  // what the command pays
-	finished   bool            // open payments were looked at
-	seen       []*agent.Result // that the output will contain
-	planned    []plan          // of a dry run
-	unknown    agent.Contacts  // that a dry run did not look up
-	mentions   *regexp.Regexp  // of commands in texts
-	initFlags  func() string   // that parley init was given
+	command  string // such as "group add"
+	home     string
+	config   agentConfig
+	secrets  agent.Secrets
+	keyPlace string // where the wallet's key is
+	agent    *agent.Agent
+	calls    *agent.Command // what the command pays
+}
+
+// errTimeout means that --timeout ended a command.
+var errTimeout = errors.New("the command was not done within --timeout")
+
+// Run runs the command.
+func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error) {
+	s := i.session
+	if s == nil {
+		return command.Run()
+	}
+	if limit := s.flags.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
+		defer cancel()
+		command.BindTo(ctx, (*context.Context)(nil))
+	}
+	for _, argument := range command.Args {
+		if !utf8.ValidString(argument) {
+			return s.failed(ctx, console.Usagef("an argument has bytes that are not UTF-8"))
+		}
+	}
+	if a := selected(command); a == nil || a.Run == nil {
+		err = command.Run()
+	} else {
+		err = s.act(ctx, a, argumentsOf(command.Selected(), a))
+	}
+	if err == nil {
+		return nil
+	}
+	return s.failed(ctx, err)
+}
+
+// act runs an action and prints its value. A terminal is asked to confirm what is dear or final.
+func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string]any) error {
+	for _, p := range a.Params {
+		if p.Stdin {
+			if err := s.takeInput(arguments, p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.open(ctx); errors.Is(err, errNoWallet) && a.Name == "prices" {
+		all, err := agent.ContractPrices()
+		if err != nil {
+			return err
+		}
+		part, _ := arguments["operation"].(string)
+		value, err := agent.PriceList(all, part)
+		if err != nil {
+			return err
+		}
+		return s.print(nil, value)
+	} else if err != nil {
+		return err
+	}
+	if a.Name == "inbox" && arguments["follow"] != nil {
+		return s.follow(ctx, arguments)
+	}
+	if a.Name == "inbox" && (arguments["exec"] != nil || arguments["pause"] != nil) {
+		return console.Usagef("--exec and --pause need --follow")
+	}
+	if len(a.Operations) > 0 && a.Price != "free" && !s.flags.DryRun {
+		s.finishOpen(ctx)
+	}
+	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Key: string(s.flags.Key), Confirmed: s.flags.Yes}
+	value, err := a.Do(run)
+	if confirm, ok := errors.AsType[*agent.ConfirmError](err); ok && console.CanAsk() {
+		yes, askErr := s.Confirm(confirm.Question())
+		if askErr != nil {
+			return askErr
+		}
+		if !yes {
+			return errors.New("not confirmed; nothing was done")
+		}
+		run.Confirmed = true
+		value, err = a.Do(run)
+	}
+	if planned, ok := errors.AsType[*agent.DryRunError](err); ok {
+		return s.print(nil, (&agent.Value{Data: object{"dry_run": true, "operation": planned.Operation, "price_usd": agent.USD(planned.Price)},
+			Parts: []agent.Part{{Line: planned.Error()}}}))
+	}
+	if err != nil {
+		run.Release()
+		return err
+	}
+	return s.print(run, value)
+}
+
+// maxInput is longer than any message or call.
+const maxInput = 1 << 20
+
+// takeInput takes standard input for an argument that is - or missing. A byte order mark is no part of the text.
+func (s *session) takeInput(arguments map[string]any, p agent.Param) error {
+	given, there := arguments[p.Name].(string)
+	if there && given != "-" || !there && (!p.Required || console.IsTerminal(os.Stdin)) {
+		return nil
+	}
+	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput+1))
+	if err != nil {
+		return fmt.Errorf("read standard input: %w", err)
+	}
+	if len(content) > maxInput {
+		return console.Usagef("standard input is longer than 1 MiB")
+	}
+	arguments[p.Name] = strings.TrimPrefix(string(content), "\ufeff")
+	return nil
 }
 
 // open opens the wallet that parley init made, or the one that the environment names.
@@ -138,18 +203,14 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.load(); err != nil {
 		return err
 	}
-	signer, _, err := s.externalSigner()
+	signer, _, err := externalSigner()
 	if err != nil {
 		return err
 	}
 	if signer == nil && s.config.Address == "" {
 		return errNoWallet
 	}
-	place, err := s.choosePlace(false)
-	if err != nil {
-		return err
-	}
-	if err := s.openSecrets(place); err != nil {
+	if err := s.openSecrets(); err != nil {
 		return err
 	}
 	if signer, err = s.loadSigner(); err != nil {
@@ -158,15 +219,18 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.openAgent(signer); err != nil {
 		return err
 	}
-	if s.config.Username == "" { // parley init did not create the account, but perhaps the MCP server
-		if own, err := s.agent.Own(ctx); err == nil && own != nil {
-			s.config.Username = own.Username
+	if s.agent.Server() == "" && s.config.Username != "" { // the ledger was lost, and the terms with it
+		terms, err := s.agent.Terms(ctx, s.config.Server, s.config.Network)
+		if err == nil {
+			err = s.agent.Agree(terms, nil, false)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
-		return console.Usagef(
-			"this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init", agreed, named)
+		return console.Usagef("this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --agree", agreed, named)
 	}
 	return nil
 }
@@ -183,119 +247,27 @@ func (s *session) load() (err error) {
 	return err
 }
 
-func (s *session) openSecrets(place string) (err error) {
-	if place == agent.PlaceEncrypted {
-		_, err := os.Stat(agent.SecretsFile(place, s.home))
-		s.newSecrets = errors.Is(err, fs.ErrNotExist)
-	}
-	if s.secrets, err = agent.OpenSecrets(place, s.home, s.passphrase); err != nil {
-		return console.Usage(err) // of --secrets
-	}
-	return nil
-}
-
 func (s *session) openAgent(signer x402.Signer) (err error) {
-	settings := agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets, Unchecked: s.command == "wallet check"}
-	if folder, err := os.UserCacheDir(); err == nil {
-		settings.Witness = filepath.Join(folder, "parley")
+	settings := agent.Settings{Folder: s.home, Signer: signer, Secrets: s.secrets}
+	if s.config.RPCURL != "" {
+		settings.Chain = &x402.Chain{URL: s.config.RPCURL}
 	}
-	if chain := s.chain(); chain != nil {
-		settings.Chain = chain
+	ledger := agent.LedgerFile(s.home, signer.Address())
+	if _, err := os.Stat(ledger); errors.Is(err, os.ErrNotExist) && s.config.Username != "" {
+		fmt.Fprintf(s.Err, "WARNING: %s is missing, so what was paid before is not known; a new ledger begins\n", ledger)
 	}
 	s.agent, err = agent.Open(settings)
 	return err
 }
 
-// call makes a call of the contract. Its result counts as seen when the output is written. If a person runs the command, they can allow
-// a call above the limits.
-func (s *session) call(ctx context.Context, operation, peer string, arguments map[string]any) (*agent.Result, error) {
-	o, err := s.agent.Operation(operation)
-	if err != nil {
-		return nil, console.Usagef("%w; parley prices lists all", err)
-	}
-	if err := o.Check(arguments); err != nil {
-		return nil, s.wrongArguments(operation, err)
-	}
-	err = s.mayReach(operation, arguments)
-	if s.pay.DryRun {
-		s.plan(ctx, o, arguments, err)
-		return nil, errDryRun
-	}
-	if err != nil {
-		return nil, err
-	}
-	if o.Agreed > 0 {
-		s.finishOpen(ctx)
-	}
-	options := agent.CallOptions{Peer: peer, Key: string(s.pay.Key)}
-	result, err := s.agent.Call(ctx, operation, arguments, options)
-	if limit, ok := errors.AsType[*agent.LimitError](err); ok && limit.Approval != "" && s.Person() {
-		fmt.Fprintln(s.Err, limit)
-		if noErr := s.decide("Allow it once?", "approve a payment", "parley wallet approve "+limit.Approval); noErr != nil {
-			return nil, errors.Join(err, noErr)
-		}
-		if _, err := s.agent.Ledger().Approve(ctx, limit.Approval); err != nil {
-			return nil, err
-		}
-		result, err = s.agent.Call(ctx, operation, arguments, options)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.seen = append(s.seen, result)
-	return result, nil
-}
-
 // finishTime limits how long a command waits for the payments of commands that were interrupted.
 const finishTime = 5 * time.Second
 
-// finishOpen finishes the payments of commands that were interrupted, once in a run. They count against the limits as long as they are
-// open. If that fails, "parley wallet pending" tells why.
+// finishOpen finishes the payments of commands that were interrupted. They count against the limit as long as they are open.
 func (s *session) finishOpen(ctx context.Context) {
-	if s.finished {
-		return
-	}
-	s.finished = true
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
 	if open, err := s.agent.Resume(ctx); open > 0 || err != nil {
-		fmt.Fprintln(s.Err, "payments of other commands are open; parley wallet pending shows them")
+		fmt.Fprintln(s.Err, "payments of other commands are open; parley status shows them")
 	}
-}
-
-// plan is a call that a dry run does not make.
-type plan struct {
-	Operation string `json:"operation"`
-	Summary   string `json:"summary"`
-	Price     string `json:"price_usd"`
-	Problem   string `json:"problem,omitempty"` // why it would not be paid now
-}
-
-// plan notes a call of a dry run. problem is why it would not be made, or nil.
-func (s *session) plan(ctx context.Context, o agent.Priced, arguments object, problem error) {
-	planned := plan{Operation: o.ID, Summary: o.Summary, Price: agent.USD(o.Agreed)}
-	if problem == nil {
-		problem = s.agent.Foresee(ctx, o.ID, arguments, agent.CallOptions{Key: string(s.pay.Key)})
-	}
-	if problem != nil {
-		planned.Problem = s.runnable(problem.Error())
-	}
-	for _, to := range s.unknown {
-		planned.Problem = strings.ReplaceAll(planned.Problem, to.ID, quoted(to.Name))
-	}
-	if limit, limited := errors.AsType[*agent.LimitError](problem); limited && limit.ForPerson() {
-		planned.Problem += "; above the limits only a person can allow it"
-	}
-	s.planned = append(s.planned, planned)
-}
-
-// errDryRun ends a command before it pays or changes something.
-var errDryRun = errors.New("dry run")
-
-// chain returns the blockchain that the wallet pays on, or nil if no endpoint is known.
-func (s *session) chain() *x402.Chain {
-	if s.config.RPCURL == "" {
-		return nil
-	}
-	return &x402.Chain{URL: s.config.RPCURL}
 }

@@ -20,7 +20,7 @@ type Topics []Topic
 
 // Help is the command that prints the help of another one, or about a topic.
 type Help struct {
-	Command []string `arg:"" optional:"" predictor:"command" help:"A command, such as wallet limits, or a topic: exit-codes, environment."`
+	Command []string `arg:"" optional:"" predictor:"command" help:"A command, such as wallet report, or a topic: flags, exit-codes, environment."`
 }
 
 // Run prints what the command prints with --help.
@@ -47,26 +47,12 @@ func (t Topic) print(to io.Writer) error {
 	return table.Flush()
 }
 
-// CommandName returns the name of a command without the program's and without aliases, such as "wallet limits".
+// CommandName returns the name of a command without the program's and without aliases, such as "wallet limit".
 func CommandName(command *kong.Node) string {
 	if command.Parent == nil {
 		return ""
 	}
 	return strings.TrimSpace(CommandName(command.Parent) + " " + command.Name)
-}
-
-// Canonical returns words with the names of commands in place of their aliases.
-func Canonical(node *kong.Node, words []string) string {
-	for i, word := range words {
-		found := slices.IndexFunc(node.Children, func(child *kong.Node) bool {
-			return child.Name == word || slices.Contains(child.Aliases, word)
-		})
-		if found < 0 {
-			return strings.TrimSpace(CommandName(node) + " " + strings.Join(words[i:], " "))
-		}
-		node = node.Children[found]
-	}
-	return CommandName(node)
 }
 
 // FlagsLast moves the flags at the beginning of a command line behind the name of the command, where kong expects them. flags are the

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/x402"
 )
 
 // EncodeJSON writes a value as one line of JSON in which every character is seen. Agents choose names and texts, and a terminal shows them.
@@ -40,19 +37,6 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns what is wrong.
 func (e *UsageError) Unwrap() error { return e.Err }
-
-// ParseUSD converts dollars with at most six decimals to atomic units.
-func ParseUSD(text string) (uint64, error) {
-	if strings.HasPrefix(text, "-") {
-		return 0, errors.New("must not be negative")
-	}
-	whole, fraction, _ := strings.Cut(text, ".")
-	amount, err := x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
-	if err != nil {
-		return 0, fmt.Errorf("%q is no amount in USD, such as 0.05", text)
-	}
-	return amount, nil
-}
 
 // Sleep waits for a time, or until ctx ends.
 func Sleep(ctx context.Context, pause time.Duration) error {

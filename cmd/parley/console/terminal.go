@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -20,27 +19,17 @@ type Console struct {
 	Out, Err io.Writer
 }
 
-// AgentEnvironment are variables that runtimes of agents set for the commands that they run.
-var AgentEnvironment = []string{"CLAUDECODE", "CODEX_SANDBOX", "CURSOR_AGENT"}
-
-func inAgentRuntime() bool {
-	return slices.ContainsFunc(AgentEnvironment, func(name string) bool { return os.Getenv(name) != "" })
-}
-
+// IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// CanAsk reports whether a person can be asked: standard input is a terminal, and no agent's runtime is around the command.
-func CanAsk() bool { return IsTerminal(os.Stdin) && !inAgentRuntime() }
-
-// Person reports whether a person runs the command: one can be asked, and standard output is a terminal too. This keeps an agent from
-// raising its limits by mistake, not a program that wants to.
-func (to Console) Person() bool { return CanAsk() && IsTerminal(to.Out) }
+// CanAsk reports whether somebody can be asked: standard input and standard error are terminals.
+func CanAsk() bool { return IsTerminal(os.Stdin) && IsTerminal(os.Stderr) }
 
 // Plain reports whether the output is JSON by default, because a program reads it.
-func (to Console) Plain() bool { return !IsTerminal(to.Out) || inAgentRuntime() }
+func (to Console) Plain() bool { return !IsTerminal(to.Out) }
 
 // terminal opens the terminal of the process: what is typed there, not what is piped into the command.
 func terminal() (*os.File, error) {
@@ -73,21 +62,6 @@ func (to Console) Ask(question string) (string, error) {
 func (to Console) Confirm(question string) (bool, error) {
 	response, err := to.Ask(question + " [y/N] ")
 	return strings.EqualFold(response, "y") || strings.EqualFold(response, "yes"), err
-}
-
-// AskSecret asks a person for a text that is not shown.
-func (to Console) AskSecret(question string) (string, error) {
-	from, err := terminal()
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprintf(to.Err, "%s", question)
-	secret, err := unlessInterrupted(from, func() (string, error) {
-		secret, err := term.ReadPassword(int(from.Fd()))
-		return string(secret), err
-	})
-	fmt.Fprintln(to.Err)
-	return secret, err
 }
 
 // ErrInterrupted means that a signal came instead of an answer.

@@ -207,7 +207,7 @@ func (a *agentsErase) confirm(to console.Console, agent *store.Agent) error {
 	if a.Yes {
 		return nil
 	}
-	if !to.Person() {
+	if !console.CanAsk() {
 		return errors.New("erasing cannot be undone; add --yes if nobody is there to confirm it")
 	}
 	typed, err := to.Ask(fmt.Sprintf("This cannot be undone. Type the username %s to erase %s: ", agent.Username, server.AgentID(agent.ID)))

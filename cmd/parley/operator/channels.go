@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/x402"
@@ -49,7 +49,7 @@ func (c Channels) Config(payee string) (channel.Config, error) {
 	}{{&config.MinDeposit, "channel-min-deposit", c.MinDeposit}, {&config.ClaimSum, "channel-claim-sum", c.ClaimSum},
 		{&config.MaxUnclaimedTotal, "channel-max-unclaimed", c.MaxUnclaimed},
 	} {
-		*sum.into, err = console.ParseUSD(sum.text)
+		*sum.into, err = agent.ParseUSD(sum.text)
 		wrong.Check(err == nil && *sum.into > 0 && *sum.into <= x402.MaxChannelAmount/unclaimedFactor, sum.name, sum.text,
 			"a sum in USD above 0, such as 1.00")
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/parley-chat/parley/cmd/parley/console"
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
@@ -24,7 +24,7 @@ func TestEarnings(t *testing.T) {
 		}
 	}
 	slices.Sort(prices)
-	cost, err := console.ParseUSD("0.0024")
+	cost, err := agent.ParseUSD("0.0024")
 	testkit.NoError(t, err)
 	for _, price := range slices.Compact(prices) {
 		text, left := x402.FormatUSD(price), usd(int64(price)-int64(cost)) //nolint:gosec // small

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/store"
@@ -80,7 +81,7 @@ func (p *paymentsSummary) settlement(ctx context.Context, database *store.Store)
 	if len(f.State) > 0 || f.Operation != "" || f.Payer != "" || f.Agent != nil {
 		return nil, nil //nolint:nilnil // it is not known by operation, payer or agent
 	}
-	cost, err := console.ParseUSD(p.Cost)
+	cost, err := agent.ParseUSD(p.Cost)
 	if err != nil || cost > x402.MaxChannelAmount {
 		return nil, errors.New("--transaction-cost must be in USD, such as 0.0024")
 	}

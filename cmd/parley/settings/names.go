@@ -11,7 +11,7 @@ import (
 
 // otherVariables are read by parts of the program that have no flag for them, by the programs of the skill, and by tests.
 var otherVariables = []string{
-	"PARLEY_PASSPHRASE", "PARLEY_PASSPHRASE_FILE", "PARLEY_SIGNER", "PARLEY_SIGNER_ADDRESS", "PARLEY_WALLET_KEY", "PARLEY_WALLET_KEY_FILE",
+	"PARLEY_WALLET_KEY", "PARLEY_WALLET_KEY_FILE",
 	"PARLEY_FROM", "PARLEY_MESSAGES", "PARLEY_MESSAGE_IDS", "PARLEY_URL", "PARLEY_FACILITATOR", "PARLEY_PAY_TO",
 	"PARLEY_CLOCK_SHIFT", "PARLEY_CRASH", "PARLEY_POSTGRES_VERSION"}
 

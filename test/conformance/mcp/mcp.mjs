@@ -1,6 +1,6 @@
 // `parley mcp` meets the official inspector and the official TypeScript client.
 // The argument is the program; PARLEY_URL is a `parley dev`.
-import { execFile, execFileSync, spawnSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import assert from "node:assert/strict";
@@ -19,13 +19,6 @@ const account = (name, username = name) =>
   execFileSync(parley, ["init", "--server", process.env.PARLEY_URL, "--username", username, "--yes"], { env: environment(name), stdio: ["ignore", "pipe", "inherit"] });
 const command = (name, ...args) => execFileSync(parley, args, { env: environment(name), stdio: ["ignore", "pipe", "inherit"] }).toString();
 
-// Runs the command that a result names, as a person does: at a terminal, and says yes.
-function atTerminal(name, command) {
-  const { CLAUDECODE, CODEX_SANDBOX, CURSOR_AGENT, ...env } = environment(name);
-  const person = spawnSync("script", ["-qec", command.replace(/^parley/, parley), "/dev/null"], { env, input: "y\n" });
-  assert.equal(person.status, 0, String(person.stdout));
-}
-
 async function inspect(...args) {
   const { PARLEY_HOME, PARLEY_SECRETS } = environment("alice");
   const settings = ["-e", `PARLEY_HOME=${PARLEY_HOME}`, "-e", `PARLEY_SECRETS=${PARLEY_SECRETS}`];
@@ -35,14 +28,10 @@ async function inspect(...args) {
 
 async function inspector() {
   const { tools } = await inspect("--method", "tools/list");
-  assert.equal(tools.length, 12);
-  const { resources } = await inspect("--method", "resources/list");
-  assert.equal(resources.length, 2);
-  const read = await inspect("--method", "resources/read", "--uri", "parley://operations");
-  assert.match(read.contents[0].text, /sendPrivateMessage/);
+  assert.equal(tools.length, 10);
   const status = await inspect("--method", "tools/call", "--tool-name", "parley_status");
-  assert.match(status.content[0].text, /account alice/);
-  const sent = await inspect("--method", "tools/call", "--tool-name", "parley_inbox", "--tool-arg", "detailed=true");
+  assert.match(status.content[0].text, /username: alice/);
+  const sent = await inspect("--method", "tools/call", "--tool-name", "parley_inbox", "--tool-arg", "keep=true");
   assert.match(sent.content[0].text, /paid 0\.001 USD/);
   console.log("ok inspector: lists, reads and calls");
 }
@@ -59,30 +48,26 @@ async function connect(name, human) {
   return { call, close: () => client.close() };
 }
 
-// A wallet without an account registers through a tool, and the human allows the price in a form. It writes to bob, who meets his limits.
+// The server begins without a wallet. With one the human confirms a dear call in a form; a client without forms gets the command for him.
 async function journey() {
-  assert.throws(() => account("carol", "bob"), { status: 3 }); // the name is taken, so there is a wallet without an account
   const forms = [];
   const carol = await connect("carol", async ({ params }) => {
     forms.push(params.message);
-    return { action: "accept", content: { allow: true } };
+    return { action: "accept", content: { confirmed: true } };
   });
-  assert.match(await carol.call("parley_status", {}), /no account yet: call parley_create/);
-  assert.match(await carol.call("parley_create", { kind: "account", name: "carol" }), /account carol created; its API key is stored/);
-  assert.match(forms.join(), /costs 0\.99 USD.*create the account carol/);
-  command("carol", "contacts", "add", "bob");
-  assert.match(await carol.call("parley_send", { to: "bob", text: "hello from the official client" }), /sent to bob/);
+  assert.match(await carol.call("parley_status", {}, true), /ask your human to run: parley init/);
+  account("carol");
+  assert.match(await carol.call("parley_send", { to: "bob", text: "hello from the <official> client" }), /sent to bob/);
+  assert.match(await carol.call("parley_group", { action: "create", name: "walks" }), /created chat_[^]*paid 0\.15 USD/);
+  assert.match(forms.join(), /Pay 0\.15 USD for createGroupChat/);
   await carol.close();
-  assert.equal(JSON.parse(command("carol", "status")).username, "carol");
 
   const bob = await connect("bob");
-  command("bob", "contacts", "trust", "carol");
-  assert.match(await bob.call("parley_inbox", {}), /\| hello from the official client/);
-  const team = { kind: "group", name: "team" };
-  const refused = await bob.call("parley_create", team, true);
-  const [, approve] = refused.match(/ask your human to run: (parley wallet approve [^(]+) \(/);
-  atTerminal("bob", approve);
-  assert.match(await bob.call("parley_create", team), /group team created[^]*paid 0\.15 USD/);
+  assert.match(await bob.call("parley_inbox", {}), /\nhello from the <official> client\n/);
+  const refused = await bob.call("parley_group", { action: "create", name: "team" }, true);
+  const [, args] = refused.match(/ask your human to run: parley (group create team --yes) --home/);
+  command("bob", ...args.split(" "));
+  assert.match(await bob.call("parley_send", { to: "team", text: "hello" }), /sent to team/);
   await bob.close();
   console.log("ok journey of the official TypeScript client");
 }

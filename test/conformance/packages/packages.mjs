@@ -153,7 +153,6 @@ async function bundle(listing) {
   assert.equal(json(folder, `parley-${platform}${suffix}.cdx.json`).metadata.component.version, listing.version);
   assert.equal(manifest.manifest_version, "0.3");
   assert.equal(manifest.version, listing.version);
-  assert.equal(manifest.user_config.passphrase.sensitive, true);
   assert.deepEqual(manifest.compatibility.platforms, [process.platform]);
   for (const name of ["LICENSE", "THIRD_PARTY_LICENSES"]) assert.ok(statSync(join(at, name)).size > 0);
   writeFileSync(join(at, "wrong.json"), JSON.stringify({ ...manifest, server: { ...manifest.server, type: "program" } }));
@@ -163,7 +162,7 @@ async function bundle(listing) {
   const { command, args, env } = await getMcpConfigForManifest(quiet);
   assert.equal(command, join(at, manifest.server.entry_point));
   assert.equal(command, join(at, "server", "parley" + suffix));
-  assert.deepEqual(env, { PARLEY_HOME: "", PARLEY_PASSPHRASE: "" });
+  assert.deepEqual(env, { PARLEY_HOME: "" });
   await handshake(command, args, { ...env, HOME: work, XDG_CONFIG_HOME: work }, listing.version);
   console.log("ok mcpb: info, unpack, validate, pack, MCP");
 }

@@ -51,9 +51,9 @@ export async function startWorld() {
 async function makeCalls(url, agent) {
   const names = ["weather_oracle", "the_longest_name_that_there_is_1", "museum_guide", "x"];
   for (const name of names) agent(name, "init", "--username", name, "--yes");
-  agent("x", "send", "weather_oracle", "What is the weather in Lisbon?", "--anyone");
-  for (const name of names.slice(0, 3)) agent(name, "send", "x", "<script>alert(1)</script>", "--anyone");
-  assert.throws(() => agent("museum_guide", "send", "nobody_has_this_name", "hello", "--anyone"));
+  agent("x", "send", "weather_oracle", "What is the weather in Lisbon?");
+  for (const name of names.slice(0, 3)) agent(name, "send", "x", "<script>alert(1)</script>");
+  assert.throws(() => agent("museum_guide", "send", "nobody_has_this_name", "hello"));
   await fetch(`${url}/nothing`);
   await fetch(`${url}/agent/profile`, { method: "POST", body: "{" });
 }

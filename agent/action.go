@@ -1,0 +1,436 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Action is something that an agent can do. The command line and the MCP server are two faces of [Actions].
+type Action struct {
+	// Name is the command, such as "group add".
+	Name string
+	// Tool is the MCP tool. If several actions share it, its parameter action has the last word of Name. Without a tool only the program has
+	// the action: a human decides.
+	Tool string
+	// Summary is one sentence.
+	Summary string
+	Params  []Param
+	// Operations are those of the contract that it makes, without the look-up of names. Prices are theirs.
+	Operations []string
+	// Price is what a call costs in USD.
+	Price string
+	// Changes is true if it changes something for others, or something that lasts.
+	Changes bool
+	// Example is a command line that runs.
+	Example string
+	// Run is nil for what the program does itself.
+	Run func(r *Run) (*Value, error)
+}
+
+// Verb is the last word of the name.
+func (a *Action) Verb() string { return a.Name[strings.LastIndexByte(a.Name, ' ')+1:] }
+
+// Type is the type of a parameter.
+type Type string
+
+// The types of parameters, with the names of JSON schema.
+const (
+	Text   Type = "string"
+	Number Type = "integer"
+	Flag   Type = "boolean"
+	List   Type = "array" // of texts
+	Object Type = "object"
+)
+
+// Param is a parameter of an action.
+type Param struct {
+	// Name is that of the tool's parameter, and with dashes in place of underscores that of the flag.
+	Name string
+	Type Type
+	// Help is a few words. The limits are added.
+	Help string
+	// Arg is true if the command line has it without the name of a flag.
+	Arg, Required bool
+	// Stdin is true if a command reads it from standard input if it is - or missing.
+	Stdin bool
+	// Min and Max bound a number, and Max the characters of a text.
+	Min, Max int
+	Enum     []string
+	Short    string
+	// Program is true if only the program has it.
+	Program bool
+}
+
+// Flag is the name of the parameter on the command line.
+func (p Param) Flag() string { return strings.ReplaceAll(p.Name, "_", "-") }
+
+// Limited returns the help with the limits.
+func (p Param) Limited() string {
+	switch {
+	case p.Type == Number && p.Max > 0:
+		return fmt.Sprintf("%s, %d to %d", p.Help, p.Min, p.Max)
+	case p.Enum != nil:
+		return p.Help + ": " + strings.Join(p.Enum, ", ")
+	case p.Max > 0:
+		return fmt.Sprintf("%s, at most %d characters", p.Help, p.Max)
+	}
+	return p.Help
+}
+
+// ArgumentError means that the arguments of a call are wrong. The call was not made. The text does not contain the values, which are long.
+type ArgumentError struct{ text string }
+
+// NewArgumentError returns an error that says what is wrong.
+func NewArgumentError(text string) *ArgumentError { return &ArgumentError{text} }
+
+func wrong(format string, values ...any) error { return &ArgumentError{fmt.Sprintf(format, values...)} }
+
+func (e *ArgumentError) Error() string { return e.text }
+
+// take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
+// client.
+func (a *Action) take(given map[string]any) (map[string]any, error) {
+	taken := map[string]any{}
+	for name, value := range given {
+		i := slices.IndexFunc(a.Params, func(p Param) bool { return p.Name == name })
+		switch {
+		case value == nil: // some clients, such as CrewAI, send null for what is left out
+			continue
+		case i < 0:
+			return nil, wrong("%s takes no %s; it takes: %s", a.Name, VisibleName(name), a.paramNames())
+		}
+		one, err := a.Params[i].take(value)
+		if err != nil {
+			return nil, err
+		}
+		taken[name] = one
+	}
+	for _, p := range a.Params {
+		if _, there := taken[p.Name]; p.Required && !there {
+			return nil, wrong("%s is missing: %s", p.Name, p.Limited())
+		}
+	}
+	return taken, nil
+}
+
+func (a *Action) paramNames() string {
+	var names []string
+	for _, p := range a.Params {
+		names = append(names, p.Name)
+	}
+	return cmp.Or(strings.Join(names, ", "), "no parameters")
+}
+
+// take returns a value in the type of the parameter.
+func (p Param) take(value any) (any, error) {
+	text, isText := value.(string)
+	text = strings.TrimSpace(text)
+	ok := false
+	switch p.Type {
+	case Text:
+		if _, number := value.(float64); number {
+			return p.take(fmt.Sprint(value))
+		}
+		text, ok = value.(string)
+		switch {
+		case !utf8.ValidString(text):
+			return nil, wrong("%s has bytes that are not UTF-8", p.Name)
+		case p.Max > 0 && utf8.RuneCountInString(text) > p.Max:
+			return nil, wrong("%s has %d characters, at most %d are allowed", p.Name, utf8.RuneCountInString(text), p.Max)
+		case ok && p.Enum != nil && !slices.Contains(p.Enum, text):
+			return nil, wrong("%s is one of: %s", p.Name, strings.Join(p.Enum, ", "))
+		}
+		value = text
+	case Number:
+		number, isNumber := value.(float64)
+		if isText {
+			parsed, err := strconv.Atoi(text)
+			number, isNumber = float64(parsed), err == nil
+		}
+		ok = isNumber && number == float64(int(number))
+		if ok && p.Max > 0 && (int(number) < p.Min || int(number) > p.Max) {
+			return nil, wrong("%s is a whole number from %d to %d", p.Name, p.Min, p.Max)
+		}
+		value = int(number)
+	case Flag:
+		if isText {
+			parsed, err := strconv.ParseBool(text)
+			value, isText = parsed, err != nil
+		}
+		_, ok = value.(bool)
+	case List:
+		value, ok = texts(value)
+	case Object:
+		if isText {
+			value = nil
+			_ = json.Unmarshal([]byte(text), &value) // another text is no object
+		}
+		_, ok = value.(map[string]any)
+	}
+	if !ok {
+		return nil, wrong("%s is of the type %s", p.Name, p.Type)
+	}
+	return value, nil
+}
+
+// texts returns a list of texts, also from JSON in a text, or from one text.
+func texts(value any) (list []string, ok bool) {
+	if text, isText := value.(string); isText {
+		if json.Unmarshal([]byte(text), &list) != nil {
+			list = []string{text}
+		}
+		return list, true
+	}
+	if list, ok = value.([]string); ok {
+		return list, utf8.ValidString(strings.Join(list, ""))
+	}
+	values, ok := value.([]any)
+	for _, one := range values {
+		text, isText := one.(string)
+		list, ok = append(list, text), ok && isText && utf8.ValidString(text)
+	}
+	return list, ok
+}
+
+// Run is one run of an action.
+type Run struct {
+	*Agent
+	Context context.Context //nolint:containedctx // of this run only
+	Args    map[string]any
+	// Key is an idempotency key, or "".
+	Key string
+	// Confirmed allows what is dear or final.
+	Confirmed bool
+	// Room is how many characters of messages are shown, or 0 for all. The rest of a text that is cut is free.
+	Room int
+	// Patience limits each call; zero means 45 seconds.
+	Patience time.Duration
+
+	results []*Result
+}
+
+// Do runs an action. After the value was shown, [Run.Seen] must be called, or else Release.
+func (a *Action) Do(r *Run) (value *Value, err error) {
+	if r.Args, err = a.take(r.Args); err != nil {
+		return nil, err
+	}
+	value, err = a.Run(r)
+	if confirm, ok := errors.AsType[*ConfirmError](err); ok {
+		confirm.Command = a.line(r.Args) + " --yes"
+	}
+	return value, err
+}
+
+// line returns the command line of the action with arguments.
+func (a *Action) line(arguments map[string]any) string {
+	line := "parley " + a.Name
+	for _, p := range a.Params {
+		value, there := arguments[p.Name]
+		text := fmt.Sprint(value)
+		switch {
+		case !there || value == false:
+			continue
+		case p.Type == Object:
+			raw, _ := json.Marshal(value) // JSON
+			text = string(raw)
+		case p.Type == List:
+			list, _ := value.([]string)
+			text = strings.Join(list, ",")
+			if p.Arg {
+				text = strings.Join(list, " ")
+			}
+		}
+		if p.Arg && p.Type == List {
+			line += " " + text
+		} else if p.Arg {
+			line += " " + quoted(text)
+		} else if line += " --" + p.Flag(); value != true {
+			line += " " + quoted(text)
+		}
+	}
+	return line
+}
+
+// quoted returns a word as a shell reads it.
+func quoted(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plainName(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Seen notes that the value was shown: the same action is a new one.
+func (r *Run) Seen() error {
+	for _, result := range r.results {
+		if err := r.Agent.Seen(r.Context, result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release gives up what was not shown. The same action returns it again, free.
+func (r *Run) Release() {
+	for _, result := range r.results {
+		result.release()
+	}
+}
+
+// Results are the responses that the value contains.
+func (r *Run) Results() []*Result { return r.results }
+
+func (r *Run) text(name string) string {
+	value, _ := r.Args[name].(string)
+	return value
+}
+
+func (r *Run) number(name string) int {
+	value, _ := r.Args[name].(int)
+	return value
+}
+
+func (r *Run) flag(name string) bool {
+	value, _ := r.Args[name].(bool)
+	return value
+}
+
+func (r *Run) list(name string) []string {
+	value, _ := r.Args[name].([]string)
+	return value
+}
+
+// copyTo copies arguments that are there.
+func (r *Run) copyTo(arguments object, names map[string]string) object {
+	for from, to := range names {
+		if value, ok := r.Args[from]; ok {
+			arguments[to] = value
+		}
+	}
+	return arguments
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+// call makes a call and returns its response.
+func (r *Run) call(operation, peer string, arguments object) (object, error) {
+	result, err := r.Call(r.Context, operation, arguments, CallOptions{Peer: peer, Key: r.Key, Confirmed: r.Confirmed,
+		Patience: r.Patience})
+	if err != nil {
+		return nil, err
+	}
+	r.results = append(r.results, result)
+	return r.decode(result)
+}
+
+func (r *Run) decode(result *Result) (object, error) {
+	var body object
+	return body, r.Decode(r.Context, result, &body)
+}
+
+// callInto makes a call and reads its response also into a type of the contract.
+func (r *Run) callInto(operation, peer string, arguments object, into any) (object, error) {
+	body, err := r.call(operation, peer, arguments)
+	if err != nil {
+		return nil, err
+	}
+	return body, r.Decode(r.Context, r.results[len(r.results)-1], into)
+}
+
+// final returns a [*ConfirmError] unless what cannot be taken back is confirmed.
+func (r *Run) final(operation, question string) error {
+	if r.Confirmed || commandOf(r.Context).DryRun {
+		return nil
+	}
+	return &ConfirmError{Operation: operation, What: question}
+}
+
+// resolve returns the contact that an argument names.
+func (r *Run) resolve(name string, kinds ...string) (Contact, error) {
+	return r.Resolve(r.Context, r.text(name), kinds...)
+}
+
+// Value is the result of an action: the fields, as the contract names them, and the same in lines.
+type Value struct {
+	Data  map[string]any
+	Parts []Part
+}
+
+// Part is a line of our own words, or with Foreign a text that other agents wrote, after that line.
+type Part struct{ Line, Foreign string }
+
+func newValue(data object) *Value { return &Value{Data: data} }
+
+func (v *Value) line(format string, values ...any) *Value {
+	v.Parts = append(v.Parts, Part{Line: fmt.Sprintf(format, values...)})
+	return v
+}
+
+// foreign adds a text of others. An empty one is left out.
+func (v *Value) foreign(head, text string) {
+	if text != "" {
+		v.Parts = append(v.Parts, Part{head, text})
+	}
+}
+
+// done is the value of an action whose response says only that it succeeded.
+func done(body object, format string, values ...any) *Value {
+	return newValue(body).line(format, values...)
+}
+
+// describe adds the fields of a response, by name.
+func (v *Value) describe(fields object) *Value {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		switch value := fields[name].(type) {
+		case []any:
+			v.describeList(name, value)
+		case string:
+			if Tame(value) && utf8.RuneCountInString(value) <= 64 && name != "description" {
+				v.line("%s: %s", name, value)
+			} else {
+				v.foreign(name+":", value)
+			}
+		case float64:
+			text := strconv.FormatFloat(value, 'f', -1, 64)
+			if strings.HasSuffix(name, "_at") {
+				text = Time(value).Format("2006-01-02 15:04:05")
+			}
+			v.line("%s: %s", name, text)
+		default:
+			text, _ := json.Marshal(value) // a value of JSON
+			v.line("%s: %s", name, text)
+		}
+	}
+	return v
+}
+
+func (v *Value) describeList(name string, list []any) {
+	var words []string
+	for _, one := range list {
+		fields, _ := one.(object)
+		word, isText := one.(string)
+		if username, ok := fields["username"].(string); ok {
+			word, isText = username, true
+		}
+		if !isText {
+			continue // as pinned messages, which are shown as messages
+		}
+		word = VisibleName(word)
+		if fields["is_admin"] == true {
+			word += " (admin)"
+		}
+		words = append(words, word)
+	}
+	if len(words) == len(list) {
+		v.line("%s: %s", name, cmp.Or(strings.Join(words, ", "), "none"))
+	}
+}

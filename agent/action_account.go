@@ -1,0 +1,290 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
+)
+
+// healthPatience limits how long the status waits for the server.
+const healthPatience = 5 * time.Second
+
+func runStatus(r *Run) (*Value, error) {
+	account, err := r.HasAccount()
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.Own(r.Context)
+	if err != nil {
+		return nil, err
+	}
+	today, err := r.ledger.Today(r.Context)
+	if err != nil {
+		return nil, err
+	}
+	data := object{"account": account, "server": r.Server(), "network": r.terms.agreed().Network, "address": r.Address(),
+		"limit_usd": USD(today.Limit), "today_usd": USD(today.Spent), "left_usd": USD(today.Left()), "secrets": r.secrets.Place()}
+	if own != nil {
+		data["username"] = PlainWord(own.Username)
+	}
+	balance, deposited := r.balance(r.Context)
+	if data["deposited_usd"] = USD(deposited); balance != nil {
+		data["balance_usd"] = USD(*balance)
+	}
+	if reserved, err := r.Reserved(r.Context); err == nil && reserved != nil && !account {
+		data["reserved_username"] = PlainWord(reserved.Username)
+		data["reserved_until"] = reserved.Until.Format(time.RFC3339)
+	}
+	v := newValue(data)
+	if r.flag("service") {
+		r.service(data)
+	}
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		v.line("%s: %v", name, data[name])
+	}
+	return v, r.addOpen(v)
+}
+
+// service asks the server for its state and its skill.
+func (r *Run) service(data object) {
+	r.Patience = healthPatience
+	data["server_status"] = "does not respond"
+	health, err := r.call("getHealth", "", nil)
+	if err != nil {
+		return // it is a line of the status
+	}
+	data["server_status"] = word(health, "status")
+	if skill, err := r.call("getSkill", "", nil); err == nil {
+		fields, _ := skill["skill"].(object)
+		url, _ := fields["hub_url"].(string)
+		data["skill"] = VisibleName(url)
+	}
+}
+
+// addOpen adds the payments whose outcome is not known, and those that pay a corrected call.
+func (r *Run) addOpen(v *Value) error {
+	contacts, err := r.Contacts()
+	if err != nil {
+		return err
+	}
+	for field, load := range map[string]func() ([]open, error){"open": r.ledger.Open, "credits": r.ledger.Credits} {
+		calls, err := load()
+		if err != nil {
+			return err
+		}
+		list := []any{}
+		for _, call := range calls {
+			list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
+				"since": call.Since.Format(time.RFC3339)})
+			line := call.Intent.Operation
+			if call.Intent.Peer != "" {
+				line += " " + contacts.NameOf(call.Intent.Peer)
+			}
+			v.line("%s: %s, %s USD, since %s", field, line, USD(call.Signed.Price), call.Since.Format(time.DateTime))
+		}
+		v.Data[field] = list
+	}
+	return nil
+}
+
+func runProfile(r *Run) (*Value, error) {
+	body, err := r.call(operationGetOwnAgent, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return newValue(body).describe(body), nil
+}
+
+func runBalance(r *Run) (*Value, error) {
+	balance, err := r.Balance(r.Context)
+	if err != nil {
+		return nil, err
+	}
+	deposited, err := r.Deposited()
+	if err != nil {
+		return nil, err
+	}
+	network := r.terms.agreed().Network
+	return newValue(object{"address": r.Address(), "network": network, "balance_usd": USD(balance), "deposited_usd": USD(deposited)}).
+		line("%s USDC on %s, address %s; in addition %s in payment channels", USD(balance), network, r.Address(), USD(deposited)), nil
+}
+
+func runLimit(r *Run) (*Value, error) {
+	if text := r.text("usd"); text != "" {
+		limit, err := ParseUSD(text)
+		if err != nil {
+			return nil, &ArgumentError{err.Error()}
+		}
+		if err := r.ledger.SetLimit(r.Context, limit); err != nil {
+			return nil, err
+		}
+	}
+	today, err := r.ledger.Today(r.Context)
+	if err != nil {
+		return nil, err
+	}
+	return newValue(object{"limit_usd": USD(today.Limit), "today_usd": USD(today.Spent), "left_usd": USD(today.Left())}).
+		line("daily limit %s USD, spent today %s, left %s", USD(today.Limit), USD(today.Spent), USD(today.Left())), nil
+}
+
+// ParseUSD converts dollars with at most six decimals to atomic units.
+func ParseUSD(text string) (uint64, error) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	amount, err := x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
+	if err != nil || strings.HasPrefix(text, "-") {
+		return 0, fmt.Errorf("%s is no amount in USD, such as 0.05", VisibleName(text))
+	}
+	return amount, nil
+}
+
+// reportDays is how far a report goes back by default.
+const reportDays = 30
+
+func runReport(r *Run) (*Value, error) {
+	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(day)
+	if text := r.text("since"); text != "" {
+		var err error
+		if since, err = time.Parse(time.DateOnly, text); err != nil {
+			return nil, wrong("since is a day, such as 2026-12-01")
+		}
+	}
+	report, err := r.ledger.Report(r.Context, since)
+	if err != nil {
+		return nil, err
+	}
+	v, total, rows := newValue(object{}), uint64(0), []any{}
+	for _, row := range report {
+		total += row.Charged
+		rows = append(rows, object{"day": row.Day, "operation": row.Operation, "calls": row.Calls, "charged_usd": USD(row.Charged),
+			"open_usd": USD(row.Open)})
+		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", row.Day, row.Operation, row.Calls, USD(row.Charged))
+		if row.Open > 0 {
+			line += ", open " + USD(row.Open)
+		}
+		v.line("%s", line)
+	}
+	v.Data = object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": USD(total)}
+	return v.line("charged %s USD since %s", USD(total), since.Format(time.DateOnly)), nil
+}
+
+func runDeposits(r *Run) (*Value, error) {
+	all, err := channels{r.ledger}.All()
+	if err != nil {
+		return nil, err
+	}
+	v, list := newValue(object{}), []any{}
+	for _, c := range all {
+		list = append(list, object{"network": c.Network, "payee": c.Config.Receiver, "deposited_usd": USD(c.Balance),
+			"charged_usd": USD(c.Charged)})
+		v.line("%s to %s: deposited %s USD, charged %s", c.Network, c.Config.Receiver, USD(c.Balance), USD(c.Charged))
+	}
+	v.Data["deposits"] = list
+	if len(list) == 0 {
+		v.line("none")
+	}
+	return v, nil
+}
+
+func runRefund(r *Run) (*Value, error) {
+	if commandOf(r.Context).DryRun {
+		return nil, &DryRunError{Operation: "refund"}
+	}
+	refunded, err := r.Refund(r.Context)
+	if err != nil && !isNothing(err) {
+		return nil, err
+	}
+	return newValue(object{"refunded_usd": USD(refunded)}).line("%s USD came back to the wallet", USD(refunded)), nil
+}
+
+// isNothing reports whether there is nothing to refund: no deposit is left, or the server takes none.
+func isNothing(err error) bool {
+	return err == client.ErrNothingToRefund || err == client.ErrNoPaymentChannel
+} //nolint:errorlint // unwrapped
+
+func runPrices(r *Run) (*Value, error) { return PriceList(r.Prices(), r.text("operation")) }
+
+// PriceList returns the value of prices: all operations whose names contain a text, and the arguments of the only one.
+func PriceList(all []Priced, part string) (*Value, error) {
+	v, list := newValue(object{}), []any{}
+	exact := slices.ContainsFunc(all, func(p Priced) bool { return p.ID == part })
+	for _, p := range all {
+		if exact && p.ID != part || !strings.Contains(strings.ToLower(p.ID), strings.ToLower(part)) {
+			continue
+		}
+		one := object{"operation": p.ID, "price_usd": USD(p.Agreed), "command": ActionOf(p.ID).Name, "summary": p.Summary}
+		list = append(list, one)
+		v.line("%-8s %-24s %s", USD(p.Agreed), p.ID, p.Summary)
+		if p.ID != part {
+			continue
+		}
+		one["arguments"] = p.Arguments
+		for _, name := range slices.Sorted(maps.Keys(p.Arguments.Properties)) {
+			schema, need := p.Arguments.Properties[name].Value, ""
+			if slices.Contains(p.Arguments.Required, name) {
+				need = ", required"
+			}
+			v.line("  %s (%s%s) %s", name, strings.Join(schema.Type.Slice(), ", "), need, schema.Description)
+		}
+	}
+	if v.Data["prices"] = list; len(list) == 0 {
+		return nil, wrong("no operation has %s in its name", VisibleName(part))
+	}
+	return v, nil
+}
+
+func runCall(r *Run) (*Value, error) {
+	operation := r.text("operation")
+	if isRegistration(operation) {
+		return nil, wrong("accounts are created with: parley init, which stores the TAN and the API key")
+	}
+	o, err := r.contract.Operation(operation)
+	if err != nil {
+		return nil, err
+	}
+	arguments, _ := r.Args["arguments"].(object)
+	for name, property := range o.Arguments.Properties { // a model cannot correct a client that makes texts of all
+		text, isText := arguments[name].(string)
+		if !isText || property.Value.Type == nil {
+			continue
+		}
+		switch {
+		case property.Value.Type.Is("integer"):
+			if number, err := strconv.Atoi(text); err == nil {
+				arguments[name] = float64(number)
+			}
+		case property.Value.Type.Is("boolean"):
+			if value, err := strconv.ParseBool(text); err == nil {
+				arguments[name] = value
+			}
+		case property.Value.Type.Is("array"):
+			values := []any{}
+			list, _ := texts(text)
+			for _, one := range list {
+				values = append(values, one)
+			}
+			arguments[name] = values
+		}
+	}
+	peer := ""
+	for _, field := range []string{"recipient_agent_id", "chat_id", "channel_id", "agent_id"} {
+		id, _ := arguments[field].(string)
+		peer = cmp.Or(peer, id)
+	}
+	body, err := r.call(operation, peer, arguments)
+	if err != nil {
+		return nil, err
+	}
+	v := newValue(body)
+	if _, there := body["messages"]; there {
+		_, err = r.showMessages(v, body["messages"], "")
+		return v, err
+	}
+	return v.describe(body), nil
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// act is an action that makes one call.
+type act struct {
+	// kind is that of the conversation that the call is about, or "".
+	kind      string
+	operation string
+	// args are the contract's arguments by parameter. Names of agents become ids.
+	args map[string]string
+	// said is the line of the value, before the name of the conversation.
+	said string
+	// final is the question before what cannot be taken back, or "".
+	final string
+}
+
+// describing are the arguments of what has a name and a description.
+var describing = map[string]string{"name": "name", "description": "description", "discoverable": "is_discoverable",
+	"members": "initial_member_ids"}
+
+func (a act) run(r *Run) (*Value, error) {
+	if a.final != "" {
+		if err := r.final(a.operation, strings.NewReplacer("AGENT", VisibleName(r.text("agent")), "IT", VisibleName(r.text("conversation"))).
+			Replace(a.final)); err != nil {
+			return nil, err
+		}
+	}
+	var of Contact
+	arguments := object{}
+	if a.kind != "" {
+		var err error
+		if of, err = r.resolve("conversation", a.kind); err != nil {
+			return nil, err
+		}
+		arguments[OperationsOf[a.kind].ID] = of.ID
+	}
+	if known := knownJoin(of); known != nil && (a.operation == "subscribeChannel" || a.operation == "requestGroupAccess") {
+		return known, nil
+	}
+	for _, param := range slices.Sorted(maps.Keys(a.args)) {
+		if _, there := r.Args[param]; !there {
+			continue
+		}
+		var err error
+		if arguments[a.args[param]], err = r.argument(param, a.args[param]); err != nil {
+			return nil, err
+		}
+	}
+	body, err := r.call(a.operation, of.ID, arguments)
+	if err != nil {
+		return nil, err
+	}
+	about := of.String()
+	if a.kind == "" {
+		about = word(body, "chat_id") + word(body, "channel_id") // of what was created
+	}
+	return newValue(body).line("%s", strings.TrimSpace(a.said+" "+about)), nil
+}
+
+// argument returns the value of an argument of the contract.
+func (r *Run) argument(param, name string) (any, error) {
+	switch {
+	case name == "unpin_message_ids":
+		return []any{r.text(param)}, nil
+	case strings.HasSuffix(name, "agent_id"):
+		found, err := r.resolve(param, KindAgent)
+		return found.ID, err
+	case !strings.HasSuffix(name, "_ids"):
+		return r.Args[param], nil
+	}
+	ids := []any{}
+	for _, username := range r.list(param) {
+		found, err := r.Resolve(r.Context, username, KindAgent)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, found.ID)
+	}
+	return ids, nil
+}
+
+// knownJoin returns the value of joining what is known to be joined or asked for, or nil.
+func knownJoin(of Contact) *Value {
+	switch {
+	case of.Joined:
+		return newValue(object{"success": true, "message": "joined before"}).line("%s was joined before; nothing was paid", of)
+	case now().Sub(of.Asked) < day:
+		return newValue(object{"success": true,
+			"message": "asked before"}).line("access to %s was asked for less than a day ago; nothing was paid", of)
+	}
+	return nil
+}
+
+// maxContacts is the number of contacts that a model is shown.
+const maxContacts = 100
+
+func runContacts(r *Run) (*Value, error) {
+	contacts, err := r.Contacts()
+	if err != nil {
+		return nil, err
+	}
+	list := []any{}
+	v := newValue(object{"total": len(contacts)})
+	for i, c := range contacts {
+		if r.Room > 0 && i == maxContacts {
+			v.line("%d more are not shown", len(contacts)-i)
+			break
+		}
+		one := object{"name": c.Name, OperationsOf[c.Kind].ID: c.ID, "kind": c.Kind, "joined": c.Joined, "blocked": c.Blocked}
+		if c.Chat != "" {
+			one["chat_id"] = c.Chat
+		}
+		list = append(list, one)
+		v.line("%s", strings.TrimSpace(c.String()+"  "+c.Kind+"  "+c.ID+map[bool]string{true: "  blocked"}[c.Blocked]))
+	}
+	if len(contacts) == 0 {
+		v.line("none yet: whom you write to and who writes to you is listed here")
+	}
+	v.Data["contacts"] = list
+	return v, nil
+}

@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+)
+
+// The parameters that several actions have.
+var (
+	toParam      = Param{Name: "to", Type: Text, Arg: true, Required: true, Help: "username, #channel, group name, or id"}
+	groupParam   = Param{Name: "conversation", Type: Text, Arg: true, Required: true, Help: "group name or id"}
+	channelParam = Param{Name: "conversation", Type: Text, Arg: true, Required: true, Help: "#channel or id"}
+	agentsParam  = Param{Name: "agents", Type: List, Arg: true, Required: true, Help: "usernames or ids"}
+	agentParam   = Param{Name: "agent", Type: Text, Arg: true, Required: true, Help: "username or id of the next admin"}
+	nameParam    = Param{Name: "name", Type: Text, Arg: true, Required: true, Max: 64, Help: "name"}
+	newNameParam = Param{Name: "name", Type: Text, Max: 64, Help: "new name"}
+	aboutParam   = Param{Name: "description", Type: Text, Max: 1024, Help: "description"}
+	findable     = Param{Name: "discoverable", Type: Flag, Help: "whether searches find it"}
+	messageParam = Param{Name: "message_id", Type: Text, Arg: true, Required: true, Help: "id of a message"}
+	noteParam    = Param{Name: "message", Type: Text, Max: 1024, Help: "note to the admin"}
+	countParam   = Param{Name: "n", Type: Number, Short: "n", Min: 1, Max: 250, Help: "at most this many"}
+)
+
+// Actions is everything that an agent can do: the one table of which the commands, the MCP tools and their documentation are made.
+var Actions []*Action
+
+func init() { Actions = table() } //nolint:gochecknoinits // an initial value would be a cycle: actions refer to the table
+
+func table() []*Action {
+	return []*Action{
+		{Name: "init", Operations: []string{operationRequestAccount, operationCreateAccount, operationGetOwnAgent}, Changes: true,
+			Summary: "Make a wallet and an account, agree to a server's terms.",
+			Price:   "0.01 for the username, 0.99 for the account, 0.001 to read it",
+			Example: "init --server https://parley.example --username alice --yes"},
+		{Name: "status", Tool: "parley_status", Operations: []string{"getHealth", "getSkill"}, Run: runStatus,
+			Summary: "Show account, wallet, money spent today, and open payments.", Price: "free", Example: "status",
+			Params: []Param{{Name: "service", Type: Flag, Help: "also ask the server whether it works"}}},
+		{Name: "send", Tool: "parley_send", Operations: []string{"sendPrivateMessage", "sendGroupMessage", "sendChannelMessage"}, Run: runSend,
+			Summary: "Send a message to an agent, a group chat or a channel.", Price: "0.005, to a channel 0.025", Changes: true,
+			Example: `send bob "hello"`,
+			Params: []Param{toParam, {Name: "text", Type: Text, Arg: true, Required: true, Stdin: true, Max: 16384, Help: "message"},
+				{Name: "reply_to", Type: Text, Help: "message_id that this answers"}}},
+		{Name: "inbox", Tool: "parley_inbox", Operations: []string{pollOperation}, Run: runInbox,
+			Summary: "Get unread messages; the next inbox marks them as read.", Price: "0.001, also if there are none", Example: "inbox",
+			Params: []Param{{Name: "wait", Type: Number, Max: 45, Help: "seconds to wait for a message"}, countParam,
+				{Name: "keep", Type: Flag, Help: "leave them unread"},
+				{Name: "stored", Type: Flag, Help: "show again what was fetched before, free"},
+				{Name: "follow", Type: Flag, Program: true, Help: "wait for messages until interrupted, one JSON object per line"},
+				{Name: "exec", Type: Text, Program: true, Help: "with --follow: run this shell command with the messages as JSON on standard input"},
+				{Name: "pause", Type: Text, Program: true, Help: "with --follow: the longest pause between fetches, 5m if left out"}}},
+		{Name: "read", Tool: "parley_read", Run: runRead, Operations: []string{"listPrivateMessages", "listGroupMessages", "listChannelMessages",
+			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
+			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
+			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam,
+				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression"}, {Name: "find", Type: Text, Max: 256,
+					Help: "search by plain text"},
+				{Name: "before", Type: Text, Help: "only messages before this message_id"},
+				{Name: "keep", Type: Flag, Help: "leave them unread"},
+				{Name: "message_id", Type: Text, Help: "rest of a stored message that was cut, free"},
+				{Name: "offset", Type: Number, Max: 16384, Help: "first character of it"}}},
+		{Name: "find", Tool: "parley_find", Operations: []string{"searchAgents", "searchGroups", "searchChannels"}, Run: runFind,
+			Summary: "Find agents, group chats or channels by words.", Price: "0.005", Example: "find weather",
+			Params: []Param{{Name: "words", Type: Text, Arg: true, Required: true, Max: 256, Help: "words of name and description"},
+				{Name: "kind", Type: Text, Enum: []string{"agents", "groups", "channels"}, Help: "agents if left out"},
+				{Name: "n", Type: Number, Short: "n", Min: 1, Max: 100, Help: "at most this many"}, {Name: "page", Type: Number, Min: 1,
+					Max: 10_000, Help: "page of the results"}}},
+		{Name: "who", Tool: "parley_who", Run: runWho, Operations: []string{"getAgentProfile", "getGroupChat", "getChannel", "getPrivateChat"},
+			Summary: "Show an agent, a group chat or a channel.", Price: "0.001", Example: "who bob",
+			Params: []Param{{Name: "name", Type: Text, Arg: true, Required: true, Help: toParam.Help},
+				{Name: "chat", Type: Flag, Help: "show the private chat with the agent"}}},
+		{Name: "react", Tool: "parley_react", Operations: []string{"reactToMessage", "removeReaction"}, Run: runReact, Changes: true,
+			Summary: "Set my reaction to a message, or remove it.", Price: "0.002", Example: "react msg_01k70t94aqeembse7n65ptksh0 👍",
+			Params: []Param{messageParam, {Name: "emoji", Type: Text, Arg: true, Max: 32, Help: "one emoji"}, {Name: "remove", Type: Flag,
+				Help: "remove my reaction"}}},
+
+		with("group create", "Create a group chat.", "0.15", "team --members bob --yes",
+			act{operation: "createGroupChat", args: describing, said: "created"}, nameParam,
+			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findable),
+		with("group edit", "Change name, description or visibility.", "0.002", "team --description Releases",
+			act{kind: KindGroup, operation: "editGroupChat", args: describing, said: "changed"}, groupParam, newNameParam, aboutParam, findable),
+		members("group add", "add_member_ids", "Add members."), members("group remove", "remove_member_ids", "Remove members."),
+		members("group ban", "ban_agent_ids", "Remove agents and keep them out."), members("group unban", "unban_agent_ids", "End bans."),
+		with("group pin", "Pin a message.", "0.005", "team msg_01k70t94aqeembse7n65ptksh0", act{kind: KindGroup, operation: "pinGroupMessage",
+			args: map[string]string{"message_id": "message_id"}, said: "pinned in"}, groupParam, messageParam),
+		with("group unpin", "Unpin a message.", "0.002", "team msg_01k70t94aqeembse7n65ptksh0", act{kind: KindGroup, operation: "editGroupChat",
+			args: map[string]string{"message_id": "unpin_message_ids"}, said: "unpinned in"}, groupParam, messageParam),
+		with("group join", "Ask the admin for access.", "0.005", `chat_01k70t94aqeembse7n65ptksh0 --message "may I?"`,
+			act{kind: KindGroup, operation: "requestGroupAccess", args: noteArgs, said: "asked for access to"}, groupParam, noteParam),
+		with("group leave", "Leave. The admin names a successor.", "0.002", "team --successor bob",
+			act{kind: KindGroup, operation: "leaveGroupChat", said: "left",
+				args: map[string]string{"successor": "successor_agent_id", "message": "transfer_message"}},
+			groupParam, Param{Name: "successor", Type: Text, Help: "username or id of the next admin"}, noteParam),
+		transfer("group transfer"), remove("group delete"), info("group info"),
+
+		with("channel create", "Create a channel.", "0.50", `weather --description "Rain and sun, hourly" --yes`,
+			act{operation: "createChannel", args: describing, said: "created"}, nameParam, aboutParam, findable),
+		with("channel edit", "Change name, description or visibility.", "0.002", "'#weather' --no-discoverable",
+			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed"}, channelParam, newNameParam, aboutParam, findable),
+		members("channel remove", "remove_subscriber_ids", "Remove subscribers."),
+		members("channel ban", "ban_agent_ids", "Remove agents and keep them out."), members("channel unban", "unban_agent_ids", "End bans."),
+		with("channel join", "Subscribe.", "0.005", "'#weather'", act{kind: KindChannel, operation: "subscribeChannel", said: "subscribed to"},
+			channelParam),
+		with("channel leave", "End the subscription.", "0.002", "'#weather'",
+			act{kind: KindChannel, operation: "unsubscribeChannel", said: "left"}, channelParam),
+		transfer("channel transfer"), remove("channel delete"), info("channel info"),
+
+		{Name: "contacts list", Tool: "parley_contacts", Run: runContacts, Summary: "List the names that are known.", Price: "free",
+			Example: "contacts"},
+		with("contacts block", "Stop an agent from sending me messages.", "0.002", "bob", act{operation: "blockAgent", args: blockArgs,
+			said: "blocked"},
+			blockParam),
+		with("contacts unblock", "End a block.", "0.002", "bob", act{operation: "unblockAgent", args: blockArgs, said: "unblocked"}, blockParam),
+		{Name: "profile show", Tool: "parley_account", Operations: []string{operationGetOwnAgent}, Run: runProfile,
+			Summary: "Show my account.", Price: "0.001", Example: "profile"},
+		with("profile edit", "Change what everybody can read about me.", "0.002", `--description "I forecast rain."`,
+			act{operation: "editAgent", args: describing, said: "changed"}, aboutParam, findable),
+		with("key rotate", "Replace the API key, also at a used-up limit.", "0.002", "",
+			act{operation: operationRotateKey, said: "the new API key is stored"}),
+		{Name: "wallet balance", Tool: "parley_wallet", Run: runBalance, Summary: "Show what the wallet has.", Price: "free", Example: "wallet"},
+		{Name: "wallet limit", Run: runLimit, Summary: "Show or set the daily limit (UTC). 0 stops all payments.", Price: "free",
+			Example: "wallet limit 0.50", Changes: true, Params: []Param{{Name: "usd", Type: Text, Arg: true, Help: "new limit in USD"}}},
+		{Name: "wallet report", Tool: "parley_wallet", Run: runReport, Summary: "Show what calls cost, by day and operation.", Price: "free",
+			Example: "wallet report", Params: []Param{{Name: "since", Type: Text, Help: "first day, such as 2026-12-01; 30 days if left out"}}},
+		{Name: "wallet deposits", Tool: "parley_wallet", Run: runDeposits, Summary: "Show the payment channels and what is left in them.",
+			Price:   "free",
+			Example: "wallet deposits"},
+		{Name: "wallet refund", Tool: "parley_wallet", Run: runRefund, Summary: "Take back what is left in the payment channels.", Price: "free",
+			Example: "wallet refund", Changes: true},
+		{Name: "wallet export", Summary: "Write the private key to a new file.", Price: "free", Example: "wallet export wallet.key"},
+		{Name: "prices", Tool: "parley_status", Run: runPrices, Summary: "List operations and prices, and the arguments of one.",
+			Price: "free", Example: "prices",
+			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as getChannel, or a part of it"}}},
+		{Name: "call", Tool: "parley_call", Run: runCall, Changes: true, Summary: "Make any call of the contract; prices lists them.",
+			Price: "that of the operation", Example: `call searchAgents '{"query": "weather"}'`,
+			Params: []Param{{Name: "operation", Type: Text, Arg: true, Required: true, Help: "such as searchAgents"},
+				{Name: "arguments", Type: Object, Arg: true, Stdin: true, Help: "JSON object"}}},
+		{Name: "mcp", Summary: "Serve the account to a model over the Model Context Protocol.", Price: "free", Example: "mcp --tools read"},
+		{Name: "config", Summary: "Show the settings in force and where they come from.", Price: "free", Example: "config"},
+	}
+}
+
+// noteArgs and blockArgs are arguments of several actions.
+var (
+	noteArgs   = map[string]string{"message": "message"}
+	blockArgs  = map[string]string{"agent": "agent_id"}
+	blockParam = Param{Name: "agent", Type: Text, Arg: true, Required: true, Help: "username or id"}
+)
+
+// with returns an action that makes one call. Its tool follows from its name.
+func with(name, summary, price, example string, what act, params ...Param) *Action {
+	noun, _, _ := strings.Cut(name, " ")
+	if noun == "profile" || noun == "key" {
+		noun = "account"
+	}
+	return &Action{Name: name, Tool: "parley_" + noun, Operations: []string{what.operation}, Changes: true, Summary: summary, Price: price,
+		Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run}
+}
+
+// about returns the parts of actions that groups and channels share: kind, parameter, noun of operations, and example.
+func about(name string) (kind string, param Param, noun, example string) {
+	if strings.HasPrefix(name, "channel ") {
+		return KindChannel, channelParam, "Channel", "'#weather'"
+	}
+	return KindGroup, groupParam, "GroupChat", "team"
+}
+
+func members(name, field, summary string) *Action {
+	kind, param, noun, example := about(name)
+	return with(name, summary, "0.002", example+" bob",
+		act{kind: kind, operation: "edit" + noun, args: map[string]string{"agents": field}, said: "done in"}, param, agentsParam)
+}
+
+func transfer(name string) *Action {
+	kind, param, noun, example := about(name)
+	return with(name, "Make another agent the admin. This is final.", "0.002", example+" bob --yes", act{kind: kind,
+		operation: "transfer" + noun,
+		args: map[string]string{"agent": "new_admin_agent_id",
+			"message": "message"}, said: "there is another admin of", final: "Make AGENT the admin of IT?"},
+		param, agentParam, noteParam)
+}
+
+func remove(name string) *Action {
+	kind, param, noun, example := about(name)
+	return with(name, "Delete it for everybody. This is final.", "0.002", example+" --yes",
+		act{kind: kind, operation: "delete" + noun, said: "deleted", final: "Delete IT for everybody?"}, param)
+}
+
+func info(name string) *Action {
+	kind, param, noun, example := about(name)
+	shown := with(name, "Show it.", "0.001", example, act{operation: "get" + noun}, param)
+	shown.Changes, shown.Run = false, func(r *Run) (*Value, error) {
+		of, err := r.resolve("conversation", kind)
+		if err != nil {
+			return nil, err
+		}
+		return r.info(of)
+	}
+	return shown
+}
+
+// ActionNamed returns the action with a name, or nil.
+func ActionNamed(name string) *Action {
+	for _, a := range Actions {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// ActionOf returns the first action that makes an operation; without one it is call.
+func ActionOf(operation string) *Action {
+	for _, a := range Actions {
+		if slices.Contains(a.Operations, operation) {
+			return a
+		}
+	}
+	return ActionNamed("call")
+}

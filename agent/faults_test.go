@@ -1,0 +1,238 @@
+package agent_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/x402"
+)
+
+// do runs an action that must succeed.
+func do(t *testing.T, a *agent.Agent, name string, arguments map[string]any) *agent.Value {
+	t.Helper()
+	value, err := try(t, a, name, arguments)
+	if err != nil {
+		t.Fatalf("%s %v: %v", name, arguments, err)
+	}
+	return value
+}
+
+func try(t *testing.T, a *agent.Agent, name string, arguments map[string]any) (*agent.Value, error) {
+	t.Helper()
+	run := &agent.Run{Agent: a, Context: t.Context(), Args: arguments, Confirmed: true}
+	value, err := agent.ActionNamed(name).Do(run)
+	if err != nil {
+		return nil, err
+	}
+	return value, run.Seen()
+}
+
+// TestNoMoney: a wallet with too little money says how much it has. What was refused for that counts against no limit, however often it is
+// tried. With money the call is made.
+func TestNoMoney(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	of := wallet{x402.NewKeySigner(w.Wallet(1_003_000)), t.TempDir()}
+	w.registerAs(of, "alice") // has 0.002 USD then
+	alice := w.Open(of.folder, of.signer, w.Chain)
+	before := spent(t, alice)
+	for range 3 {
+		_, err := alice.Call(t.Context(), "searchAgents", map[string]any{"query": "weather"}, agent.CallOptions{})
+		poor, ok := errors.AsType[*agent.NoMoneyError](err)
+		if !ok || poor.Balance == nil || *poor.Balance != 2000 || poor.Price != 5000 || poor.Address != alice.Address() {
+			t.Fatalf("a call without money: %v", err)
+		}
+		if counts := spent(t, alice) - before; counts != 0 {
+			t.Errorf("%d counts for a call that the wallet could not pay", counts)
+		}
+	}
+	testkit.NoError(t, w.Ledger.Mint(of.signer.Address(), testkit.Dollar))
+	call(t, alice, "searchAgents", map[string]any{"query": "weather"})
+}
+
+// TestInboxesShareNothing: of two inboxes at once no message is handed out twice, and none is lost.
+func TestInboxesShareNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, of := w.register("alice")
+	bob, _ := w.register("bob")
+	me := field(t, call(t, alice, "getOwnAgent", nil), "agent_id")
+	inboxes := []*agent.Agent{alice, w.open(of)}
+	for range 3 {
+		call(t, bob, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "hello"})
+		call(t, bob, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "again"})
+		var mu sync.Mutex
+		var got []string
+		var running sync.WaitGroup
+		both := make(chan struct{}, 2)
+		w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			both <- struct{}{}
+			next.ServeHTTP(rw, r)
+		})
+		for _, inbox := range inboxes {
+			running.Go(func() {
+				value, err := try(t, inbox, "inbox", map[string]any{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, m := range value.Data["messages"].([]any) {
+					got = append(got, m.(map[string]any)["content"].(string))
+				}
+			})
+			<-both
+		}
+		go func() {
+			for range both {
+			}
+		}()
+		running.Wait()
+		w.Answer(nil)
+		close(both)
+		if slices.Sort(got); !slices.Equal(got, []string{"again", "hello"}) {
+			t.Errorf("two inboxes got %q, want each message once", got)
+		}
+	}
+}
+
+// TestKeyNamesOneCall: a key with other arguments is refused and costs nothing.
+func TestKeyNamesOneCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	w.register("bob")
+	send := func(text string) error {
+		run := &agent.Run{Agent: alice, Context: t.Context(), Args: map[string]any{"to": "bob", "text": text}, Key: "K1"}
+		_, err := agent.ActionNamed("send").Do(run)
+		return errors.Join(err, run.Seen())
+	}
+	testkit.NoError(t, errors.Join(send("hello"), send("hello")))
+	before := w.Revenue()
+	if _, used := errors.AsType[*agent.KeyError](send("good bye")); !used || w.Revenue() != before {
+		t.Errorf("the key with another text is not refused, or %d was paid", w.Revenue()-before)
+	}
+	if messages := w.Count("SELECT count(*) FROM messages"); messages != 1 {
+		t.Errorf("%d messages were sent, want one", messages)
+	}
+}
+
+// TestWalletOfAnotherFolder: a wallet that has an account makes no second one in a new folder by mistake, also with another username.
+func TestWalletOfAnotherFolder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	_, of := w.register("alice")
+	before := w.charged()
+	for _, name := range []string{"alice", "other"} {
+		elsewhere := w.agreed(wallet{of.signer, t.TempDir()})
+		_, err := elsewhere.Register(t.Context(), name, "", false)
+		if _, owned := errors.AsType[*agent.OwnedError](err); !owned {
+			t.Errorf("an account %s with a wallet that has one: %v", name, err)
+		}
+	}
+	if paid := w.charged() - before; paid > 2*reservePrice {
+		t.Errorf("%d was paid", paid)
+	}
+}
+
+// TestKeyRotatesAlways: a leaked API key can be replaced when the daily limit is used up.
+func TestKeyRotatesAlways(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	testkit.NoError(t, alice.Ledger().SetLimit(t.Context(), 0))
+	if _, err := try(t, alice, "profile show", nil); !isLimit(err) {
+		t.Errorf("with a limit of 0: %v", err)
+	}
+	do(t, alice, "key rotate", nil)
+}
+
+func isLimit(err error) bool {
+	_, over := errors.AsType[*agent.LimitError](err)
+	return over
+}
+
+// TestJoinedBefore: what is known to be joined or asked for is not paid again.
+func TestJoinedBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	do(t, alice, "channel create", map[string]any{"name": "news"})
+	group := do(t, alice, "group create", map[string]any{"name": "team"}).Data["chat_id"]
+	do(t, bob, "channel join", map[string]any{"conversation": "#news"})
+	do(t, bob, "group join", map[string]any{"conversation": group, "message": "may I?"})
+	before := w.Revenue()
+	do(t, bob, "channel join", map[string]any{"conversation": "#news"})
+	do(t, bob, "group join", map[string]any{"conversation": group})
+	if paid := w.Revenue() - before; paid != 0 {
+		t.Errorf("%d was paid for what was done before", paid)
+	}
+	do(t, bob, "channel leave", map[string]any{"conversation": "#news"})
+	do(t, bob, "channel join", map[string]any{"conversation": "#news"})
+	if paid := w.Revenue() - before; paid != 7000 {
+		t.Errorf("%d was paid for leaving and joining again", paid)
+	}
+	// The request says what it is about, so that a forged one can be told from it.
+	value := do(t, alice, "inbox", nil)
+	about, _ := value.Data["messages"].([]any)[0].(map[string]any)["about"].(map[string]any)
+	if about["source_id"] != group {
+		t.Errorf("the request is about %v, want %v", about, group)
+	}
+}
+
+// TestRefusedBeforeItIsPaid: what is no emoji, no UTF-8 or no regular expression reserves nothing.
+func TestRefusedBeforeItIsPaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	before := spent(t, alice)
+	const message = "msg_01k70t94aqeembse7n65ptksh0"
+	for name, arguments := range map[string]map[string]any{
+		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "caf\xe9"}, "read": {"conversation": "bob", "grep": "("},
+		"profile edit": {"description": "caf\xe9"}, "find": {"words": "x", "n": "many"}, "group add": {"conversation": "x",
+			"agents": []string{"\xff"}},
+	} {
+		_, err := try(t, alice, name, arguments)
+		if _, wrong := errors.AsType[*agent.ArgumentError](err); !wrong || spent(t, alice) != before {
+			t.Errorf("%s: %v; %d is reserved", name, err, spent(t, alice)-before)
+		}
+	}
+}
+
+// TestPausesDoNotDependOnSenders: after messages there is no pause, however many came before; without messages pauses grow to the longest.
+func TestPausesDoNotDependOnSenders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	me := field(t, call(t, bob, "getOwnAgent", nil), "agent_id")
+	policy := agent.DefaultPolling // with its pauses the test would not end
+	got, came := 0, make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- bob.Follow(t.Context(), policy, nil, func(page *agent.Page) error {
+			got += len(page.Messages)
+			came <- struct{}{}
+			if got == 8 {
+				return errors.New("enough")
+			}
+			return nil
+		})
+	}()
+	began := time.Now()
+	for range 8 { // of one sender
+		call(t, alice, "sendPrivateMessage", map[string]any{"recipient_agent_id": me, "content": "hello"})
+		<-came
+	}
+	if err := <-done; err == nil || err.Error() != "enough" || time.Since(began) > policy.First {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+}
