@@ -33,7 +33,6 @@ type plan struct {
 	before  string // another build of it
 	free    string // a build without prices
 	picture string // the file for the picture of the peers
-	figures string // the file for the figures of the model
 	scale   float64
 	seconds int // of one measurement
 	rounds  int
@@ -57,21 +56,16 @@ func run(ctx context.Context, arguments []string) error {
 	flags.StringVar(&p.free, "free", "", "a build whose contract has no prices (make bench builds one): the part peers compares paid calls "+
 		"with its calls")
 	flags.StringVar(&p.picture, "picture", "", "an SVG file: the part peers draws its result")
-	flags.StringVar(&p.figures, "figures", "", "a file: the part scale writes the figures of the model")
-	planned := flags.String("plan", "", "a folder: measure nothing; draw the pictures of docs/scale.md into it, and print its tables")
 	flags.Float64Var(&p.scale, "scale", 1, "amount of data: 1 is two million messages")
 	flags.IntVar(&p.seconds, "seconds", 2, "duration of one measurement")
 	flags.IntVar(&p.rounds, "rounds", 2, "rounds of alternating measurements; peers has twice as many and one, -before and growth one more")
 	flags.TextVar(&p.part, "part", regexp.MustCompile(""),
-		"the parts that match this regular expression: operations, peers, growth, servers, tracing, retention, waiting, scale")
+		"the parts that match this regular expression: operations, peers, growth, servers, tracing, retention, waiting")
 	flags.TextVar(&p.only, "only", regexp.MustCompile(""),
 		"the operations whose names match this regular expression; only the part operations unless -part is set")
 	quick := flags.Bool("quick", false, "short for -part operations -scale 0.1 -rounds 1, at 16 clients: two minutes")
 	if err := flags.Parse(arguments); err != nil {
 		return err
-	}
-	if *planned != "" {
-		return drawPlan(os.Stdout, *planned)
 	}
 	if *quick {
 		p.scale, p.rounds, p.clients = 0.1, 1, []int{16}

@@ -21,7 +21,6 @@ func (b *bench) measure(ctx context.Context) error {
 	}{
 		{"operations", (*dataset).measureOperations}, {"peers", (*dataset).comparePeers}, {"growth", (*dataset).growth},
 		{"servers", (*dataset).servers}, {"tracing", (*dataset).tracing}, {"retention", (*dataset).retention}, {"waiting", (*dataset).waiting},
-		{"scale", (*dataset).scaling},
 	}
 	if b.before != "" {
 		parts = parts[:1]

@@ -182,13 +182,6 @@ func (w *waiters) settle() {
 	}
 }
 
-// answered is how many polls have got a page.
-func (w *waiters) answered() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.responses[http.StatusOK]
-}
-
 // end makes them hang up.
 func (w *waiters) end() {
 	w.stop()
