@@ -163,8 +163,9 @@ func (p Param) take(value any) (any, error) {
 		value = int(number)
 	case Flag:
 		if isText {
-			parsed, err := strconv.ParseBool(text)
-			value, isText = parsed, err != nil
+			if parsed, err := strconv.ParseBool(text); err == nil {
+				value = parsed
+			}
 		}
 		_, ok = value.(bool)
 	case List:
@@ -335,15 +336,6 @@ func (r *Run) call(operation, peer string, arguments object) (object, error) {
 func (r *Run) decode(result *Result) (object, error) {
 	var body object
 	return body, r.Decode(r.Context, result, &body)
-}
-
-// callInto makes a call and reads its response also into a type of the contract.
-func (r *Run) callInto(operation, peer string, arguments object, into any) (object, error) {
-	body, err := r.call(operation, peer, arguments)
-	if err != nil {
-		return nil, err
-	}
-	return body, r.Decode(r.Context, r.results[len(r.results)-1], into)
 }
 
 // final returns a [*ConfirmError] unless what cannot be taken back is confirmed.

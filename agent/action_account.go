@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -205,7 +206,7 @@ func runRefund(r *Run) (*Value, error) {
 
 // isNothing reports whether there is nothing to refund: no deposit is left, or the server takes none.
 func isNothing(err error) bool {
-	return err == client.ErrNothingToRefund || err == client.ErrNoPaymentChannel
+	return errors.Is(err, client.ErrNothingToRefund) || errors.Is(err, client.ErrNoPaymentChannel)
 } //nolint:errorlint // unwrapped
 
 func runPrices(r *Run) (*Value, error) { return PriceList(r.Prices(), r.text("operation")) }

@@ -71,8 +71,8 @@ func (tx *Tx) ReserveRegistration(ctx context.Context, username string, tanHashe
 	return nil
 }
 
-// CreateAccount turns the registration into an agent. A payment that has reserved the registration needs no TAN any more. It returns ErrInvalidTAN, ErrUsernameReserved (another payment
-// has claimed the registration) or ErrUsernameTaken.
+// CreateAccount turns the registration into an agent. A payment that has reserved the registration needs no TAN any more. It returns
+// ErrInvalidTAN, ErrUsernameReserved (another payment has claimed the registration) or ErrUsernameTaken.
 func (tx *Tx) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte, payment uuid.UUID) error {
 	var used []Registration
 	err := tx.gorm(ctx, &Registration{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "payment_id"}}}).

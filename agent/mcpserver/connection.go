@@ -126,7 +126,8 @@ func (m *messages) Read(into []byte) (int, error) {
 				return 0, err
 			}
 		default:
-			m.rest = append(text, '\n')
+			text = append(text, '\n')
+			m.rest = text
 		}
 		if err != nil && len(m.rest) == 0 {
 			return 0, err

@@ -54,7 +54,7 @@ func TestHostileTexts(t *testing.T) {
 		if out != "" && !json.Valid([]byte(out)) {
 			t.Errorf("%s: the output is no JSON", from)
 		}
-		screen, _ := alice.atTerminal("", nil, face...)
+		screen, _ := alice.atTerminal("", face...)
 		screen = strings.ReplaceAll(screen, "\r\n", "\n")
 		if screen == "" {
 			t.Errorf("%s: the screen is empty", from)

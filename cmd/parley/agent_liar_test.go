@@ -60,7 +60,7 @@ func TestServerDrivesNoTerminal(t *testing.T) {
 	server.tell("/agent/me", text(`{"success":true,"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[]}`))
 	alice := newUser(t, server.URL)
 	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"profile"}, {"status", "--jq", ".username"}} {
-		screen, err := alice.atTerminal("y\n", nil, command...)
+		screen, err := alice.atTerminal("y\n", command...)
 		if err != nil || screen == "" {
 			t.Errorf("%v: %v\n%s", command, err, screen)
 		}

@@ -40,11 +40,10 @@ func terminal(t *testing.T) (person, side *os.File) {
 }
 
 // atTerminal runs a command as a person does, who types a line, and returns everything that is on the screen.
-func (u *user) atTerminal(typed string, env []string, args ...string) (screen string, err error) {
+func (u *user) atTerminal(typed string, args ...string) (screen string, err error) {
 	u.t.Helper()
 	person, side := terminal(u.t)
 	cmd := u.command(args...)
-	cmd.Env = append(cmd.Env, env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = side, side, side
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // so that it is /dev/tty too
 	shown, read := &testkit.Buffer{}, make(chan struct{})
@@ -76,7 +75,7 @@ func (u *user) atTerminal(typed string, env []string, args ...string) (screen st
 // person runs a command as a person does, wants that it succeeds, and returns the screen.
 func (u *user) person(typed string, args ...string) string {
 	u.t.Helper()
-	screen, err := u.atTerminal(typed, nil, args...)
+	screen, err := u.atTerminal(typed, args...)
 	if err != nil {
 		u.t.Errorf("parley %v at a terminal: %v\n%s", args, err, screen)
 	}
@@ -86,7 +85,7 @@ func (u *user) person(typed string, args ...string) string {
 // personFails runs a command as a person does, wants that it fails, and returns the screen.
 func (u *user) personFails(typed string, args ...string) string {
 	u.t.Helper()
-	screen, err := u.atTerminal(typed, nil, args...)
+	screen, err := u.atTerminal(typed, args...)
 	if err == nil {
 		u.t.Errorf("parley %v at a terminal succeeds\n%s", args, screen)
 	}
@@ -102,7 +101,7 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("a dear call without a terminal: %v", refused)
 	}
 	says(t, alice.personFails("n\n", "group", "create", "team"), "Pay 0.15 USD for createGroupChat?", "not confirmed; nothing was done")
-	screen, err := alice.atTerminal("\x03", nil, "group", "create", "team")
+	screen, err := alice.atTerminal("\x03", "group", "create", "team")
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != command.ExitInterrupted {
 		t.Errorf("Ctrl-C at a question: %v\n%s", err, screen)
 	}

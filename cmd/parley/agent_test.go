@@ -53,7 +53,8 @@ func TestThreeCommands(t *testing.T) {
 	if read := bob.run("read", "alice", "-n", "1"); !slices.Equal(texts(read), []string{"- milk"}) || read["paid_usd"] != "0.001" {
 		t.Errorf("the chat is %v", read)
 	}
-	if found := bob.run("read", "alice", "--grep", "[m]i", "-n", "1"); !slices.Equal(texts(found), []string{"- milk"}) || found["matched_as"] != "regex" {
+	found := bob.run("read", "alice", "--grep", "[m]i", "-n", "1")
+	if !slices.Equal(texts(found), []string{"- milk"}) || found["matched_as"] != "regex" {
 		t.Errorf("the search found %v", found)
 	}
 	if found := bob.run("read", "alice", "--find", "<b>"); !slices.Equal(texts(found), []string{text}) || found["matched_as"] != "literal" {
@@ -114,7 +115,8 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 	for _, one := range []struct{ line, code, paid string }{
-		{"send nobody hi", "agent_not_found", "0.00"}, {"send #nosuch hi", "channel_not_found", "0.005"}, {"group info team", "chat_not_found", "0.00"},
+		{"send nobody hi", "agent_not_found", "0.00"}, {"send #nosuch hi", "channel_not_found", "0.005"},
+		{"group info team", "chat_not_found", "0.00"},
 	} {
 		if got := alice.fails(agent.ExitRefused, strings.Fields(one.line)...); got["code"] != one.code || got["charged"] != false ||
 			got["paid_usd"] != one.paid || got["next"] == nil {
@@ -134,7 +136,8 @@ func TestLostLedger(t *testing.T) {
 	alice := newAgent(t, playServer(t).URL, "alice")
 	testkit.NoError(t, os.Remove(alice.walletFile()))
 	for _, want := range []bool{true, false} {
-		if _, told, code := alice.try("profile"); code != 0 || strings.Contains(told, "is missing, so what was paid before is not known") != want {
+		_, told, code := alice.try("profile")
+		if code != 0 || strings.Contains(told, "is missing, so what was paid before is not known") != want {
 			t.Errorf("exit code %d: %s", code, told)
 		}
 	}

@@ -34,9 +34,9 @@ func newUser(t *testing.T, server string, env ...string) *user {
 }
 
 // newAgent returns a user with an account.
-func newAgent(t *testing.T, server, name string, env ...string) *user {
+func newAgent(t *testing.T, server, name string) *user {
 	t.Helper()
-	u := newUser(t, server, env...)
+	u := newUser(t, server)
 	u.run("init", "--username", name, "--yes")
 	return u
 }

@@ -38,7 +38,8 @@ func TestACMEUsesStoredCertificates(t *testing.T) {
 	for name, want := range map[string]bool{domain: true, "other.example": false, "": false} {
 		client, server := net.Pipe()
 		go func() { _ = tls.Server(server, a.Config()).HandshakeContext(t.Context()); _ = server.Close() }()
-		err := tls.Client(client, &tls.Config{ServerName: name, InsecureSkipVerify: true}).HandshakeContext(t.Context()) //nolint:gosec // its name is looked at
+		config := &tls.Config{ServerName: name, InsecureSkipVerify: true} //nolint:gosec // its name is looked at
+		err := tls.Client(client, config).HandshakeContext(t.Context())
 		if (err == nil) != want {
 			t.Errorf("a handshake for %q: %v", name, err)
 		}
@@ -62,7 +63,9 @@ func store(t *testing.T, folder string) time.Time {
 		t.Fatal(err)
 	}
 	expires := time.Now().Add(80 * 24 * time.Hour).UTC().Truncate(time.Second)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{domain}, NotBefore: time.Now().Add(-time.Hour), NotAfter: expires}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{domain}, NotBefore: time.Now().Add(-time.Hour), NotAfter: expires,
+	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,8 @@ func startTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 		sdk.WithBatcher(&exporter{SpanExporter: client, log: log}),
 		sdk.WithRawSpanLimits(limits),
 		// No detectors: the one of the process reports the command line.
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "parley"), attribute.String("service.version", parley.Version()))),
+		sdk.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "parley"), attribute.String("service.version", parley.Version()))),
 	)}, nil
 }
 
