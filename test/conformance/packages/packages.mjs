@@ -42,7 +42,7 @@ async function handshake(command, args, env, version) {
   await client.connect(new StdioClientTransport({ command, args, env: { ...environment, ...env, ...wallet }, cwd: work, stderr: "inherit" }));
   assert.deepEqual(client.getServerVersion(), { name: "parley", title: "Parley", version });
   const { tools } = await client.listTools();
-  assert.equal(tools.length, 12);
+  assert.equal(tools.length, 10);
   assert.ok(tools.some((tool) => tool.name === "parley_send"));
   await client.close();
 }
