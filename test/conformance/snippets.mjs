@@ -36,7 +36,7 @@ for (const line of blocks("sh").join("").split("\n").filter(Boolean)) {
   const output = target ? run("make", ["-n", target], repository) : run("bash", ["-c", here(command)], directory, home);
   const status = comment.match(/^(\d{3})\b/)?.[1];
   if (status) assert.match(output, new RegExp(`^HTTP/1.1 ${status} `), line);
-  if (command.includes("parley inbox")) assert.match(output, /"from":"alice".*"text":"hello"/, "the message arrives");
+  if (command.includes("parley inbox")) assert.match(output, /"content":"hello".*"sender_username":"alice"/, "the message arrives");
   lines++;
   console.log(`ok  ${command.trim()}`);
 }
