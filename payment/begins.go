@@ -36,7 +36,7 @@ func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	if err := e.Facilitator.Available(); err != nil {
 		return false, err
 	}
-	_, err := e.prepare(ctx, mover)
+	_, err := mover.Prepare(ctx)
 	if errors.Is(err, store.ErrStalePayment) { // the payment channel is busy
 		return false, nil
 	}

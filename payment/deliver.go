@@ -74,7 +74,7 @@ func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transacti
 func (e *Engine) Commit(
 	ctx context.Context, call *Call, row *store.Payment, response store.Response, closing store.Closing,
 ) (_ store.Response, err error) {
-	closing.Encode = call.Attempt.encodeResponse()
+	closing.Encode = call.Attempt.encodeResponse
 	if response.Body != nil {
 		return e.Store.Commit(ctx, store.Done(response), closing)
 	}
@@ -94,20 +94,19 @@ func (e *Engine) Commit(
 // payer redeems the payment with the same request.
 var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
 
-// encodeResponse returns what makes the stored form of a response; nil for one that is too long to be stored. Reads are stored too: if the
-// voucher that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read
-// would be lost with its response.
-func (a *Attempt) encodeResponse() func(response store.Response) ([]byte, error) {
-	return func(response store.Response) (stored []byte, err error) {
-		defer Crash("committing")
-		content := response.Stored()
-		if tooLong := a.Operation.ReadOnly && len(content) > maxStoredRead; tooLong && a.retried {
-			return nil, errNobodyReads
-		} else if tooLong {
-			return nil, nil
-		}
-		return encodeStored(content, a.Operation.Reads()), nil
+// encodeResponse returns a response as the ledger stores it; nil for one that is too long to be stored. Reads are stored too: if the voucher
+// that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be
+// lost with its response.
+func (a *Attempt) encodeResponse(response store.Response) (stored []byte, err error) {
+	content := response.Stored()
+	switch tooLong := a.Operation.ReadOnly && len(content) > maxStoredRead; {
+	case tooLong && a.retried:
+		return nil, errNobodyReads
+	case !tooLong:
+		stored = encodeStored(content, a.Operation.Reads())
 	}
+	Crash("committing")
+	return stored, nil
 }
 
 // settledAs is the content of PAYMENT-RESPONSE for a payment that a transaction settled.

@@ -22,7 +22,7 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 	others, sum, end := e.underWay.begin(a.Payer(), a.Nonce, mover.Moves())
 	defer end()
 	a.others, a.othersMove = others, sum
-	channel, err := e.prepare(ctx, mover)
+	channel, err := mover.Prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +59,6 @@ func (e *Engine) settleFirst(ctx context.Context, call *Call, mover Mover) (*Rec
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
 	return e.settle(settling, call, row, response)
-}
-
-func (e *Engine) prepare(ctx context.Context, mover Mover) (channel *store.PaymentChannel, err error) {
-	return mover.Prepare(ctx)
 }
 
 // dryRun checks the operation's rules before any money moves, so that a rejection is free. For a read-only operation it returns

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -92,29 +93,18 @@ func (s *Server) withSecrets(ctx context.Context, of uuid.UUID, stored []byte) (
 	if found == nil {
 		return stored, nil
 	}
-	secret := secretOf(stored, s.config.Secrets)
-	if secret == nil {
+	i := slices.IndexFunc(s.config.Secrets, func(secret Secret) bool { return secret.name() == string(found[3]) })
+	if i < 0 {
 		s.log.ErrorContext(ctx, "a response cannot be repeated: all servers of a database need the same --server-secret, "+
 			"with former ones for ten minutes", "payment_id", of.String())
 		return nil, payment.OutcomeUnknown(errNoSecret)
 	}
-	d := derivation{*secret, of, string(found[4])}
+	d := derivation{s.config.Secrets[i], of, string(found[4])}
 	value := d.tan()
 	if string(found[1]) == "api_key" {
 		value = d.apiKey()
 	}
 	return bytes.Replace(stored, found[2], []byte(value), 1), nil
-}
-
-// secretOf returns the secret that a stored response was derived from, or nil.
-func secretOf(stored []byte, secrets []Secret) *Secret {
-	found := storedDerivation.FindSubmatch(stored)
-	for i := range secrets {
-		if found != nil && secrets[i].name() == string(found[3]) {
-			return &secrets[i]
-		}
-	}
-	return nil
 }
 
 // repeat makes a response again from what the ledger stored of it.
