@@ -134,6 +134,9 @@ func (a *Action) paramNames() string {
 func (p Param) take(value any) (any, error) {
 	text, isText := value.(string)
 	text = strings.TrimSpace(text)
+	if parsed, ok := fromText(p.Type, text); ok && isText {
+		value = parsed
+	}
 	ok := false
 	switch p.Type {
 	case Text:
@@ -152,21 +155,12 @@ func (p Param) take(value any) (any, error) {
 		value = text
 	case Number:
 		number, isNumber := value.(float64)
-		if isText {
-			parsed, err := strconv.Atoi(text)
-			number, isNumber = float64(parsed), err == nil
-		}
 		ok = isNumber && number == float64(int(number))
 		if ok && p.Max > 0 && (int(number) < p.Min || int(number) > p.Max) {
 			return nil, wrong("%s is a whole number from %d to %d", p.Name, p.Min, p.Max)
 		}
 		value = int(number)
 	case Flag:
-		if isText {
-			if parsed, err := strconv.ParseBool(text); err == nil {
-				value = parsed
-			}
-		}
 		_, ok = value.(bool)
 	case List:
 		value, ok = texts(value)
@@ -181,6 +175,19 @@ func (p Param) take(value any) (any, error) {
 		return nil, wrong("%s is of the type %s", p.Name, p.Type)
 	}
 	return value, nil
+}
+
+// fromText returns the number (a float64, as in JSON) or the boolean that a text stands for: a model cannot correct its client.
+func fromText(kind Type, text string) (value any, ok bool) {
+	switch kind {
+	case Number:
+		number, err := strconv.Atoi(text)
+		return float64(number), err == nil
+	case Flag:
+		value, err := strconv.ParseBool(text)
+		return value, err == nil
+	}
+	return nil, false
 }
 
 // texts returns a list of texts, also from JSON in a text, or from one text.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +35,8 @@ func runStatus(r *Run) (*Value, error) {
 		data["username"] = PlainWord(own.Username)
 	}
 	balance, deposited := r.balance(r.Context)
-	if data["deposited_usd"] = USD(deposited); balance != nil {
+	data["deposited_usd"] = USD(deposited)
+	if balance != nil {
 		data["balance_usd"] = USD(*balance)
 	}
 	if reserved, err := r.Reserved(r.Context); err == nil && reserved != nil && !account {
@@ -207,7 +207,7 @@ func runRefund(r *Run) (*Value, error) {
 // isNothing reports whether there is nothing to refund: no deposit is left, or the server takes none.
 func isNothing(err error) bool {
 	return errors.Is(err, client.ErrNothingToRefund) || errors.Is(err, client.ErrNoPaymentChannel)
-} //nolint:errorlint // unwrapped
+}
 
 func runPrices(r *Run) (*Value, error) { return PriceList(r.Prices(), r.text("operation")) }
 
@@ -234,7 +234,8 @@ func PriceList(all []Priced, part string) (*Value, error) {
 			v.line("  %s (%s%s) %s", name, strings.Join(schema.Type.Slice(), ", "), need, schema.Description)
 		}
 	}
-	if v.Data["prices"] = list; len(list) == 0 {
+	v.Data["prices"] = list
+	if len(list) == 0 {
 		return nil, wrong("no operation has %s in its name", VisibleName(part))
 	}
 	return v, nil
@@ -250,27 +251,22 @@ func runCall(r *Run) (*Value, error) {
 		return nil, err
 	}
 	arguments, _ := r.Args["arguments"].(object)
-	for name, property := range o.Arguments.Properties { // a model cannot correct a client that makes texts of all
+	for name, property := range o.Arguments.Properties {
 		text, isText := arguments[name].(string)
-		if !isText || property.Value.Type == nil {
+		if !isText {
 			continue
 		}
-		switch {
-		case property.Value.Type.Is("integer"):
-			if number, err := strconv.Atoi(text); err == nil {
-				arguments[name] = float64(number)
-			}
-		case property.Value.Type.Is("boolean"):
-			if value, err := strconv.ParseBool(text); err == nil {
+		for _, kind := range property.Value.Type.Slice() {
+			if value, ok := fromText(Type(kind), text); ok {
 				arguments[name] = value
+			} else if Type(kind) == List {
+				values := []any{}
+				list, _ := texts(text)
+				for _, one := range list {
+					values = append(values, one)
+				}
+				arguments[name] = values
 			}
-		case property.Value.Type.Is("array"):
-			values := []any{}
-			list, _ := texts(text)
-			for _, one := range list {
-				values = append(values, one)
-			}
-			arguments[name] = values
 		}
 	}
 	peer := ""

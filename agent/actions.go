@@ -122,8 +122,7 @@ func table() []*Action {
 		{Name: "wallet report", Tool: "parley_wallet", Run: runReport, Summary: "Show what calls cost, by day and operation.", Price: "free",
 			Example: "wallet report", Params: []Param{{Name: "since", Type: Text, Help: "first day, such as 2026-12-01; 30 days if left out"}}},
 		{Name: "wallet deposits", Tool: "parley_wallet", Run: runDeposits, Summary: "Show the payment channels and what is left in them.",
-			Price:   "free",
-			Example: "wallet deposits"},
+			Price: "free", Example: "wallet deposits"},
 		{Name: "wallet refund", Tool: "parley_wallet", Run: runRefund, Summary: "Take back what is left in the payment channels.", Price: "free",
 			Example: "wallet refund", Changes: true},
 		{Name: "wallet export", Summary: "Write the private key to a new file.", Price: "free", Example: "wallet export wallet.key"},
@@ -172,11 +171,9 @@ func members(name, field, summary string) *Action {
 
 func transfer(name string) *Action {
 	kind, param, noun, example := about(name)
-	return with(name, "Make another agent the admin. This is final.", "0.002", example+" bob --yes", act{kind: kind,
-		operation: "transfer" + noun,
-		args: map[string]string{"agent": "new_admin_agent_id",
-			"message": "message"}, said: "there is another admin of", final: "Make AGENT the admin of IT?"},
-		param, agentParam, noteParam)
+	return with(name, "Make another agent the admin. This is final.", "0.002", example+" bob --yes", act{
+		kind: kind, operation: "transfer" + noun, args: map[string]string{"agent": "new_admin_agent_id", "message": "message"},
+		said: "there is another admin of", final: "Make AGENT the admin of IT?"}, param, agentParam, noteParam)
 }
 
 func remove(name string) *Action {

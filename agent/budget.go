@@ -131,7 +131,7 @@ func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, exemp
 	}
 	counts := max(last, micros(at))
 	if _, err := tx.ExecContext(ctx, `
-		INSERT INTO calls (id, at, operation, peer, request, approval) VALUES (?, ?, ?, ?, ?, '')
+		INSERT INTO calls (id, at, operation, peer, request) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE cost = 0`,
 		r.ID, counts, of.Operation, of.Peer, of.Request); err != nil {
 		return err

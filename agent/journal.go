@@ -48,7 +48,7 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 	of := intentOf(ctx)
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `
-			INSERT INTO calls (id, at, operation, peer, request, approval, signed) VALUES (?1, ?2, ?3, ?4, ?5, '', ?6)
+			INSERT INTO calls (id, at, operation, peer, request, signed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 			ON CONFLICT (id) DO UPDATE SET
 				operation = ?3, peer = ?4, request = ?5, signed = ?6, status = NULL, charged = 0, again = 0`,
 			payment.ID, micros(l.now()), of.Operation, of.Peer, of.Request, string(content)); err != nil {

@@ -30,9 +30,8 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("the call costs %s USD, and %s USD are left of the daily limit of %s USD; nothing was paid", USD(e.Price),
-		USD(e.Left()),
-		USD(e.Limit))
+	return fmt.Sprintf("the call costs %s USD, and %s USD are left of the daily limit of %s USD; nothing was paid",
+		USD(e.Price), USD(e.Left()), USD(e.Limit))
 }
 
 // ConfirmError means that a call is dear or final, and nobody has confirmed it. Nothing was done.
@@ -71,9 +70,8 @@ func (e *NoMoneyError) Error() string {
 	if e.Balance != nil {
 		has = USD(*e.Balance)
 	}
-	return fmt.Sprintf("the wallet has %s USDC and the call costs %s; send USDC on %s to %s; nothing was charged", has, USD(e.Price),
-		e.Network,
-		e.Address)
+	return fmt.Sprintf("the wallet has %s USDC and the call costs %s; send USDC on %s to %s; nothing was charged",
+		has, USD(e.Price), e.Network, e.Address)
 }
 
 // Today returns the daily limit and what is spent of it.

@@ -48,8 +48,7 @@ func (a *Agent) checkMoney(ctx context.Context, price uint64) error {
 }
 
 // orNoMoney returns a [*NoMoneyError] in place of a payment that was refused for lack of money. If the blockchain shows the lack, the
-// payment
-// does not count until the wallet has enough.
+// payment does not count until the wallet has enough.
 func (a *Agent) orNoMoney(ctx context.Context, err error, price uint64, of intent) error {
 	refused, ok := errors.AsType[*RefusedError](err)
 	if !ok || refused.Status != http.StatusPaymentRequired || refused.ParleyError.Error == nil ||

@@ -6,12 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -142,16 +140,6 @@ func (o *Operation) Check(arguments map[string]any) error {
 func CheckArguments(of string, schema *openapi3.Schema, arguments map[string]any) error {
 	if err := schema.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
 		return &ArgumentError{of + ": " + strings.Join(shortened(err), "; ")}
-	}
-	return nil
-}
-
-// CheckQuery returns an [*ArgumentError] if the query of a message search is meant as a regular expression and is none. The server would
-// search for it as text.
-func CheckQuery(query string, literal bool) error {
-	_, err := syntax.Parse(query, syntax.Perl)
-	if wrong, ok := errors.AsType[*syntax.Error](err); ok && !literal {
-		return &ArgumentError{fmt.Sprintf("the query is not a regular expression (%s)", wrong.Code)}
 	}
 	return nil
 }

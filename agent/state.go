@@ -52,7 +52,6 @@ CREATE TABLE IF NOT EXISTS calls (
 	operation  TEXT NOT NULL,
 	peer       TEXT NOT NULL,
 	request    TEXT NOT NULL,                -- the hash of the request
-	approval   TEXT NOT NULL DEFAULT '',     -- not used
 	signed     TEXT,                         -- the payment (JSON), from before it is sent until the outcome is known
 	credit     TEXT,                         -- the payment (JSON) of a call that was charged and rejected: it pays a corrected call
 	status     INTEGER,                      -- of the last outcome; NULL until there is one

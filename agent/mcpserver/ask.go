@@ -14,10 +14,10 @@ import (
 
 // question is something dear or final that the human confirms.
 type question struct {
-	text, arguments string
-	confirm         *agent.ConfirmError
-	at              time.Time
-	began           *agent.Command // the call that asks; it goes on when the answer comes
+	confirm   *agent.ConfirmError
+	arguments string
+	at        time.Time
+	began     *agent.Command // the call that asks; it goes on when the answer comes
 }
 
 // questionTime is how long an answer is awaited.
@@ -56,7 +56,7 @@ func (s *parleyServer) ask(ctx context.Context, q question) *mcp.CallToolResult 
 		*pending = q.confirm
 	}
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{key: &mcp.ElicitParams{
-		Mode: "form", Message: "Parley: " + q.text,
+		Mode: "form", Message: "Parley: " + q.confirm.Question(),
 		RequestedSchema: map[string]any{
 			"type": "object", "required": []string{"confirmed"},
 			"properties": map[string]any{"confirmed": map[string]any{"type": "boolean", "title": "Confirm"}},

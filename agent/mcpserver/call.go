@@ -44,8 +44,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 		run := &agent.Run{Agent: a, Context: counted, Room: room, Patience: s.patience}
 		value, err := s.run(t, run, request, asked, answer)
 		if confirm, ok := errors.AsType[*agent.ConfirmError](err); ok && answer == nil && hasForms(request) {
-			return s.ask(counted, question{text: confirm.Question(), confirm: confirm, arguments: string(request.Params.Arguments),
-				began: command}), nil
+			return s.ask(counted, question{confirm: confirm, arguments: string(request.Params.Arguments), began: command}), nil
 		}
 		if err == nil && ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			s.unseen.Store(request.Extra.Header.Get(requestHeader), run)

@@ -89,7 +89,7 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 		switch {
 		case p.Type == agent.List:
 			kind = reflect.TypeFor[[]string]()
-		case p.Type == agent.Flag && p.Program || p.Type == agent.Flag && p.Name != "discoverable":
+		case p.Type == agent.Flag && p.Name != "discoverable":
 			kind = reflect.TypeFor[bool]()
 		case p.Type == agent.Flag:
 			kind, tag = reflect.TypeFor[*bool](), tag+` negatable:""`
