@@ -22,6 +22,7 @@ func readSettings(name string, names []string) (values map[string]yaml.Node, wro
 		return nil, Invalid("config", name, "a file that can be read, not one with: "+Cause(err))
 	}
 	defer func() { _ = file.Close() }() // it was only read
+	nested := func(node *yaml.Node) bool { return node.Kind != yaml.ScalarNode }
 	decoder := yaml.NewDecoder(file)
 	if err = decoder.Decode(&values); errors.Is(err, io.EOF) { // only comments
 		return nil, nil
@@ -33,12 +34,10 @@ func readSettings(name string, names []string) (values map[string]yaml.Node, wro
 		return nil, Invalid("config", name, "a YAML file with lines such as payee: 0x…, not one with: "+yamlCause(err))
 	}
 	for key, value := range values {
-		simple := func(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode }
-		item := func(node *yaml.Node) bool { return !simple(node) }
 		switch {
 		case !slices.Contains(names, key):
 			wrong = append(wrong, fmt.Sprintf("%s: %s is not a setting; %s", name, key, suggestion(key, names)))
-		case !simple(&value) && (value.Kind != yaml.SequenceNode || slices.ContainsFunc(value.Content, item)):
+		case nested(&value) && (value.Kind != yaml.SequenceNode || slices.ContainsFunc(value.Content, nested)):
 			wrong = append(wrong, fmt.Sprintf("%s:%d: %s is not a simple value; use a text, a number or a list", name, value.Line, key))
 		}
 	}
