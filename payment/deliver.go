@@ -94,9 +94,9 @@ func (e *Engine) Commit(
 // payer redeems the payment with the same request.
 var errNobodyReads = &store.Refusal{Kind: store.Conflict, Code: "response_too_long", Message: "the response is too long to be stored"}
 
-// encodeResponse returns a response as the ledger stores it; nil for one that is too long to be stored. Reads are stored too: if the voucher
-// that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read would be
-// lost with its response.
+// encodeResponse returns a response as the ledger stores it; nil for one that is too long to be stored. Reads are stored too: if the
+// voucher that was charged last executed them again, it would buy newer messages for nothing, and a poll that marked its messages as read
+// would be lost with its response.
 func (a *Attempt) encodeResponse(response store.Response) (stored []byte, err error) {
 	content := response.Stored()
 	switch tooLong := a.Operation.ReadOnly && len(content) > maxStoredRead; {
