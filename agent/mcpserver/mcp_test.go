@@ -145,16 +145,6 @@ func (s *session) fails(code, tool string, arguments any) string {
 	return text
 }
 
-// contains fails if a text has not a part.
-func contains(t *testing.T, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("%q is not in:\n%s", part, text)
-		}
-	}
-}
-
 // TestToolList: the default set has at most 12 tools and 1,800 tokens (o200k), and the hints are honest. Each set has its tools.
 func TestToolList(t *testing.T) {
 	t.Parallel()
@@ -203,12 +193,12 @@ func TestTextsAreUnchanged(t *testing.T) {
 		alice.sends(bob, sent)
 		text, fields := s.does("parley_inbox", nil)
 		_, id, _ := strings.Cut(text, "[data ")
-		contains(t, text, "[data "+id[:8]+"]\n"+sent+"\n[/data "+id[:8]+"]", "alice", "paid 0.001 USD")
+		testkit.Contains(t, text, "[data "+id[:8]+"]\n"+sent+"\n[/data "+id[:8]+"]", "alice", "paid 0.001 USD")
 		if got := fields["messages"].([]any)[0].(map[string]any)["content"]; got != sent {
 			t.Errorf("%q came as %q", sent, got)
 		}
 		read, _ := s.does("parley_read", map[string]any{"conversation": "alice", "n": 1})
-		contains(t, read, sent)
+		testkit.Contains(t, read, sent)
 	}
 }
 
@@ -226,7 +216,7 @@ func TestLongTexts(t *testing.T) {
 		t.Errorf("%d characters are shown of %v", len(content), m["characters"])
 	}
 	rest, _ := s.does("parley_read", map[string]any{"message_id": m["message_id"], "offset": room})
-	contains(t, rest, sent[room:])
+	testkit.Contains(t, rest, sent[room:])
 	if strings.Contains(rest, "paid 0.001") {
 		t.Errorf("the rest was paid: %s", rest[len(rest)-80:])
 	}
@@ -249,14 +239,14 @@ func TestArgumentsOfClients(t *testing.T) {
 	s.fails("confirmation_needed", "parley_group", map[string]any{"action": "create", "name": "team", "members": `["bob"]`})
 	before := w.Revenue()
 	for _, half := range []string{`\ud800`, `\udc00`, `\ud800x`, `\udc00\ud800`, `\\\ud800`} {
-		contains(t, s.fails("usage", "parley_send", json.RawMessage(`{"to": "bob", "text": "a`+half+`b"}`)), "surrogate")
+		testkit.Contains(t, s.fails("usage", "parley_send", json.RawMessage(`{"to": "bob", "text": "a`+half+`b"}`)), "surrogate")
 	}
 	s.does("parley_send", json.RawMessage(`{"to": "bob", "text": "\ud83d\ude00 \\ud800"}`))
 	if paid := w.Revenue() - before; paid != 5000 {
 		t.Errorf("%d was paid for one message", paid)
 	}
 	text, _ := bob.session(Options{}, nil, "").does("parley_inbox", nil)
-	contains(t, text, "😀 \\ud800")
+	testkit.Contains(t, text, "😀 \\ud800")
 	s.fails("usage", "parley_send", map[string]any{"to": nil, "text": "hi"})
 	s.fails("usage", "parley_inbox", map[string]any{"nonsense": 1})
 	s.fails("usage", "parley_group", map[string]any{"action": "explode"})
@@ -307,7 +297,7 @@ func TestWithoutWallet(t *testing.T) {
 		return o.Agent, nil
 	}}, nil, "")
 	for _, tool := range []string{"parley_status", "parley_inbox"} {
-		contains(t, s.fails("no_account", tool, nil), `ask your human to run: parley init --home "/home/my agent"`)
+		testkit.Contains(t, s.fails("no_account", tool, nil), `ask your human to run: parley init --home "/home/my agent"`)
 	}
 	there = true
 	s.does("parley_status", nil)
@@ -335,13 +325,13 @@ func TestConfirmation(t *testing.T) {
 			}
 			say["confirmed"] = true
 			text, _ := s.does("parley_group", team)
-			contains(t, text, "created", "paid 0.15 USD")
+			testkit.Contains(t, text, "created", "paid 0.15 USD")
 			s.does("parley_group", map[string]any{"action": "delete", "conversation": "team"})
 			if len(asked) != 3 || asked[1] != "Parley: Pay 0.15 USD for createGroupChat?" || !strings.Contains(asked[2], "This is final") {
 				t.Errorf("the human was asked %q", asked)
 			}
 			without := alice.session(Options{}, nil, version)
-			contains(t, without.fails("confirmation_needed", "parley_group", map[string]any{"action": "create", "name": "it's"}),
+			testkit.Contains(t, without.fails("confirmation_needed", "parley_group", map[string]any{"action": "create", "name": "it's"}),
 				`ask your human to run: parley group create 'it'\''s' --yes`)
 		})
 	}
@@ -359,7 +349,7 @@ func TestLostOutcome(t *testing.T) {
 	before := w.Revenue()
 	hello := map[string]any{"to": "bob", "text": "hello"}
 	w.AnswerPaid(agenttest.LoseResponse)
-	contains(t, s.fails("outcome_open", "parley_send", hello), "make exactly the same call again", "not charged twice")
+	testkit.Contains(t, s.fails("outcome_open", "parley_send", hello), "make exactly the same call again", "not charged twice")
 	w.Answer(nil)
 	if text, _ := s.does("parley_send", hello); w.Revenue()-before != 5000 {
 		t.Errorf("%d was paid: %s", w.Revenue()-before, text)
@@ -380,7 +370,7 @@ func TestLostOutcome(t *testing.T) {
 	close(release)
 	stop()
 	text, _ := bob.session(Options{}, nil, "").does("parley_inbox", nil)
-	contains(t, text, "hello", "one")
+	testkit.Contains(t, text, "hello", "one")
 }
 
 // TestChannelPushes: what comes wakes a session that supports claude/channel, and is confirmed by the next fetch.
@@ -393,12 +383,7 @@ func TestChannelPushes(t *testing.T) {
 	s, _ := bob.connect(Options{Channel: true}, nil, "", func(ours mcp.Transport) mcp.Transport { heard.Transport = ours; return heard })
 	s.does("parley_status", nil)
 	alice.sends(bob, "wake <up>")
-	select {
-	case event := <-pushed:
-		contains(t, event, `wake \u003cup\u003e`, `"from":"alice"`, `"messages":"1"`)
-	case <-time.After(time.Minute):
-		t.Error("nothing was pushed")
-	}
+	testkit.Contains(t, <-pushed, `wake \u003cup\u003e`, `"from":"alice"`, `"messages":"1"`)
 }
 
 // hearing is a transport of a client that hears of channel notifications.

@@ -127,7 +127,7 @@ func TestRealMoney(t *testing.T) {
 	if poor["code"] != "no_money" || poor["charged"] != false {
 		t.Errorf("an empty wallet: %v", poor)
 	}
-	says(t, poor["error"].(string), "has 0.00 USDC", "costs 1.001", "to 0x")
+	testkit.Contains(t, poor["error"].(string), "has 0.00 USDC", "costs 1.001", "to 0x")
 	bob := newUser(t, server) // without an endpoint of the blockchain it is the server that refuses the payment
 	if got := bob.fails(agent.ExitNoMoney, "init", "--username", "bob", "--yes"); got["code"] != "no_money" || got["charged"] != false {
 		t.Errorf("an empty wallet without an endpoint: %v", got)

@@ -26,7 +26,7 @@ func TestThreeCommands(t *testing.T) {
 	server := playServer(t)
 	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
 	_, told, _ := bob.try("init", "--username", "bob", "--yes")
-	says(t, told, "secrets.json", "costs 1.00 USD, once")
+	testkit.Contains(t, told, "secrets.json", "costs 1.00 USD, once")
 	alice.run("init", "--username", "alice", "--yes")
 	if again := alice.run("init", "--username", "alice"); again["username"] != "alice" {
 		t.Errorf("the second init: %v", again)
@@ -49,7 +49,8 @@ func TestThreeCommands(t *testing.T) {
 		t.Errorf("the local copy is %v", stored)
 	}
 	alice.run("send", "bob", "--", "- milk")
-	says(t, alice.fails(agent.ExitUsage, "send", "bob", "- milk")["error"].(string), "write -- before a text that begins with a dash")
+	testkit.Contains(t, alice.fails(agent.ExitUsage, "send", "bob", "- milk")["error"].(string),
+		"write -- before a text that begins with a dash")
 	if read := bob.run("read", "alice", "-n", "1"); !slices.Equal(texts(read), []string{"- milk"}) || read["paid_usd"] != "0.001" {
 		t.Errorf("the chat is %v", read)
 	}

@@ -64,16 +64,6 @@ func (r ran) good(t *testing.T) string {
 	return r.out
 }
 
-// says wants that an output contains all the texts.
-func says(t *testing.T, out string, texts ...string) {
-	t.Helper()
-	for _, text := range texts {
-		if !strings.Contains(out, text) {
-			t.Errorf("the output lacks %q:\n%s", text, out)
-		}
-	}
-}
-
 // itself returns this program as a command.
 func itself(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()

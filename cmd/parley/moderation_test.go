@@ -98,14 +98,15 @@ func TestModerateAgents(t *testing.T) {
 	alice := m.agent("alice")
 	m.agent("bob")
 	for _, named := range []string{"alice", alice.String(), server.AgentID(alice)} {
-		says(t, m.run("agents", "show", named), server.AgentID(alice), "active", "I am alice")
+		testkit.Contains(t, m.run("agents", "show", named), server.AgentID(alice), "active", "I am alice")
 	}
-	says(t, m.because("agents", "suspend", "alice", "--message", "write to us"), "alice", "is suspended")
-	says(t, m.run("agents", "show", "alice", "--json"), `"state":"suspended"`, `"message":"write to us"`, `"is_discoverable":false`)
+	testkit.Contains(t, m.because("agents", "suspend", "alice", "--message", "write to us"), "alice", "is suspended")
+	testkit.Contains(t, m.run("agents", "show", "alice", "--json"), `"state":"suspended"`, `"message":"write to us"`,
+		`"is_discoverable":false`)
 	m.because("agents", "resume", server.AgentID(alice))
-	says(t, m.run("agents", "show", "alice", "--json"), `"state":"active"`, `"is_discoverable":true`)
-	says(t, m.because("agents", "rename", "alice", "alicia"), "is now alicia")
-	says(t, m.run("agents", "show", "alice"), "alicia")
+	testkit.Contains(t, m.run("agents", "show", "alice", "--json"), `"state":"active"`, `"is_discoverable":true`)
+	testkit.Contains(t, m.because("agents", "rename", "alice", "alicia"), "is now alicia")
+	testkit.Contains(t, m.run("agents", "show", "alice"), "alicia")
 	for name, test := range map[string]struct {
 		args []string
 		says string
@@ -145,16 +146,16 @@ func TestModerateConversations(t *testing.T) {
 	}
 	testkit.NoError(t, m.on.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), group, alice, bob) }))
 	id := server.ConversationID(store.KindGroup, group)
-	says(t, m.run("conversations", "show", id), "planners", server.AgentID(alice), "group")
-	says(t, m.because("conversations", "remove", id, "--dry-run"), "would be removed")
-	says(t, m.run("conversations", "show", id, "--json"), `"members":2`, `"deleted_at":null`, `"removed_at":null`)
+	testkit.Contains(t, m.run("conversations", "show", id), "planners", server.AgentID(alice), "group")
+	testkit.Contains(t, m.because("conversations", "remove", id, "--dry-run"), "would be removed")
+	testkit.Contains(t, m.run("conversations", "show", id, "--json"), `"members":2`, `"deleted_at":null`, `"removed_at":null`)
 	m.because("conversations", "remove", id)
 	if out := m.run("conversations", "show", group.String(), "--json"); strings.Contains(out, `"removed_at":null`) ||
 		strings.Contains(out, `"deleted_at":null`) {
 		t.Errorf("the removed group chat: %s", out)
 	}
 	m.because("conversations", "restore", id)
-	says(t, m.run("conversations", "show", id, "--json"), `"deleted_at":null`, `"removed_at":null`)
+	testkit.Contains(t, m.run("conversations", "show", id, "--json"), `"deleted_at":null`, `"removed_at":null`)
 	_, chat := m.message(alice, bob, "hello")
 	if _, err := m.try("conversations", "remove", chat.String(), "--reason", "x"); err == nil ||
 		!strings.Contains(err.Error(), "private chat cannot be removed") {
@@ -170,9 +171,9 @@ func TestModerateMessagesAndErase(t *testing.T) {
 	message, chat := m.message(alice, bob, "a vile secret")
 	m.message(alice, bob, "another one")
 	id := server.MessageID(message)
-	says(t, m.because("messages", "remove", id, "--dry-run"), "would be removed: message 1 of conversation "+chat.String(),
+	testkit.Contains(t, m.because("messages", "remove", id, "--dry-run"), "would be removed: message 1 of conversation "+chat.String(),
 		server.AgentID(alice))
-	says(t, m.because("agents", "erase", "alice", "--dry-run"), "would be erased: 2 messages")
+	testkit.Contains(t, m.because("agents", "erase", "alice", "--dry-run"), "would be erased: 2 messages")
 	if out := m.run("audit", "list", "--format=json"); out != "" {
 		t.Errorf("a dry run is in the audit: %s", out)
 	}
@@ -180,13 +181,15 @@ func TestModerateMessagesAndErase(t *testing.T) {
 		t.Errorf("the export:\n%s", out)
 	}
 	began := time.Now()
-	says(t, m.because("messages", "remove", id), "removed: message 1", "stored responses erased")
+	testkit.Contains(t, m.because("messages", "remove", id), "removed: message 1", "stored responses erased")
 	if took := time.Since(began); took < store.SettledAfter {
 		t.Errorf("stored responses are erased after %v; a call that runs may store another one for %v", took, store.SettledAfter)
 	}
-	says(t, m.because("agents", "erase", "alice", "--yes"), "erased: 2 messages", "0 conversations handed over", "stored responses erased")
-	says(t, m.run("agents", "show", alice.String()), "erased_", "erased")
-	says(t, m.because("agents", "erase", alice.String(), "--yes"), "stored responses erased") // an interrupted command can be run again
+	testkit.Contains(t, m.because("agents", "erase", "alice", "--yes"), "erased: 2 messages", "0 conversations handed over",
+		"stored responses erased")
+	testkit.Contains(t, m.run("agents", "show", alice.String()), "erased_", "erased")
+	testkit.Contains(t, m.because("agents", "erase", alice.String(), "--yes"),
+		"stored responses erased") // an interrupted command can be run again
 
 	rows, err := csv.NewReader(strings.NewReader(m.run("audit", "list", "--format=csv"))).ReadAll()
 	testkit.NoError(t, err)
@@ -215,7 +218,7 @@ func TestModerateMessagesAndErase(t *testing.T) {
 			}
 		}
 	}
-	says(t, m.run("audit", "list"), "CREATED_AT", "agents.erase", "olga", "abuse")
+	testkit.Contains(t, m.run("audit", "list"), "CREATED_AT", "agents.erase", "olga", "abuse")
 }
 
 // TestPaymentsRefund: a refund is recorded once, if the chain has a transfer from the payee to the payer of at most the payment; the
@@ -258,11 +261,11 @@ func TestPaymentsRefund(t *testing.T) {
 	wrong("twice", "is refunded already", good, hash(11))
 	wrong("another payment with the same transaction", "has refunded another payment", other, hash(11))
 
-	says(t, b.text("show", owed.id, "--json"), `"failure_reason":"refunded"`, `"refund_transaction":"`+hash(13))
+	testkit.Contains(t, b.text("show", owed.id, "--json"), `"failure_reason":"refunded"`, `"refund_transaction":"`+hash(13))
 	if out := b.text("export"); strings.Count(out, hash(11)) != 1 || !strings.Contains(out, ",4000,"+hash(11)) {
 		t.Errorf("the export:\n%s", out)
 	}
-	says(t, b.text("summary", "--json"), `"refunded":{"calls":2,"amount":9000,"amount_usd":"0.009000"}},"settlement"`)
+	testkit.Contains(t, b.text("summary", "--json"), `"refunded":{"calls":2,"amount":9000,"amount_usd":"0.009000"}},"settlement"`)
 	if c, err := b.reconcile(); err != nil || c.Refunded != 9000 || c.Left != 5001 || c.Contradictions != 0 || c.Before != 0 {
 		t.Errorf("the comparison with the chain: %v, %+v", err, c)
 	}

@@ -80,7 +80,7 @@ func TestReconcileAgrees(t *testing.T) {
 		c.Payee != strings.ToLower(devnet.Payee) {
 		t.Errorf("books that agree: %v, %+v", failed, c)
 	}
-	says(t, b.text("reconcile", "--rpc-url", b.rpcURL), "balance on the chain         0.045000 USD\n", "nothing to report")
+	testkit.Contains(t, b.text("reconcile", "--rpc-url", b.rpcURL), "balance on the chain         0.045000 USD\n", "nothing to report")
 }
 
 // TestReconcileExplains: money that came or left otherwise, and what is still open, is told and contradicts nothing.
@@ -120,7 +120,7 @@ func TestReconcileExplains(t *testing.T) {
 		t.Errorf("books that can be explained: %v, %+v", failed, c)
 	}
 	out := b.text("reconcile", "--rpc-url", b.rpcURL)
-	says(t, out, "outgoing transfers", "-0.004000 USD", "other incoming transfers", "0.005123 USD", settled.id, hash(1003))
+	testkit.Contains(t, out, "outgoing transfers", "-0.004000 USD", "other incoming transfers", "0.005123 USD", settled.id, hash(1003))
 	if strings.Contains(out, paid.id) {
 		t.Errorf("the table has the payment that is in order:\n%s", out)
 	}

@@ -91,10 +91,10 @@ func TestRecoverPayments(t *testing.T) {
 		t.Error("the strict comparison agrees before anything is entered")
 	}
 	dry := b.text("recover", "--dry-run", "--rpc-url", b.rpcURL)
-	if says(t, dry, summary, gone.nonce); strings.Contains(dry, "entered") {
+	if testkit.Contains(t, dry, summary, gone.nonce); strings.Contains(dry, "entered") {
 		t.Errorf("dry run:\n%s", dry)
 	}
-	says(t, b.text("recover", "--rpc-url", b.rpcURL), summary, "\nentered 4\n")
+	testkit.Contains(t, b.text("recover", "--rpc-url", b.rpcURL), summary, "\nentered 4\n")
 	if b.strict() == nil {
 		t.Error("the strict comparison agrees before the payment channels are read")
 	}
@@ -102,7 +102,7 @@ func TestRecoverPayments(t *testing.T) {
 	if err := b.strict(); err != nil {
 		t.Errorf("after recover and refresh: %v", err)
 	}
-	says(t, b.text("recover", "--rpc-url", b.rpcURL), "\nentered 0\n")
+	testkit.Contains(t, b.text("recover", "--rpc-url", b.rpcURL), "\nentered 0\n")
 	isFailed := func(line string) bool { return strings.Contains(line, failed.id) }
 	if lines := b.lines("list", "--state=open"); !slices.ContainsFunc(lines, isFailed) ||
 		len(lines) != 3 {
@@ -122,7 +122,7 @@ func TestRecoverIntoAnEmptyLedger(t *testing.T) {
 	if out, err := b.run(terms...); err == nil || !strings.Contains(err.Error(), "--since") {
 		t.Errorf("without a time: %v\n%s", err, out)
 	}
-	says(t, b.text(append(terms, "--since=2026-01-01")...), "\nentered 1\n")
+	testkit.Contains(t, b.text(append(terms, "--since=2026-01-01")...), "\nentered 1\n")
 	if err := b.strict(); err != nil {
 		t.Errorf("after that: %v", err)
 	}
