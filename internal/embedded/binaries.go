@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,9 +39,8 @@ var downloads = map[int]embeddedpostgres.PostgresVersion{
 }
 
 const (
-	minimumVersion   = 15
-	downloadVersion  = 18 // unless versionVariable or the data needs another one
-	downloadedPrefix = "postgresql-"
+	minimumVersion  = 15
+	downloadVersion = 18 // unless versionVariable or the data needs another one
 )
 
 // machine returns the source for everything except some tests.
@@ -52,14 +52,8 @@ func machine(ctx context.Context) source {
 	}
 	for _, pattern := range []string{
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
-		"/usr/lib/postgresql*/bin",  // Arch, openSUSE
 		"/usr/pgsql-*/bin",          // PostgreSQL's own packages for Red Hat
-		"/usr/libexec/postgresql*",  // Alpine
-		"/usr/local/pgsql/bin",      // built from source
 		"/opt/homebrew/opt/postgresql@*/bin",
-		"/usr/local/opt/postgresql@*/bin",
-		"/Library/PostgreSQL/*/bin",
-		"/Applications/Postgres.app/Contents/Versions/*/bin",
 	} {
 		folders, _ := filepath.Glob(pattern) // fails only for a malformed pattern
 		s.folders = append(s.folders, folders...)
@@ -84,7 +78,7 @@ func (s source) find(ctx context.Context, version int, user *account, progress i
 	if wanted != 0 {
 		need = strconv.Itoa(wanted)
 	}
-	downloaded, _ := filepath.Glob(filepath.Join(s.cache, downloadedPrefix+"*", "bin"))
+	downloaded, _ := filepath.Glob(filepath.Join(s.cache, "postgresql-*", "bin"))
 	for _, folders := range [][]string{s.folders, downloaded} {
 		if binaries := newest(ctx, folders, wanted, user); binaries != "" {
 			return binaries, nil
@@ -93,8 +87,17 @@ func (s source) find(ctx context.Context, version int, user *account, progress i
 	if ctx.Err() != nil { // the search was interrupted
 		return "", context.Cause(ctx)
 	}
-
-	folder, err := s.download(ctx, downloads[cmp.Or(wanted, downloadVersion)], progress)
+	download := downloads[cmp.Or(wanted, downloadVersion)]
+	folder := filepath.Join(s.cache, "postgresql-"+string(download))
+	done := make(chan error, 1)
+	go func() { done <- s.download(folder, download, progress) }() // it takes no context, and continues if the caller stops waiting
+	var err error
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case err = <-done:
+	}
+	folder = filepath.Join(folder, "bin")
 	if err == nil && newest(ctx, []string{folder}, 0, user) == "" {
 		err = fmt.Errorf("the program in %s does not run here", folder)
 	}
@@ -133,33 +136,18 @@ func newest(ctx context.Context, folders []string, wanted int, user *account) (b
 	return binaries
 }
 
-// download returns the folder of the downloaded binaries of a version. It downloads them if they are not in the cache.
-// The downloader takes no context: if the caller stops waiting, the download continues in the background.
-func (s source) download(ctx context.Context, version embeddedpostgres.PostgresVersion, progress io.Writer) (string, error) {
+// download unpacks into a folder next to the final one and renames it, so that a killed process never leaves an incomplete distribution.
+func (s source) download(folder string, version embeddedpostgres.PostgresVersion, progress io.Writer) (err error) {
 	switch {
 	case version == "":
-		return "", errors.New("there is no download of this version")
+		return errors.New("there is no download of this version")
 	case s.cache == "":
-		return "", errors.New("this user has no cache folder for it")
+		return errors.New("this user has no cache folder for it")
 	}
-	folder := filepath.Join(s.cache, downloadedPrefix+string(version))
-	done := make(chan error, 1)
-	go func() { done <- s.unpack(folder, version, progress) }()
-	select {
-	case err := <-done:
-		return filepath.Join(folder, "bin"), err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-}
-
-// unpack downloads into a folder next to the final one and renames it, so that a killed process never leaves an
-// incomplete distribution.
-func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion, progress io.Writer) (err error) {
-	if err := createFolders(s.cache); err != nil {
+	if err := os.MkdirAll(s.cache, 0o755); err != nil {
 		return err
 	}
-	lock, err := lockFile(filepath.Join(s.cache, "lock"), nil, syscall.LOCK_EX)
+	lock, err := lockFile(filepath.Join(s.cache, "lock"), syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -170,17 +158,12 @@ func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion, 
 	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", version, s.cache)
 	workshop := filepath.Join(s.cache, "download")
 	defer func() { _ = os.RemoveAll(workshop) }()
-	if err := errors.Join(os.RemoveAll(workshop), createFolders(workshop)); err != nil {
+	if err := errors.Join(os.RemoveAll(workshop), os.Mkdir(workshop, 0o755)); err != nil {
 		return err
 	}
-
 	unpacked := filepath.Join(workshop, "postgresql")
-	config := embeddedpostgres.DefaultConfig().
-		Version(version).
-		CachePath(filepath.Join(workshop, "archive")).
-		BinariesPath(unpacked).
-		RuntimePath(filepath.Join(workshop, "run")).
-		DataPath(filepath.Join(workshop, "data")).
+	config := embeddedpostgres.DefaultConfig().Version(version).CachePath(filepath.Join(workshop, "archive")).BinariesPath(unpacked).
+		RuntimePath(filepath.Join(workshop, "run")).DataPath(filepath.Join(workshop, "data")).
 		Port(0).              // always free
 		Username("pg_parley") // initdb refuses names with pg_, see below
 	if s.repository != "" {
@@ -194,8 +177,21 @@ func (s source) unpack(folder string, version embeddedpostgres.PostgresVersion, 
 		return fmt.Errorf("download PostgreSQL: %w", err)
 	}
 	// Another user runs a download of root, whatever root's umask is.
-	if output, err := exec.Command("chmod", "-R", "a+rX", unpacked).CombinedOutput(); err != nil { //nolint:noctx // ends at once
+	if output, err := exec.Command("chmod", "-R", "a+rX", s.cache).CombinedOutput(); err != nil { //nolint:noctx // ends at once
 		return fmt.Errorf("chmod: %w: %s", err, output)
 	}
 	return os.Rename(unpacked, folder)
+}
+
+// clusterVersion returns the major version that created the cluster, or 0 if there is none.
+func clusterVersion(data string) (int, error) {
+	content, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	version, parseErr := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err = cmp.Or(err, parseErr); err != nil {
+		return 0, fmt.Errorf("version of the cluster in %s: %w", data, err)
+	}
+	return version, nil
 }

@@ -46,7 +46,7 @@ func TestDownload(t *testing.T) {
 	t.Cleanup(repository.Close)
 	source := source{cache: filepath.Join(openFolder(t), "cache"), repository: repository.URL}
 	unfinished := filepath.Join(source.cache, "download")
-	if err := createFolders(unfinished); err != nil {
+	if err := os.MkdirAll(unfinished, 0o755); err != nil {
 		t.Fatal(err)
 	}
 

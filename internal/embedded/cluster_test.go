@@ -9,35 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
-
-// TestLeftoverServer takes the folder from a server that still runs, which is what a killed owner leaves where the system does not
-// stop its children.
-func TestLeftoverServer(t *testing.T) {
-	t.Parallel()
-	folder := newFolder(t)
-	first := mustStart(t, Options{Folder: folder, Volatile: true})
-	query(t, first.URL("postgres"), "CREATE TABLE kept AS SELECT 'left over' AS word")
-	if err := syscall.Flock(int(first.lock.Fd()), syscall.LOCK_UN); err != nil {
-		t.Fatal(err)
-	}
-
-	var progress bytes.Buffer
-	second := mustStart(t, Options{Folder: folder, Volatile: true, Progress: &progress})
-	if !strings.Contains(progress.String(), "left over in") {
-		t.Errorf("the progress is %q, want it to say that a server was left over", progress.String())
-	}
-	select {
-	case <-first.postgres.ended:
-	case <-time.After(10 * time.Second):
-		t.Error("the left over server still runs beside the new one")
-	}
-	wantValues(t, second, map[string]string{"SELECT word FROM kept": "left over"})
-}
 
 // TestRecycledProcessID starts after a crash of the machine, when another program of the same user has PostgreSQL's process id.
 func TestRecycledProcessID(t *testing.T) {

@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,6 +44,7 @@ type Options struct {
 // Server is a running PostgreSQL that belongs to this process.
 type Server struct {
 	folder   string
+	user     *account
 	lock     *os.File
 	socket   string // the folder of the Unix socket
 	postgres *child
@@ -49,8 +52,6 @@ type Server struct {
 }
 
 const (
-	logName = "postgres.log"
-
 	// socketName is defined by PostgreSQL. It contains the port even if nothing listens on a port.
 	socketName = ".s.PGSQL." + port
 	port       = "5432"
@@ -68,47 +69,156 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 }
 
 func start(ctx context.Context, options Options, source source) (*Server, error) {
-	progress := options.Progress
-	if progress == nil {
-		progress = io.Discard
+	if options.Progress == nil {
+		options.Progress = io.Discard
 	}
-	folder, user, lock, err := lockFolder(options.Folder, progress)
-	if err != nil {
+	s := &Server{}
+	var err error
+	if s.folder, s.user, err = choose(options.Folder, options.Progress); err != nil {
 		return nil, err
 	}
-
-	s := &Server{folder: folder, lock: lock}
+	if s.lock, err = s.takeLock(ctx); err != nil {
+		return nil, err
+	}
 	s.stop = sync.OnceValue(s.release)
-	if err := s.start(ctx, options.Volatile, user, source, progress); err != nil {
-		return nil, errors.Join(err, s.Stop())
+	if err := s.start(ctx, options, source); err != nil {
+		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), s.Stop())
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, volatile bool, user *account, source source, progress io.Writer) error {
-	if err := stopLeftover(ctx, s.data(), user, progress); err != nil {
-		return err
+// takeLock locks the folder. PostgreSQL's processes inherit the lock, so it is free when all of them have ended. If the owner of a PostgreSQL
+// was killed, takeLock stops it and waits.
+func (s *Server) takeLock(ctx context.Context) (*os.File, error) {
+	path := filepath.Join(s.folder, "lock")
+	lock, err := lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB)
+	for deadline := time.Now().Add(startPatience); errors.Is(err, syscall.EWOULDBLOCK); lock, err = lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB) {
+		if owner := processIn(path); owner == 0 || syscall.Kill(owner, 0) != syscall.ESRCH || time.Now().After(deadline) {
+			return nil, fmt.Errorf("another parley process uses %s, or its PostgreSQL does not end: stop it, or choose another folder", s.folder)
+		}
+		if postgres := processIn(filepath.Join(s.data(), "postmaster.pid")); postgres > 1 {
+			_ = syscall.Kill(postgres, syscall.SIGINT)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
+	if err != nil {
+		return nil, err
+	}
+	err = lock.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintln(lock, os.Getpid())
+	}
+	return lock, err
+}
+
+// processIn returns the process id at the beginning of a file, or 0.
+func processIn(path string) (id int) {
+	content, _ := os.ReadFile(path)
+	_, _ = fmt.Sscan(string(content), &id)
+	return id
+}
+
+func (s *Server) start(ctx context.Context, options Options, source source) error {
 	version, err := clusterVersion(s.data())
 	if err != nil {
 		return err
 	}
-	binaries, err := source.find(ctx, version, user, progress)
+	binaries, err := source.find(ctx, version, s.user, options.Progress)
 	if err != nil {
 		return err
 	}
 	if version == 0 {
-		if err := createCluster(ctx, binaries, s.data(), user); err != nil {
+		if err := s.createCluster(ctx, binaries); err != nil {
 			return err
 		}
 	}
-	if err := s.launch(ctx, binaries, volatile, user); err != nil {
-		return fmt.Errorf("start PostgreSQL: %w", err)
+	if s.socket, err = socketFolder(s.data(), s.user); err != nil {
+		return err
+	}
+	// The lock shows that no process of an earlier PostgreSQL is left. A process id in these files may be that of another program now.
+	for _, name := range []string{"postmaster.pid", socketName, socketName + ".lock"} {
+		if err := os.Remove(filepath.Join(s.data(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	arguments := []string{"-D", s.data(), "-k", s.socket}
+	settings := []string{
+		"listen_addresses=", // only the Unix socket accepts connections
+		"unix_socket_permissions=0700", "port=" + port, "max_connections=200", "shared_buffers=256MB",
+		"log_destination=stderr", "logging_collector=off", // some distributions' initdb writes other choices into postgresql.conf
+	}
+	if options.Volatile {
+		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off")
+	}
+	for _, setting := range settings {
+		arguments = append(arguments, "-c", setting)
+	}
+	log, err := os.OpenFile(filepath.Join(s.folder, "postgres.log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // PostgreSQL has its own handle
+	// ctx limits only the start. The server runs longer.
+	if s.postgres, err = s.launch(context.WithoutCancel(ctx), s.data(), log, filepath.Join(binaries, "postgres"), arguments...); err != nil {
+		return err
 	}
 	if err := s.awaitReady(ctx); err != nil {
-		return fmt.Errorf("start PostgreSQL: %w; the end of %s:\n%s", err, s.logPath(), s.lastLog())
+		content, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("%w; the end of %s:\n%s", err, log.Name(), bytes.TrimSpace(content[max(0, len(content)-2000):]))
 	}
 	return nil
+}
+
+func (s *Server) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it accepts no connection after %s", startPatience))
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, s.URL("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-s.postgres.ended:
+			return fmt.Errorf("it ended: %w", s.postgres.err)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// createCluster works in a folder next to the final one and renames it, so that a killed process never leaves an
+// incomplete cluster.
+func (s *Server) createCluster(ctx context.Context, binaries string) error {
+	folder := s.data() + ".new"
+	defer func() { _ = os.RemoveAll(folder) }() // after success the folder no longer exists
+	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), s.user.own(folder)); err != nil {
+		return err
+	}
+	// Everyone who can open the socket is trusted. Only PostgreSQL's user and root can open it, see socketFolder.
+	arguments := []string{"-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--no-instructions"}
+	if runtime.GOOS == "darwin" { // macOS has no C.UTF-8; this sorts the same way
+		arguments = append(arguments, "--locale=en_US.UTF-8", "--lc-collate=C")
+	} else {
+		arguments = append(arguments, "--locale=C.UTF-8")
+	}
+	var output bytes.Buffer
+	initdb, err := s.launch(ctx, folder, &output, filepath.Join(binaries, "initdb"), arguments...)
+	if err != nil {
+		return err
+	}
+	<-initdb.ended
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case initdb.err != nil:
+		return fmt.Errorf("initdb: %w: %s", initdb.err, bytes.TrimSpace(output.Bytes()))
+	}
+	return os.Rename(folder, s.data())
 }
 
 // URL returns the address of one of the server's databases, for pgx and for psql. It sets everything that an
@@ -127,78 +237,20 @@ func (s *Server) URL(database string) string {
 // Folder returns where the data is stored: Options.Folder, or the folder used instead.
 func (s *Server) Folder() string { return s.folder }
 
+func (s *Server) data() string { return filepath.Join(s.folder, "data") }
+
 // Stop disconnects the clients, shuts PostgreSQL down and unlocks the folder. If PostgreSQL does not stop in time, Stop
 // kills it; the data is still safe, unless it is volatile. Further calls return the result of the first one.
 func (s *Server) Stop() error { return s.stop() }
 
-func (s *Server) release() error {
-	var problems []error
+func (s *Server) release() (err error) {
 	if s.postgres != nil {
-		err := shutDown(context.Background(), s.postgres.cmd.Process, s.data())
-		if err == nil {
-			<-s.postgres.ended
-		}
-		problems = append(problems, err)
+		err = s.postgres.shutDown()
 	}
 	if s.socket != "" && s.socket != s.data() {
-		problems = append(problems, os.RemoveAll(s.socket))
+		err = errors.Join(err, os.RemoveAll(s.socket))
 	}
-	return errors.Join(append(problems, unlockFile(s.lock))...)
-}
-
-func (s *Server) data() string    { return filepath.Join(s.folder, "data") }
-func (s *Server) logPath() string { return filepath.Join(s.folder, logName) }
-
-func (s *Server) launch(ctx context.Context, binaries string, volatile bool, user *account) error {
-	var err error
-	if s.socket, err = socketFolder(s.data(), user); err != nil {
-		return err
-	}
-	log, err := openFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, user)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }() // PostgreSQL has its own handle
-
-	settings := []string{
-		"listen_addresses=", // only the Unix socket accepts connections
-		"unix_socket_permissions=0700",
-		"port=" + port,
-		"max_connections=200",
-		"shared_buffers=256MB",
-		"log_destination=stderr", // some distributions' initdb writes other choices into postgresql.conf
-		"logging_collector=off",
-	}
-	if volatile {
-		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off")
-	}
-	arguments := []string{"-D", s.data(), "-k", s.socket}
-	for _, setting := range settings {
-		arguments = append(arguments, "-c", setting)
-	}
-	// ctx limits only the start. The server runs longer.
-	postgres := command(context.WithoutCancel(ctx), user, s.data(), filepath.Join(binaries, "postgres"), arguments...)
-	postgres.Stdout, postgres.Stderr = log, log
-	s.postgres, err = launch(postgres)
-	return err
-}
-
-func (s *Server) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it accepts no connection after %s", startPatience))
-	defer cancel()
-	for {
-		conn, err := pgx.Connect(ctx, s.URL("postgres"))
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-s.postgres.ended:
-			return fmt.Errorf("it ended with %s", s.postgres.cmd.ProcessState)
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return errors.Join(err, unlockFile(s.lock))
 }
 
 // socketFolder returns the data folder, which only PostgreSQL's user (and root) can enter. If its path is too long for
@@ -214,13 +266,4 @@ func socketFolder(data string, user *account) (string, error) {
 		return "", err
 	}
 	return folder, user.own(folder)
-}
-
-func (s *Server) lastLog() []byte {
-	const most = 2000
-	content, err := os.ReadFile(s.logPath())
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return bytes.TrimSpace(content[max(0, len(content)-most):])
 }

@@ -4,7 +4,8 @@ package embedded
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -38,9 +39,11 @@ type child struct {
 	err   error // of cmd.Wait, once ended is closed
 }
 
-// launch starts the command in its own process group. Ctrl-C in the terminal does not reach it, so this process decides
-// when it stops.
-func launch(cmd *exec.Cmd) (*child, error) {
+// launch starts a program that inherits the lock, in its own process group: Ctrl-C in the terminal does not reach it, so this process
+// decides when it stops.
+func (s *Server) launch(ctx context.Context, folder string, output io.Writer, program string, arguments ...string) (*child, error) {
+	cmd := command(ctx, s.user, folder, program, arguments...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = output, output, []*os.File{s.lock}
 	cmd.SysProcAttr.Setpgid = true
 	endWithParent(cmd.SysProcAttr)
 	c := &child{cmd: cmd, ended: make(chan struct{})}
@@ -52,21 +55,16 @@ func launch(cmd *exec.Cmd) (*child, error) {
 		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
-		if err != nil {
-			return
+		if err == nil {
+			c.err = cmd.Wait()
+			close(c.ended)
 		}
-		c.err = cmd.Wait()
-		close(c.ended)
 	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, <-started
 }
 
-// shutDown asks the PostgreSQL of the data folder to stop, with stronger signals after each timeout, and returns when it
-// has stopped.
-func shutDown(ctx context.Context, process *os.Process, data string) error {
+// shutDown asks PostgreSQL to stop, with stronger signals after each timeout, and returns when it has ended.
+func (c *child) shutDown() error {
 	for _, step := range []struct {
 		signal   os.Signal
 		patience time.Duration
@@ -75,21 +73,12 @@ func shutDown(ctx context.Context, process *os.Process, data string) error {
 		{syscall.SIGQUIT, 10 * time.Second}, // immediate: leaves the work to the recovery at the next start
 		{syscall.SIGKILL, 5 * time.Second},
 	} {
-		_ = process.Signal(step.signal) // fails if it has ended
-		for deadline := time.Now().Add(step.patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if !serves(process.Pid, data) {
-				return nil
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
+		_ = c.cmd.Process.Signal(step.signal) // fails if it has ended
+		select {
+		case <-c.ended:
+			return nil
+		case <-time.After(step.patience):
 		}
 	}
-	return fmt.Errorf("PostgreSQL, process %d, does not end", process.Pid)
-}
-
-// serves reports whether the process is the PostgreSQL of the data folder.
-func serves(pid int, data string) bool {
-	line := commandLine(pid)
-	return strings.Contains(line, "postgres") && strings.Contains(line+" ", " -D "+data+" ")
+	return errors.New("PostgreSQL does not end")
 }
