@@ -37,7 +37,7 @@ func TestRetentionCommand(t *testing.T) {
 		args []string
 		says string
 	}{
-		{nil, "set --retention-messages (PARLEY_RETENTION_MESSAGES) or --retention-deleted (PARLEY_RETENTION_DELETED)"},
+		{nil, "set --retention-messages (PARLEY_RETENTION_MESSAGES)"},
 		{[]string{"--retention-messages=1h"}, "--retention-messages (PARLEY_RETENTION_MESSAGES) is 1h; " +
 			"use 24h or longer, or 0s to keep everything for ever"},
 	} {

@@ -53,19 +53,19 @@ func effective(t *testing.T, args ...string) map[string]string {
 func TestSettingsPrecedence(t *testing.T) {
 	file := writeFile(
 		t,
-		"drain-time: 3s\nlimit-address-rate: 3\nlimit-caller-rate: 3\nlimit-connections: 3\ntrusted-proxies: [10.0.0.0/8, 'fd00::1']\n"+
-			"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096\ntls-directory: |\n  two\n  lines\nadmin-listen:\n",
+		"drain-time: 3s\nlimit-address-rate: 3\nchannel-claim-sum: 3\nlimit-connections: 3\ntrusted-proxies: [10.0.0.0/8, 'fd00::1']\n"+
+			"payee: 0xBcd4042DE499D14e55001CcbB24a551F3b954096\ntls-http-listen: |\n  two\n  lines\nadmin-listen:\n",
 	)
 	t.Setenv("PARLEY_CONFIG", file)
 	t.Setenv("PARLEY_LIMIT_ADDRESS_RATE", "2")
-	t.Setenv("PARLEY_LIMIT_CALLER_RATE", "2")
+	t.Setenv("PARLEY_CHANNEL_CLAIM_SUM", "2")
 	t.Setenv("PARLEY_LIMIT_CONNECTIONS", "") // as compose.yaml sets it for a variable that is not set
 	t.Setenv("PARLEY_LISTEN", "")
-	got := effective(t, append(slices.Clone(goodSettings[2:]), "--limit-caller-rate=1", goodSettings[0])...)
+	got := effective(t, append(slices.Clone(goodSettings[2:]), "--channel-claim-sum=1", goodSettings[0])...)
 	want := map[string]string{
-		"limit-caller-rate": "1", "limit-address-rate": "2", "limit-connections": "3", "drain-time": "3s", "log-level": "info",
+		"channel-claim-sum": "1", "limit-address-rate": "2", "limit-connections": "3", "drain-time": "3s", "log-level": "info",
 		"listen": "127.0.0.1:8402", "trusted-proxies": "10.0.0.0/8,fd00::1", "payee": "0xBcd4042DE499D14e55001CcbB24a551F3b954096",
-		"tls-directory": `"two\nlines\n"`, "admin-listen": "", "database-url": "(hidden)", "channel-claim-age": "24h",
+		"tls-http-listen": `"two\nlines\n"`, "admin-listen": "", "database-url": "(hidden)", "channel-withdraw-delay": "24h",
 	}
 	for name, value := range want {
 		if got[name] != value {

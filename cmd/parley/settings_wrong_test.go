@@ -80,16 +80,13 @@ var wrongValues = []wrongSetting{
 		"--retention-messages=23h",
 		"--retention-messages (PARLEY_RETENTION_MESSAGES) is 23h; use 24h or longer, or 0s to keep everything for ever",
 	},
-	{"--retention-deleted=-1h", "--retention-deleted (PARLEY_RETENTION_DELETED) is -1h; use 24h or longer, or 0s to keep everything for ever"},
 	{"--authorizer-key=file:/nowhere",
 		"--authorizer-key (PARLEY_AUTHORIZER_KEY) is file:/nowhere; use a file that can be read, not one with: no such file or directory"},
 	{"--authorizer-key=hunter2", "--authorizer-key (PARLEY_AUTHORIZER_KEY) is (hidden); use a private key of 64 hex digits on each line"},
 	{"--payee=0x90F79bf6EB2c4f870365E785982E1f101E93b906 --authorizer-key=file:PAYEES_OWN",
 		"--authorizer-key (PARLEY_AUTHORIZER_KEY) is file:PAYEES_OWN; use other keys than the payee's"},
-	{"--authorizer-key=file:GOOD --channel-withdraw-delay=1m --channel-claim-age=1m",
+	{"--authorizer-key=file:GOOD --channel-withdraw-delay=1m",
 		"--channel-withdraw-delay (PARLEY_CHANNEL_WITHDRAW_DELAY) is 1m; use whole seconds, from 15m to 720h"},
-	{"--authorizer-key=file:GOOD --channel-claim-age=25h",
-		"--channel-claim-age (PARLEY_CHANNEL_CLAIM_AGE) is 25h; use more than 0s and at most the withdraw delay, 24h"},
 	{"--authorizer-key=file:GOOD --channel-min-deposit=free",
 		"--channel-min-deposit (PARLEY_CHANNEL_MIN_DEPOSIT) is free; use a sum in USD above 0, such as 1.00"},
 	{"--authorizer-key=file:GOOD --channel-idle-refund=-1h", "--channel-idle-refund (PARLEY_CHANNEL_IDLE_REFUND) is -1h; use 0s or longer"},
@@ -106,17 +103,15 @@ var wrongValues = []wrongSetting{
 	{"--tls-certificate-file=/nowhere --tls-key-file=/nowhere",
 		"--tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is /nowhere; use a certificate and its key in PEM, " +
 			"not files with: read the certificate: no such file or directory"},
-	{"--tls-certificate-file=/dev/null --tls-key-file=/dev/null --tls-domain=parley.example --tls-directory=/d", `2 settings are wrong:
+	{"--tls-certificate-file=/dev/null --tls-key-file=/dev/null --tls-domain=parley.example", `2 settings are wrong:
   --tls-domain (PARLEY_TLS_DOMAIN) is parley.example; use either it or --tls-certificate-file
   --tls-certificate-file (PARLEY_TLS_CERTIFICATE_FILE) is /dev/null; ` +
 		"use a certificate and its key in PEM, not files with: tls: failed to find any PEM data in certificate input"},
 	{
-		"--tls-domain=*.example --tls-directory=/d",
+		"--tls-domain=*.example",
 		"--tls-domain (PARLEY_TLS_DOMAIN) is *.example; use domains such as parley.example, without scheme, port and *",
 	},
-	{"--tls-domain=parley.example", "--tls-directory (PARLEY_TLS_DIRECTORY) is missing; " +
-		"use a folder that only the server can read, such as /var/lib/parley/certificates"},
-	{"--tls-domain=parley.example --tls-directory=/d --base-url=http://parley.example",
+	{"--tls-domain=parley.example --base-url=http://parley.example",
 		"--base-url (PARLEY_BASE_URL) is http://parley.example; use https://, because the server encrypts"},
 	{
 		"--tls-http-listen=:80",

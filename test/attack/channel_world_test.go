@@ -36,7 +36,7 @@ var sendPrice = operations[sendPath].price
 func newChannelWorld(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.s = w.serve(append(w.channelFlags(), "--channel-claim-age", "6h")...)
+	w.s = w.serve(w.channelFlags()...)
 	w.alice, w.bob = w.s.agent("alice"), w.s.agent("bob")
 	return w
 }

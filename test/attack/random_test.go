@@ -149,7 +149,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	t.Cleanup(chain.Close)
 	for i := range 3 {
 		s := r.newServer(append(r.channelFlags(), "--rpc-url", chain.URL, "--channel-withdraw-delay", randomDelay.String(),
-			"--channel-claim-age", "30s", "--channel-claim-sum", "0.05")...) // claims are made all the time
+			"--channel-claim-sum", "0.02")...) // claims are made all the time
 		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
 		if err != nil {
 			t.Fatal(err)

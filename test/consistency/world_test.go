@@ -64,7 +64,7 @@ func (w *world) start(i int) error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(w.program, append(w.flags, "--listen", w.listen[i], "--base-url", "http://"+w.listen[i])...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_LIMIT_ADDRESS_RATE=20000000", "PARLEY_LIMIT_CALLER_RATE=20000000",
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_LIMIT_ADDRESS_RATE=100000000",
 		"PGAPPNAME=" + served}
 	cmd.Env = append(cmd.Env, w.environment...)
 	cmd.Stdout, cmd.Stderr = log, log

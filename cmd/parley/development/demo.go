@@ -21,8 +21,8 @@ import (
 type demo struct{}
 
 // demoChannels make one deposit pay for all calls of an agent, and claim soon after the last call.
-var demoChannels = operator.Channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00", ClaimAge: 3 * time.Second,
-	ClaimSum: "100.00", MaxUnclaimed: "1000.00"}
+var demoChannels = operator.Channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00",
+	ClaimSum: "0.01", MaxUnclaimed: "1000.00"}
 
 func (demo) Run(ctx context.Context, to console.Console) (err error) {
 	folder, err := os.MkdirTemp("", "parley-demo-")

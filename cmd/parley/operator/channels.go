@@ -17,15 +17,18 @@ type Channels struct {
 	AuthorizerKey settings.Secret `env:"PARLEY_AUTHORIZER_KEY" placeholder:"KEY"`
 	WithdrawDelay time.Duration   `name:"channel-withdraw-delay" env:"PARLEY_CHANNEL_WITHDRAW_DELAY" default:"24h" placeholder:"TIME"`
 	MinDeposit    string          `name:"channel-min-deposit" env:"PARLEY_CHANNEL_MIN_DEPOSIT" default:"1.00" placeholder:"USD"`
-	ClaimAge      time.Duration   `name:"channel-claim-age" env:"PARLEY_CHANNEL_CLAIM_AGE" default:"24h" placeholder:"TIME"`
 	ClaimSum      string          `name:"channel-claim-sum" env:"PARLEY_CHANNEL_CLAIM_SUM" default:"1.00" placeholder:"USD"`
 	MaxUnclaimed  string          `name:"channel-max-unclaimed" env:"PARLEY_CHANNEL_MAX_UNCLAIMED" default:"1000.00" placeholder:"USD"`
 	IdleRefund    time.Duration   `name:"channel-idle-refund" env:"PARLEY_CHANNEL_IDLE_REFUND" default:"0s" placeholder:"TIME"`
 }
 
-// unclaimedFactor bounds what one payment channel may leave unclaimed, in multiples of the sum at which the server claims. It is reached
-// only if claims fail for long.
-const unclaimedFactor = 10
+const (
+	// claimAge is the age of a payment channel's oldest voucher at which the server claims, unless withdrawals are faster.
+	claimAge = 24 * time.Hour
+	// One payment channel may leave ten times the sum unclaimed at which the server claims, or a hundredth of what all may. It is reached
+	// only if claims fail for long.
+	unclaimedFactor, unclaimedShare = 10, 100
+)
 
 // Config converts the settings. The error lists all invalid ones.
 func (c Channels) Config(payee string) (channel.Config, error) {
@@ -33,15 +36,13 @@ func (c Channels) Config(payee string) (channel.Config, error) {
 		return channel.Config{}, nil
 	}
 	var wrong settings.Wrong
-	config := channel.Config{WithdrawDelay: c.WithdrawDelay, ClaimAge: c.ClaimAge, IdleRefund: c.IdleRefund}
+	config := channel.Config{WithdrawDelay: c.WithdrawDelay, ClaimAge: min(claimAge, c.WithdrawDelay), IdleRefund: c.IdleRefund}
 	var err error
 	config.Authorizer, config.FormerAuthorizers, err = authorizerKeys(c.AuthorizerKey, payee)
 	wrong.Add(err)
 	delay := c.WithdrawDelay
 	wrong.Check(delay >= x402.MinWithdrawDelay*time.Second && delay <= x402.MaxWithdrawDelay*time.Second && delay%time.Second == 0,
 		"channel-withdraw-delay", delay, "whole seconds, from 15m to 720h")
-	wrong.Check(c.ClaimAge > 0 && c.ClaimAge <= delay, "channel-claim-age", c.ClaimAge,
-		"more than 0s and at most the withdraw delay, "+settings.Shown(delay))
 	wrong.Check(c.IdleRefund >= 0, "channel-idle-refund", c.IdleRefund, "0s or longer")
 	for _, sum := range []struct {
 		into       *uint64
@@ -55,7 +56,7 @@ func (c Channels) Config(payee string) (channel.Config, error) {
 	}
 	wrong.Check(config.MaxUnclaimedTotal >= config.ClaimSum, "channel-max-unclaimed", c.MaxUnclaimed,
 		"a sum in USD, at least that of --channel-claim-sum")
-	config.MaxUnclaimed = min(unclaimedFactor*config.ClaimSum, config.MaxUnclaimedTotal)
+	config.MaxUnclaimed = min(max(unclaimedFactor*config.ClaimSum, config.MaxUnclaimedTotal/unclaimedShare), config.MaxUnclaimedTotal)
 	return config, wrong.Err()
 }
 

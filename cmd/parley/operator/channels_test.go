@@ -13,7 +13,7 @@ func TestChannelSettings(t *testing.T) {
 	t.Parallel()
 	secret := func(lines ...string) settings.Secret { return settings.Secret{Value: strings.Join(lines, "\n")} }
 	key, payees := devnet.Accounts()[2].PrivateKey, devnet.Accounts()[3]
-	good := Channels{AuthorizerKey: secret(key), WithdrawDelay: 24 * time.Hour, MinDeposit: "1.00", ClaimAge: 6 * time.Hour, ClaimSum: "1.00",
+	good := Channels{AuthorizerKey: secret(key), WithdrawDelay: 24 * time.Hour, MinDeposit: "1.00", ClaimSum: "1.00",
 		MaxUnclaimed: "1000"}
 	config, err := good.Config(payees.Address)
 	if err != nil || config.Authorizer == nil || config.MinDeposit != 1_000_000 || config.WithdrawDelay != 24*time.Hour {
@@ -42,7 +42,6 @@ func TestChannelSettings(t *testing.T) {
 		"a short delay":             {func(c *Channels) { c.WithdrawDelay = time.Minute }, "delay"},
 		"a long delay":              {func(c *Channels) { c.WithdrawDelay = 721 * time.Hour }, "delay"},
 		"half a second":             {func(c *Channels) { c.WithdrawDelay += time.Second / 2 }, "delay"},
-		"a late claim":              {func(c *Channels) { c.ClaimAge = 25 * time.Hour }, "claim-age"},
 		"no sum":                    {func(c *Channels) { c.ClaimSum = "0" }, "claim-sum"},
 		"no deposit":                {func(c *Channels) { c.MinDeposit = "0" }, "deposit"},
 		"a malformed deposit":       {func(c *Channels) { c.MinDeposit = "one dollar" }, "deposit"},

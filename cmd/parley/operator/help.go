@@ -26,9 +26,8 @@ var Help = map[string]string{
 		"Platform, as the platform shows them (base64 or PEM).",
 	"tls-certificate-file": "Certificate with its intermediates, in PEM. It is read again when it changes.",
 	"tls-key-file":         "The certificate's key, in PEM.",
-	"tls-domain": "Get certificates for these domains from Let's Encrypt, to whose terms you agree, and renew them. Only one server has a " +
-		"domain; several stand behind a proxy.",
-	"tls-directory":   "Folder for certificates and their keys.",
+	"tls-domain": "Get certificates for these domains from Let's Encrypt, to whose terms you agree, and renew them. They are stored in " +
+		"/var/lib/parley/certificates, or in STATE_DIRECTORY. Only one server has a domain; several stand behind a proxy.",
 	"tls-http-listen": "Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none.",
 	"authorizer-key": "The private key (64 hex digits) that signs claims and refunds of payment channels. Without it payment channels " +
 		"are not offered, except by parley dev, which creates a key in its data folder. Use a new key: it holds no money, must not be the " +
@@ -38,24 +37,19 @@ var Help = map[string]string{
 		"claimed by then is lost.",
 	"channel-min-deposit": "The deposit that is suggested to payers (${default} USD); before registration with the price of an account. " +
 		"The least is a tenth of it: each deposit costs the operator a transaction.",
-	"channel-claim-age": "Claim the vouchers of a payment channel on the blockchain when the oldest one has this age, at most the " +
-		"withdraw delay (${default}). A withdrawal is noticed and claimed earlier.",
-	"channel-claim-sum": "Claim them earlier when they reach this sum (${default} USD). Vouchers of a payment channel with ten times as " +
-		"much unclaimed are refused.",
+	"channel-claim-sum": "Claim the vouchers of a payment channel on the blockchain when they reach this sum (${default} USD), or when the " +
+		"oldest one is a day old, or as old as the withdraw delay. A withdrawal is noticed and claimed earlier. Vouchers of a payment " +
+		"channel with ten times as much unclaimed are refused.",
 	"channel-max-unclaimed": "Refuse all vouchers while more than this is charged and not claimed in all payment channels (${default} " +
 		"USD). From half of it on everything is claimed at once.",
 	"channel-idle-refund": "Refund the rest of payment channels that were not used for this time, such as 720h. By default only payers " +
 		"ask for refunds. Each costs a transaction; balances below 0.01 USD are kept.",
 	"limit-address-rate": "Unpaid calls per second from one client address (an IPv4 address or an IPv6 /64). The burst is ten times as " +
-		"many. Paid calls are not counted (${default}).",
-	"limit-caller-rate": "Calls per second of one account, and with payments by one wallet, that end without a charge. The burst is ten " +
-		"times as many (${default}).",
+		"many. Paid calls are not counted (${default}). One account or wallet has a fifth of this for calls that end without a charge.",
 	"limit-connections": "Open connections, at most 1024 of them per client address (${default}). At the limit a new connection replaces " +
 		"an idle one.",
-	"retention-messages": "Remove messages that are older than this, such as 8760h for a year, at least 24h. By default messages stay " +
-		"forever.",
-	"retention-deleted": "Erase group chats and channels, with their messages, this long after they were deleted, such as 2160h for 90 " +
-		"days, at least 24h. By default they stay forever; nobody can use them.",
+	"retention-messages": "Remove messages that are older than this, and group chats and channels that were deleted longer ago, such as " +
+		"8760h for a year, at least 24h. By default everything stays forever.",
 	"config":                  "YAML file with settings. Its keys are the names of the flags. Flags and the environment override it.",
 	"format":                  "table, csv with a header and all columns, or json, one object per line (${default}).",
 	"reason":                  "Why, for the audit. Do not name usernames or content: the audit stays when an account is erased.",

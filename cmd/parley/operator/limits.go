@@ -11,13 +11,14 @@ import (
 // Limits are the limits for calls without payment. The defaults equal server.DefaultLimits.
 type Limits struct {
 	AddressRate float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N"`
-	CallerRate  float64 `env:"LIMIT_CALLER_RATE" default:"20" placeholder:"N"`
 	Connections int     `env:"LIMIT_CONNECTIONS" default:"4096" placeholder:"N"`
 }
 
 const (
 	// burstFactor allows ten seconds' worth of calls at once: many agents share an address, and ask for many prices before they pay.
 	burstFactor = 10
+	// callerShare is the part of the rate of an address that one account or wallet has.
+	callerShare = 0.2
 	// A TAN has 40 bits. Five tries in ten minutes are enough for typing errors, and more where more agents share an address.
 	leastWrongTANs      = 5
 	addressRatePerWrong = 20
@@ -26,14 +27,9 @@ const (
 // Config converts the limits and the trusted proxies. The error lists all invalid settings.
 func (l Limits) Config(trusted []string) (server.Limits, error) {
 	var wrong settings.Wrong
-	for _, limit := range []struct {
-		name string
-		rate float64
-	}{{"limit-address-rate", l.AddressRate}, {"limit-caller-rate", l.CallerRate}} {
-		wrong.Check(limit.rate > 0 && limit.rate <= math.MaxInt32/burstFactor, limit.name, limit.rate, "a number above 0")
-	}
+	wrong.Check(l.AddressRate > 0 && l.AddressRate <= math.MaxInt32/burstFactor, "limit-address-rate", l.AddressRate, "a number above 0")
 	wrong.Check(l.Connections > 0, "limit-connections", l.Connections, "a number above 0")
-	caller := rate(l.CallerRate)
+	caller := rate(l.AddressRate * callerShare)
 	config := server.Limits{Address: rate(l.AddressRate), Account: caller, Wallet: caller,
 		WrongTANs:   max(leastWrongTANs, int(l.AddressRate/addressRatePerWrong)),
 		Connections: l.Connections, ConnectionsPerAddress: min(server.DefaultLimits().ConnectionsPerAddress, l.Connections)}

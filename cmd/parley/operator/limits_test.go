@@ -38,11 +38,11 @@ func TestLimitSettings(t *testing.T) {
 	t.Setenv("PARLEY_TRUSTED_PROXIES", "10.1.2.3/8,fd00::1")
 	want := server.Limits{
 		Address: server.Rate{PerSecond: 7.5,
-			Burst: 75}, Account: server.Rate{PerSecond: 0.01, Burst: 1}, Wallet: server.Rate{PerSecond: 0.01, Burst: 1},
+			Burst: 75}, Account: server.Rate{PerSecond: 1.5, Burst: 15}, Wallet: server.Rate{PerSecond: 1.5, Burst: 15},
 		WrongTANs: 5, Connections: 7, ConnectionsPerAddress: 7,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
 	}
-	got := limits("--limit-caller-rate=0.01", "--limit-connections=7")
+	got := limits("--limit-connections=7")
 	if diff := cmp.Diff(want, got, prefixes); diff != "" {
 		t.Errorf("the limits with settings (-want +got):\n%s", diff)
 	}

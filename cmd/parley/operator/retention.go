@@ -14,22 +14,17 @@ import (
 // lifetimes say how long data stays.
 type lifetimes struct {
 	Messages time.Duration `name:"retention-messages" env:"PARLEY_RETENTION_MESSAGES" default:"0s" placeholder:"TIME"`
-	Deleted  time.Duration `name:"retention-deleted" env:"PARLEY_RETENTION_DELETED" default:"0s" placeholder:"TIME"`
 }
 
 // leastRetention is the shortest retention. Agents that look once a day miss nothing, and an operator has a day to notice a mistake.
 const leastRetention = 24 * time.Hour
 
-// config returns the retention. The error lists all invalid settings.
+// config returns the retention.
 func (r lifetimes) config() (store.Retention, error) {
 	var wrong settings.Wrong
-	for _, one := range []struct {
-		setting string
-		value   time.Duration
-	}{{"retention-messages", r.Messages}, {"retention-deleted", r.Deleted}} {
-		wrong.Check(one.value == 0 || one.value >= leastRetention, one.setting, one.value, "24h or longer, or 0s to keep everything for ever")
-	}
-	return store.Retention{Messages: r.Messages, Deleted: r.Deleted}, wrong.Err()
+	wrong.Check(r.Messages == 0 || r.Messages >= leastRetention, "retention-messages", r.Messages,
+		"24h or longer, or 0s to keep everything for ever")
+	return store.Retention{Messages: r.Messages, Deleted: r.Messages}, wrong.Err()
 }
 
 // oldData removes old data by hand.
@@ -52,8 +47,7 @@ func (r *retentionRun) Run(ctx context.Context, to console.Console, given *setti
 		return err
 	}
 	if policy == (store.Retention{}) {
-		return console.Usagef("nothing is to be removed: set --retention-messages (PARLEY_RETENTION_MESSAGES) " +
-			"or --retention-deleted (PARLEY_RETENTION_DELETED)")
+		return console.Usagef("nothing is to be removed: set --retention-messages (PARLEY_RETENTION_MESSAGES)")
 	}
 	return r.Ledger.with(ctx, func(database *store.Store) error { return r.sweep(ctx, to, database, policy) })
 }

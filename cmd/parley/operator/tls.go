@@ -1,10 +1,13 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"time"
 
@@ -21,7 +24,6 @@ type Encryption struct {
 	CertificateFile string   `env:"CERTIFICATE_FILE" example:"/etc/parley/fullchain.pem" predictor:"file" placeholder:"FILE"`
 	KeyFile         string   `env:"KEY_FILE" example:"/run/credentials/parley.service/parley_privkey.pem" predictor:"file" placeholder:"FILE"`
 	Domain          []string `env:"DOMAIN" example:"[parley.example]" placeholder:"NAME,…"`
-	Directory       string   `env:"DIRECTORY" example:"/var/lib/parley/certificates" placeholder:"FOLDER"`
 	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" example:":80" placeholder:"HOST:PORT"`
 }
 
@@ -57,9 +59,6 @@ func (e Encryption) check() error {
 	for _, domain := range e.Domain {
 		wrong.Check(domainForm.MatchString(domain), "tls-domain", domain, "domains such as parley.example, without scheme, port and *")
 	}
-	if len(e.Domain) > 0 {
-		wrong.Check(e.Directory != "", "tls-directory", "", "a folder that only the server can read, such as /var/lib/parley/certificates")
-	}
 	if e.HTTPListen != "" {
 		wrong.Check(e.enabled(), "tls-http-listen", e.HTTPListen, "it with --tls-domain or --tls-certificate-file, or not at all")
 		wrong.Listen("tls-http-listen", e.HTTPListen)
@@ -79,7 +78,7 @@ func (e Encryption) Start(ctx context.Context, config server.Config, log *slog.L
 	case !e.enabled():
 		return nil, func() {}, nil
 	case len(e.Domain) > 0:
-		acme := certificates.NewACME(e.Domain, e.Directory)
+		acme := certificates.NewACME(e.Domain, filepath.Join(cmp.Or(os.Getenv("STATE_DIRECTORY"), "/var/lib/parley"), "certificates"))
 		encrypted = &server.TLS{Config: acme.Config(), Expires: acme.Expires}
 		if e.HTTPListen != "" {
 			redirect = acme.HTTPHandler(redirect)

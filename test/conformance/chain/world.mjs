@@ -9,8 +9,8 @@ import { Books } from "./channel-agents.mjs";
 import { startChain, usdc } from "./evm.mjs";
 
 // The server claims by itself only while it runs with `claiming`.
-const calm = ["--channel-claim-age", "225s", "--channel-claim-sum", "10.00"];
-const claiming = ["--channel-claim-age", "1s"];
+const calm = ["--channel-claim-sum", "10.00"];
+const claiming = ["--channel-claim-sum", "0.000001"];
 
 // startWorld starts everything except the facilitator. After every check the sums on the chain and in the database must equal the books.
 export async function startWorld(seconds) {
