@@ -37,8 +37,8 @@ type Attempt struct {
 	retried     bool              // by the recovery worker; no caller waits
 	begun       bool              // this call wrote the row
 	proven      bool              // see Engine.prove
-	taken       int               // tokens: see Engine.TakeTokens
-	giveBack    []func()          // what TakeTokens took
+	taken       int               // tokens: see Engine.takeTokens
+	giveBack    []func()          // what takeTokens took
 	others      int               // how many other payments of the wallet are being settled
 	othersMove  uint64            // their sum
 }

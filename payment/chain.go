@@ -93,7 +93,7 @@ func (e *Engine) isContract(ctx context.Context, a *Attempt) (bool, error) {
 	if known, ok := e.contracts.Get(address); ok {
 		return known, nil
 	}
-	if err := e.TakeTokens(a, ChainCost); err != nil {
+	if err := e.takeTokens(a, chainCost); err != nil {
 		err.Undecided = true
 		return false, err
 	}

@@ -19,8 +19,8 @@ const (
 	sharePerSecond = 0.2
 	shareBurst     = 12
 	siteShares     = 10
-	// ChainCost is what a call costs that needs the endpoint, facilitatorCost what one costs that needs the facilitator too.
-	ChainCost       = 1
+	// chainCost is what a call costs that needs the endpoint, facilitatorCost what one costs that needs the facilitator too.
+	chainCost       = 1
 	facilitatorCost = 4
 	// refusedFor is how long a refusal is remembered, and maxRefused how many are: about 3 MB.
 	refusedFor = 30 * time.Second
@@ -92,9 +92,9 @@ func (s *strangers) take(shares []share, certain bool, tokens int) (giveBack fun
 	return func() { giveShares(); s.all.ReserveN(time.Now(), -tokens) }, 0
 }
 
-// TakeTokens takes the tokens of a call that needs the blockchain endpoint, or the facilitator too, before it is certain that it pays: so
+// takeTokens takes the tokens of a call that needs the blockchain endpoint, or the facilitator too, before it is certain that it pays: so
 // many in all, however often it needs them. The error is a 429.
-func (e *Engine) TakeTokens(a *Attempt, tokens int) *Error {
+func (e *Engine) takeTokens(a *Attempt, tokens int) *Error {
 	if tokens -= a.taken; tokens <= 0 {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 func TestStrangersShareOneBudget(t *testing.T) {
 	t.Parallel()
 	at := func(address string) *Attempt { return &Attempt{Address: netip.MustParsePrefix(address)} }
-	admitted := func(e *Engine, a *Attempt, tokens int) bool { return e.TakeTokens(a, tokens) == nil }
+	admitted := func(e *Engine, a *Attempt, tokens int) bool { return e.takeTokens(a, tokens) == nil }
 	newEngine := func() *Engine { return &Engine{strangers: newStrangers(), payers: newPayers()} }
 	synctest.Test(t, func(t *testing.T) {
 		e, attacks := newEngine(), 0

@@ -37,7 +37,7 @@ func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, poor func
 		if has, ok := e.strangers.refused.Get("poor " + signed); ok {
 			return poor(has)
 		}
-		if err := e.TakeTokens(a, ChainCost); err != nil {
+		if err := e.takeTokens(a, chainCost); err != nil {
 			return err
 		}
 		asking, cancel := context.WithTimeout(ctx, balanceTimeout)
@@ -63,7 +63,7 @@ func (e *Engine) Covered(ctx context.Context, a *Attempt, mover Mover, poor func
 // it there, and it may have been used at another service of the same payee.
 func (e *Engine) Unused(ctx context.Context, a *Attempt, mover Mover) (bool, error) {
 	if a.Conclusive {
-		if err := e.TakeTokens(a, ChainCost); err != nil {
+		if err := e.takeTokens(a, chainCost); err != nil {
 			return false, err
 		}
 		asking, cancel := context.WithTimeout(ctx, ChainTimeout)
@@ -91,7 +91,7 @@ func (e *Engine) Verified(ctx context.Context, a *Attempt, mover Mover) (*x402.V
 		return nil, &Error{Code: CodeLimited, RetryAfter: int(refusedFor.Seconds()), Message: "the facilitator has just rejected another " +
 			"payment of this smart wallet from your address (" + reason + "), so nothing was charged; wait for Retry-After seconds, then " + Again}
 	}
-	if err := e.TakeTokens(a, facilitatorCost); err != nil {
+	if err := e.takeTokens(a, facilitatorCost); err != nil {
 		return nil, err
 	}
 	said, err := mover.Verify(ctx)

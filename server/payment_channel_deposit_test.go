@@ -212,6 +212,24 @@ func TestDepositsAtOnce(t *testing.T) {
 	w.checkChannels()
 }
 
+// TestDepositOutside: a payment channel whose deposit did not come through the server is unknown until one does. Then all its money counts.
+func TestDepositOutside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	payer := w.channelPayer(alice.Wallet)
+	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
+		t.Fatal(err)
+	}
+	if reason := reasonOf(t, alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "unknown")); reason != x402.ReasonBatchChannelNotFound {
+		t.Errorf("a voucher of an unknown payment channel: %s", reason)
+	}
+	for n := uint64(1); n <= 5; n++ {
+		alice.sendWith(payer.sign(sendPath, 5000*n, 5000*(2-min(n, 2))), bob, "hello").Want(t, "after a deposit", http.StatusOK)
+	}
+	w.checkChannels()
+}
+
 // TestDepositByThePayer: money that the payer itself brought to its channel counts once the chain is asked again.
 func TestDepositByThePayer(t *testing.T) {
 	t.Parallel()

@@ -123,25 +123,3 @@ func TestUnsupported(t *testing.T) {
 	}
 	alice.sendWith(voucher, bob, "now").Want(t, "the same voucher", http.StatusOK)
 }
-
-// TestAdoption: a payer that deposits on the chain by itself pays with vouchers. Nothing is charged for a voucher that does not fit.
-func TestAdoption(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
-		t.Fatal(err)
-	}
-	if reason, state, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob,
-		"skipped")); reason != x402.ReasonBatchCumulativeMismatch ||
-		state.ChargedCumulativeAmount != "0" || state.Balance != "20000" || newest != nil {
-		t.Errorf("a voucher that does not fit: %s %+v", reason, state)
-	}
-	for n := uint64(1); n <= 3; n++ {
-		if a := alice.sendWith(payer.sign(sendPath, 5000*n, 0), bob, "by itself"); a.Status != http.StatusOK {
-			t.Errorf("voucher %d: %v", n, a)
-		}
-	}
-	w.checkChannels()
-}

@@ -135,26 +135,6 @@ func reasonOf(t *testing.T, a testkit.Reply) string {
 	return required.Error
 }
 
-// TestAdoptionBesideMadeUpVouchers: one client's vouchers of payment channels that do not exist keep nobody else's from being found on
-// the chain.
-func TestAdoptionBesideMadeUpVouchers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob, mallory := w.agent("alice"), w.agent("bob"), w.agent("mallory")
-	payer := w.channelPayer(alice.Wallet)
-	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
-		t.Fatal(err)
-	}
-	for n := range 40 {
-		made := w.channelPayer(testkit.NewKey())
-		made.salt = "0x" + strings.Repeat("0", 62) + fmt.Sprintf("%02x", n)
-		mallory.sendWith(made.sign(sendPath, 5000, 0), bob, "made up")
-	}
-	if a := alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "from a payment channel on the chain"); a.Status != http.StatusOK {
-		t.Errorf("%v, want 200", a)
-	}
-}
-
 // TestClaimUnderWayMakesPublic: while the response to a claim is missing, its vouchers may stand on the chain. They show no newer voucher
 // and refund no part.
 func TestClaimUnderWayMakesPublic(t *testing.T) {

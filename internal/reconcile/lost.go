@@ -46,8 +46,8 @@ func (c *comparison) lose(used x402.UsedAuthorization, transfer x402.Transfer) {
 }
 
 // loseChannels reports the payment channels of the payee that were created in the blocks of the report, from which the payee has
-// claimed, and that the ledger lacks. It returns what is claimed from them. One without a claim is not lost: a server reads it from the
-// chain when a voucher arrives.
+// claimed, and that the ledger lacks. It returns what is claimed from them. One without a claim needs no entry: the payer's next deposit
+// records it.
 func (c *comparison) loseChannels(ctx context.Context, domain x402.BatchDomain) (claimed int64, err error) {
 	seen := map[string]bool{}
 	for created, err := range c.chain.ChannelsCreated(ctx, c.FromBlock, c.Block) {

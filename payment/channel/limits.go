@@ -2,11 +2,9 @@ package channel
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -18,9 +16,6 @@ const (
 	// exactFor is how long exact is offered first to a client whose voucher was refused because too much is unclaimed, or whose wallet is
 	// below its deposit, or to the address of a client without an account, or to a client that is behind its payment channel.
 	exactFor = time.Minute
-	// adoptionPause is how often the chain is asked for a channel that the ledger does not know: anybody can sign a voucher of a channel that
-	// does not exist. See also payment.Engine.TakeTokens.
-	adoptionPause = time.Minute
 )
 
 // unclaimed is what all payment channels were charged and what is not claimed. The worker reads it from the ledger every
@@ -112,36 +107,6 @@ func (v *voucher) remembered() time.Duration {
 		return exactFor
 	}
 	return lostFor
-}
-
-// adopt looks on the chain for a payment channel that the ledger does not know: the payer may have deposited on its own, or the
-// database was restored from a backup. Only what was claimed counts as charged. It returns store.ErrStalePayment if the channel
-// is in the ledger now, a corrective 402 if the voucher does not fit, and nil if there is no such channel.
-func (v *voucher) adopt(ctx context.Context) error {
-	id := v.of.ChannelID
-	if _, again := v.sought.Get(id); again {
-		return nil
-	}
-	if err := v.engine.TakeTokens(v.a, payment.ChainCost); err != nil {
-		return err
-	}
-	v.sought.Add(id, struct{}{}, adoptionPause)
-	found, err := v.chainState(ctx, id)
-	if err != nil || found.Balance == 0 {
-		return nil //nolint:nilerr // the payer gets the 402 for an unknown channel, and can send a deposit
-	}
-	channel := v.newChannel(found)
-	if bad, ok := errors.AsType[*x402.Invalid](v.of.Fits(sumsOf(channel), v.a.Operation.Price)); ok {
-		v.sought.Remove(id) // a client that follows the 402 comes back with a voucher that fits
-		return v.corrective(ctx, channel, bad)
-	}
-	if channel.Claimed > 0 {
-		v.claimedElsewhere(ctx, channel)
-	}
-	if err := v.store.AdoptPaymentChannel(ctx, channel); err != nil {
-		return err
-	}
-	return store.ErrStalePayment
 }
 
 // synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.

@@ -66,9 +66,8 @@ type Scheme struct {
 	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Standing
 	behind       payment.Recent[string, bool]     // payment channels, by id, whose vouchers do not fit: see isBehind
 	unclaimed    unclaimed
-	generations  payment.Recent[string, uint64]   // of the payment channels that clients are offered, by slot: see generation.go
-	retired      chan *store.PaymentChannel       // to be refunded: see retire
-	sought       payment.Recent[string, struct{}] // payment channels, by id, that the ledger does not know: see adopt
+	generations  payment.Recent[string, uint64] // of the payment channels that clients are offered, by slot: see generation.go
+	retired      chan *store.PaymentChannel     // to be refunded: see retire
 	cheapRefunds payment.Rates
 	payouts      sync.Map // of payees, in lower case, to whom something may be due that is claimed
 }
@@ -101,7 +100,6 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost),
 		behind:      payment.NewRecent[string, bool](maxLost),
 		generations: payment.NewRecent[string, uint64](maxLost), retired: make(chan *store.PaymentChannel, refreshBatch),
-		sought:       payment.NewRecent[string, struct{}](maxLost),
 		failing:      rate.Sometimes{Interval: time.Minute},
 		cheapRefunds: payment.NewRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds),
 	}

@@ -27,9 +27,6 @@ const recheckAfter = time.Minute
 // with which clients correct their own. Only the voucher's signer sees this state: see corrective.
 func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) error {
 	if channel == nil {
-		if err := v.adopt(ctx); err != nil {
-			return err
-		}
 		v.preferExact()
 		// Official clients that count on its money add no deposit. An address without an account may be that of others, too.
 		if v.of.Type == x402.BatchVoucher && v.a.Caller != nil {
