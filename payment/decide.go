@@ -76,18 +76,19 @@ func (a *Attempt) SameNonce(row *store.Payment) bool {
 }
 
 // Owns reports whether the row's payment was made for this request. An undeliverable payment may be redeemed with another
-// request of the same operation and account.
+// request of the same operation and account, a restored one with any request of its account that has the same price.
 func (a *Attempt) Owns(row *store.Payment) bool {
 	sameRequest := bytes.Equal(row.Fingerprint, a.fingerprint[:])
 	if row.State == store.PaymentUndeliverable {
 		account := a.account()
 		sameAccount := row.AgentID == account || (row.AgentID != nil && account != nil && *row.AgentID == *account)
-		sameRequest = row.Operation == a.Operation.ID && sameAccount
+		sameOperation := row.Operation == a.Operation.ID || row.Operation == store.OperationRestored && account != nil && row.Amount == a.price()
+		sameRequest = sameOperation && sameAccount
 	}
 	if !a.payment.Same(row) {
 		return sameRequest
 	}
-	if !equal(row.PaymentIdentifier, a.identifier) {
+	if row.Operation != store.OperationRestored && !equal(row.PaymentIdentifier, a.identifier) {
 		return row.State == store.PaymentFailed && sameRequest // a failed payment keeps no identifier
 	}
 	// An authorization pays for one call, however that is named. A voucher is only for a sum, so two calls can come with the same one.
@@ -103,7 +104,7 @@ func (a *Attempt) Owns(row *store.Payment) bool {
 }
 
 // lookUp finds the payment in the ledger by its idempotency key, by its authorization or voucher, by its payment identifier, or, if the
-// response holds a secret, by wallet and request. A restored payment comes last: another payment may have bought what its call was to buy.
+// response holds a secret, by wallet and request.
 func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error) {
 	if a.key != nil { // the key names the call even if the payment was used for another one
 		row, err := e.Store.PaymentByKey(ctx, a.account(), a.Payer(), a.Operation.ID, *a.key)
@@ -113,17 +114,14 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 	}
 	network, asset := a.Requirements.Network, strings.ToLower(a.Requirements.Asset)
 	row, err := e.Store.Payment(ctx, network, asset, a.Payer(), a.Nonce)
-	if err != nil || row != nil && !row.Restored() {
+	if err != nil || row != nil {
 		return row, err
 	}
-	other := row // restored, or paid by the voucher of this deposit, for another request
 	row, err = a.payment.Find(ctx)
 	if err != nil || row != nil && (a.payment.Same(row) || a.Owns(row)) {
 		return row, err
 	}
-	if row != nil {
-		other = row
-	}
+	other := row // paid by the voucher of this deposit, for another request
 	if a.identifier != nil {
 		row, err = e.Store.PaymentByIdentifier(ctx, a.account(), a.Payer(), a.Operation.ID, *a.identifier)
 		if err != nil || row != nil {
@@ -134,9 +132,6 @@ func (e *Engine) lookUp(ctx context.Context, a *Attempt) (*store.Payment, error)
 		row, err = e.Store.PaymentOfWallet(ctx, network, asset, a.Payer(), a.Operation.ID, a.account(), a.fingerprint[:], a.payment.Channel())
 		if row != nil && !a.moves() && (row.PaymentChannelID == nil || *row.PaymentChannelID != a.payment.Channel()) {
 			row = nil // a voucher does not prove the wallet that its channel names
-		}
-		if err == nil && row == nil && other == nil && a.Caller == nil {
-			row, err = e.Store.RestoredOfWallet(ctx, a.Requirements.Scheme, network, asset, a.Payer(), a.price())
 		}
 	}
 	return cmp.Or(row, other), err
@@ -169,53 +164,4 @@ func (e *Engine) prove(ctx context.Context, a *Attempt, row *store.Payment) (boo
 		return p.Proves(ctx, row)
 	}
 	return false, nil
-}
-
-// A restored payment (store.OperationRestored) is money at the payee whose call was lost with a restored database. Its
-// authorization and signature are public on the blockchain. So the same payment alone redeems it only for an account for which the
-// wallet has paid otherwise, and a registration needs a newly signed payment by the same wallet, as any response with a secret.
-
-var errNotItsWallet = &Error{Code: CodeProof,
-	Message: "this payment has settled and its call was lost with a restored database; make another paid call of this account with the " +
-		"same wallet, " +
-		"as proof that it is yours, and then send the same payment again: it pays for one call at its price; or ask the operator for a refund"}
-
-// bindRestored binds a restored payment to the call of its payer. It returns store.ErrStalePayment if it did, so that the caller
-// continues with an undeliverable payment of this call.
-func (e *Engine) bindRestored(ctx context.Context, a *Attempt, row *store.Payment) error {
-	switch err := e.redeems(ctx, a, row); {
-	case a.NothingNew() != nil:
-		return a.NothingNew()
-	case err != nil:
-		return err
-	}
-	signature := a.signatureHash()
-	err := e.Store.BindRestored(ctx, store.Redemption{
-		Payment: row.ID, Payer: row.Payer, Operation: a.Operation.ID, AgentID: a.account(), Fingerprint: a.fingerprint[:],
-		SignatureHash: signature[:], PaymentIdentifier: a.identifier, IdempotencyKey: a.key, Secret: a.Operation.Secret,
-	})
-	if err != nil {
-		return err
-	}
-	return store.ErrStalePayment
-}
-
-// redeems returns nil if the caller may redeem a restored payment for this call.
-func (e *Engine) redeems(ctx context.Context, a *Attempt, row *store.Payment) error {
-	if row.Scheme != a.Requirements.Scheme || row.Amount != a.price() || a.payment.Same(row) && !a.Conclusive {
-		return errReused
-	}
-	if a.Caller == nil {
-		proven, err := e.prove(ctx, a, row)
-		if err == nil && !proven {
-			err = errProofRequired
-		}
-		a.proven = proven
-		return err
-	}
-	paid, err := e.Store.HasPaidFor(ctx, row.Network, row.Asset, row.Payer, *a.account())
-	if err == nil && !paid {
-		err = errNotItsWallet
-	}
-	return err
 }

@@ -76,9 +76,6 @@ func (e *Engine) payOnce(ctx context.Context, call *Call, look bool) (receipt *R
 // step does what the payment needs. It returns store.ErrStalePayment if the ledger is to be read again.
 func (e *Engine) step(ctx context.Context, call *Call, row *store.Payment) (*Receipt, error) {
 	a := call.Attempt
-	if row != nil && row.Restored() {
-		return nil, e.bindRestored(ctx, a, row)
-	}
 	proven := !a.Operation.Secret || a.proven || row != nil && a.identifies(row)
 	if !proven && row != nil && a.Owns(row) {
 		var err error

@@ -71,7 +71,14 @@ func TestRestoredPaymentBuysItsCall(t *testing.T) {
 	r.lose(`operation = 'sendPrivateMessage'`, 1)
 	charged, settles := r.Revenue(), r.settles.Load()
 
-	send(bob.Key, body, header).Want(t, "a stranger who has read the payment on the chain", 409, "proof_required")
+	send(bob.Key, body, header).Want(t, "a stranger who has read the payment on the chain", 409, "payment_reused")
+	lost, err := x402.DecodePayment(header)
+	testkit.NoError(t, err)
+	public := lost.(*x402.PaymentPayload) //nolint:forcetypeassert // it was signed for exact
+	public.Payload.Signature = "0x" + strings.Repeat("ab", 96)
+	contract, err := x402.EncodePaymentPayload(public)
+	testkit.NoError(t, err)
+	send(alice.Key, body, contract).Want(t, "with a signature that only a contract can judge", 409, "payment_reused")
 	again := send(alice.Key, body, header)
 	again.Require(t, "the same payment", 200)
 	if repeated := send(alice.Key, body, header); !bytes.Equal(repeated.Body, again.Body) {
@@ -86,8 +93,7 @@ func TestRestoredPaymentBuysItsCall(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRestoredPaymentOfARefusedCall: a restored payment belongs to the first call for which its payer sends it. If that call is
-// rejected, the payer corrects it.
+// TestRestoredPaymentOfARefusedCall: if the call for which a restored payment is sent is rejected, the payer corrects it.
 func TestRestoredPaymentOfARefusedCall(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
@@ -110,34 +116,25 @@ func TestRestoredPaymentOfARefusedCall(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRestoredPaymentNeedsItsWallet: an account for which the wallet never paid cannot redeem a restored payment, until the wallet
-// pays for another of its calls.
-func TestRestoredPaymentNeedsItsWallet(t *testing.T) {
+// TestRestoredPaymentNeedsItsAccount: the payment of a wallet that has paid for no account, or for two, waits for the operator's refund.
+func TestRestoredPaymentNeedsItsAccount(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
 	alice, bob := r.agent("alice"), r.agent("bob")
-	wallet := r.Wallet(testkit.Dollar)
-	header := r.sign(wallet, sendPath)
-	send := func(header string) testkit.Reply {
-		return r.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", alice.Key,
-			x402.HeaderPaymentSignature, header)
-	}
-	send(header).Require(t, "the message", 200)
-	r.lose(`operation = 'sendPrivateMessage'`, 1)
-	send(header).Want(t, "from a wallet that has paid for nothing else", 409, "proof_required")
-	send(r.sign(wallet, sendPath)).Require(t, "another paid call", 200)
-	charged := r.Revenue()
-	lost, err := x402.DecodePayment(header)
-	testkit.NoError(t, err)
-	public := lost.(*x402.PaymentPayload) //nolint:forcetypeassert // it was signed for exact
-	public.Payload.Signature = "0x" + strings.Repeat("ab", 96)
-	contract, err := x402.EncodePaymentPayload(public)
-	testkit.NoError(t, err)
-	send(contract).Want(t, "with a signature that only a contract can judge", 409, "payment_reused")
-	send(header).Require(t, "then the lost payment", 200)
-	r.call(http.MethodGet, "/agent/me", "", "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, header).Want(t, "for another operation", 402)
-	if r.Revenue() != charged {
-		t.Errorf("charged %d again", r.Revenue()-charged)
+	for _, paidFor := range [][]string{{}, {alice.Key, bob.Key}} {
+		wallet := r.Wallet(testkit.Dollar)
+		send := func(key, header string) testkit.Reply {
+			return r.call(http.MethodPost, sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"hello"}`, "X-API-KEY", key,
+				x402.HeaderPaymentSignature, header)
+		}
+		for _, key := range paidFor {
+			r.call(http.MethodGet, "/agent/me", "", "X-API-KEY", key, x402.HeaderPaymentSignature, r.signFor(wallet, http.MethodGet, "/agent/me")).
+				Require(t, "a call of the account", 200)
+		}
+		header := r.sign(wallet, sendPath)
+		send(alice.Key, header).Require(t, "the message", 200)
+		r.lose(`operation = 'sendPrivateMessage' AND payer = '`+strings.ToLower(testkit.Address(wallet))+`'`, 1)
+		send(alice.Key, header).Want(t, "the same payment", 409, "payment_reused")
 	}
 	r.checkLedger()
 }
@@ -147,6 +144,7 @@ func TestRestoredPaymentNeedsItsWallet(t *testing.T) {
 func TestRestoredRegistration(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
+	r.agent("before")
 	wallet := r.Wallet(2 * testkit.Dollar)
 	const request, create = "/register/request_account", "/register/create_account"
 	header := r.sign(wallet, request)
@@ -156,7 +154,7 @@ func TestRestoredRegistration(t *testing.T) {
 	r.Secret(key)
 	r.Exec(`DELETE FROM agents WHERE username = 'carol'`)
 	r.Exec(`DELETE FROM registrations`)
-	r.lose(`true`, 2)
+	r.lose(`payer = '`+strings.ToLower(testkit.Address(wallet))+`'`, 2)
 	charged := r.Revenue()
 
 	theft := r.call(http.MethodPost, request, `{"requested_username":"thief"}`, x402.HeaderPaymentSignature, header)
@@ -182,14 +180,15 @@ func TestRestoredRegistration(t *testing.T) {
 func TestRefundedRegistration(t *testing.T) {
 	t.Parallel()
 	r := newRestoredWorld(t)
+	r.agent("before")
 	wallet := r.Wallet(2 * testkit.Dollar)
 	const request = "/register/request_account"
 	r.pay(wallet, request, `{"requested_username":"carol"}`).Require(t, "a registration", 200)
 	r.Exec(`DELETE FROM registrations`)
-	r.lose(`true`, 1)
+	r.lose(`payer = '`+strings.ToLower(testkit.Address(wallet))+`'`, 1)
 	o := r.operator()
 	refund := store.Refund{Amount: 10_000, Transaction: "0x" + strings.Repeat("ab", 32)}
-	r.Scan("SELECT id, payer FROM payments WHERE operation = 'restored'", nil, &refund.PaymentID, &refund.Payer)
+	r.Scan("SELECT id, payer FROM payments WHERE state = 'undeliverable'", nil, &refund.PaymentID, &refund.Payer)
 	o.must(o.on.RecordRefund(t.Context(), o.by, refund))
 	charged := r.Revenue()
 	r.pay(wallet, request, `{"requested_username":"carol"}`).Require(t, "a registration with another payment", 200)

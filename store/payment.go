@@ -126,7 +126,7 @@ func (s *Store) paymentNamed(ctx context.Context, column string, agent *uuid.UUI
 
 // PaymentOfWallet returns the payment that a new authorization of the same wallet gives access to, for an operation
 // whose response holds a secret. It is the payment of the same request if that is open or its response is stored, or an
-// undeliverable payment of the same operation and account. It returns nil if there is none.
+// undeliverable payment of the same operation and account that was not refunded. It returns nil if there is none.
 func (s *Store) PaymentOfWallet(
 	ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte, channel string,
 ) (*Payment, error) {
@@ -137,10 +137,10 @@ func (s *Store) PaymentOfWallet(
 			(state = 'delivered' AND fingerprint = @fingerprint AND response IS NOT NULL
 				AND updated_at > now() - @lifetime::interval)
 			OR (state IN ('settling', 'unknown') AND fingerprint = @fingerprint)
-			OR (state = 'undeliverable' AND agent_id IS NOT DISTINCT FROM @agent::uuid)
+			OR (state = 'undeliverable' AND failure_reason <> @refunded AND agent_id IS NOT DISTINCT FROM @agent::uuid)
 		) ORDER BY fingerprint = @fingerprint DESC, created_at DESC LIMIT 1`, named{
 		"network": network, "asset": asset, "payer": payer, "operation": operation, "fingerprint": fingerprint, "lifetime": SecretLifetime,
-		"agent": agent, "channel": channel,
+		"agent": agent, "channel": channel, "refunded": Refunded,
 	})
 }
 
