@@ -214,7 +214,7 @@ sdk-go: build postgres #: Use the Go client from another module, and generate a 
 
 # One address and two accounts send ten thousand requests, most of them invalid. The run must not be limited.
 UNLIMITED := $(foreach whose,ADDRESS CALLER,PARLEY_LIMIT_$(whose)_RATE=20000000)
-schemathesis: build postgres $(BIN)/schemathesis #: Send 10,000 generated, paid requests (docs/conformance.md)
+schemathesis: build postgres $(BIN)/schemathesis #: Send 10,000 generated, paid requests (test/conformance/schemathesis)
 	$(UNLIMITED) go run ./test/conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python test/conformance/schemathesis/run.py
 
 $(BIN)/schemathesis: test/conformance/schemathesis/requirements.txt
