@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/parley-chat/parley/internal/devnet"
 )
@@ -19,14 +21,30 @@ const (
 	asPeer        = "peer"
 )
 
-// serveFacilitator serves the payment network of devnet, and POST /mint/{address}: play money without a limit.
+// serveFacilitator serves the payment network of devnet, POST /mint/{address}: play money without a limit, and
+// POST /pauses?verify=DURATION&settle=DURATION: what the facilitator waits for, as hosted ones do.
 func serveFacilitator(ctx context.Context, address string) error {
 	ledger, err := devnet.OpenLedger("")
 	if err != nil {
 		return err
 	}
-	routes := http.NewServeMux()
-	routes.Handle("/", devnet.NewFacilitator(ledger))
+	routes, facilitator := http.NewServeMux(), devnet.NewFacilitator(ledger)
+	pauses := map[string]*atomic.Int64{"/verify": {}, "/settle": {}}
+	routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if pause := pauses[r.URL.Path]; pause != nil {
+			time.Sleep(time.Duration(pause.Load()))
+		}
+		facilitator.ServeHTTP(w, r)
+	})
+	routes.HandleFunc("POST /pauses", func(w http.ResponseWriter, r *http.Request) {
+		for path, pause := range pauses {
+			duration, err := time.ParseDuration(r.FormValue(path[1:]))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+			}
+			pause.Store(int64(duration))
+		}
+	})
 	routes.HandleFunc("POST /mint/{address}", func(w http.ResponseWriter, r *http.Request) {
 		if err := ledger.Mint(r.PathValue("address"), 1e12); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -56,7 +74,12 @@ func (b *bench) startSelf(ctx context.Context, arguments ...string) (*process, e
 
 // mint funds a wallet.
 func (b *bench) mint(ctx context.Context, address string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.facilitator.url+"/mint/"+address, http.NoBody)
+	return b.facilitatorDoes(ctx, "/mint/"+address)
+}
+
+// facilitatorDoes makes a request to the facilitator.
+func (b *bench) facilitatorDoes(ctx context.Context, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.facilitator.url+path, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -66,7 +89,7 @@ func (b *bench) mint(ctx context.Context, address string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("fund %s: %s", address, response.Status)
+		return fmt.Errorf("%s at the facilitator: %s", path, response.Status)
 	}
 	return nil
 }

@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// rivals are the calls that are compared with the peer, and the goals: their rate against the peer by clients, and their processor time
-// against that of a send that is paid by voucher.
+// rivals are the calls that are compared with the peer.
 var rivals = []struct {
 	name, operation string
 	exact           bool
-	rate            map[int]float64
-	cpu             float64
-}{
-	{"send", sendMany, false, map[int]float64{1: 0.8, 16: 2, 64: 2.5}, 0},
-	{"own account", ownAccount, false, map[int]float64{1: 0.8, 16: 1.5, 64: 2}, 1},
-	{"unread", nothingNew, false, map[int]float64{1: 0.8, 16: 1.5, 64: 2}, 1},
-	{"newest 50", newest, false, map[int]float64{1: 0.8, 16: 1.5, 64: 2}, 1.5},
-	{"send, exact", sendMany, true, map[int]float64{16: 0.9}, 0},
-}
+}{{"send", sendMany, false}, {"own account", ownAccount, false}, {"unread", nothingNew, false}, {"newest 50", newest, false},
+	{"send, exact", sendMany, true}}
+
+// facilitators are what the peers are compared with, and the goals for a send: its rate against the peer by clients.
+var facilitators = []struct {
+	title, pauses string
+	send          map[int]float64
+}{{"Facilitator on the same machine", "verify=0s&settle=0s", map[int]float64{1: 0.8, 16: 2, 64: 2.5}},
+	{"Hosted facilitator: 60 ms to verify, 900 ms to settle", "verify=60ms&settle=900ms", map[int]float64{1: 200, 16: 60, 64: 25}}}
 
 // comparePeers compares calls of Parley with a constant response behind a minimal x402 middleware, and with a build without prices.
 func (d *dataset) comparePeers(ctx context.Context) error {
@@ -46,45 +45,46 @@ func (d *dataset) comparePeers(ctx context.Context) error {
 		seen[pgCPU], seen[wal], seen[writes] = 0, 0, 0
 		return seen, err
 	}}}
-	measured := rivals[:0:0]
 	for _, r := range rivals {
-		if !d.only.MatchString(r.operation) {
-			continue
-		}
 		server := channels
 		if r.exact {
 			server = exact
 		}
-		measured, sides = append(measured, r), append(sides, d.calls(ctx, r.name, d.named(r.operation), server))
+		if d.only.MatchString(r.operation) {
+			sides = append(sides, d.calls(ctx, r.name, d.named(r.operation), server))
+		}
 	}
 	rounds := 2*d.rounds + 1
-	if _, err := d.compare("Peers", "paid call", d.clients, rounds, sides...); err != nil {
-		return err
-	}
-	compared := d.comparisons[len(d.comparisons)-len(d.clients):]
-	for _, c := range compared {
-		send := 0
-		for i, r := range measured {
-			if wanted, ok := r.rate[c.clients]; ok {
-				d.goal(fmt.Sprintf("%s, rate against the peer, %d clients", r.name, c.clients), middle(c.ratios(i+1, perSecond)), atLeast, wanted)
-			}
-			if r.operation == sendMany && !r.exact {
-				send = i + 1
-			}
-			if r.cpu > 0 && send > 0 && c.clients > 1 {
-				d.goal(fmt.Sprintf("%s, processor time against a send, %d clients", r.name, c.clients), middle(c.ratiosTo(send, i+1, cpu)),
-					atMost, r.cpu)
+	var panels []panel
+	for _, f := range facilitators {
+		if err := d.facilitatorDoes(ctx, "/pauses?"+f.pauses); err != nil {
+			return err
+		}
+		if _, err := d.compare("Peers", f.title, d.clients, rounds, sides...); err != nil {
+			return err
+		}
+		p := panel{f.title, d.comparisons[len(d.comparisons)-len(d.clients):]}
+		panels = append(panels, p)
+		for _, c := range p.compared {
+			for i, side := range c.sides {
+				if side.name == rivals[0].name {
+					d.goal(fmt.Sprintf("%s: a send against the peer, %d clients", f.title, c.clients), middle(c.ratios(i, perSecond)), atLeast,
+						f.send[c.clients])
+				}
 			}
 		}
 	}
-	if err := d.compareFree(ctx, channels, rounds); err != nil || d.picture == "" || len(measured) < len(rivals) {
+	if err := d.facilitatorDoes(ctx, "/pauses?"+facilitators[0].pauses); err != nil {
+		return err
+	}
+	if err := d.compareFree(ctx, channels, rounds); err != nil || d.picture == "" || len(sides) <= len(rivals) {
 		return err
 	}
 	file, err := os.Create(d.picture)
 	if err != nil {
 		return err
 	}
-	drawPeers(file, compared, fmt.Sprintf("%s, %s. Clients, server, PostgreSQL and facilitator share the processors. Median of %d rounds.",
+	drawPeers(file, panels, fmt.Sprintf("%s, %s. Clients, server, PostgreSQL and facilitator share the processors. Median of %d rounds.",
 		d.machine, time.Now().UTC().Format("2 January 2006"), rounds))
 	return file.Close()
 }

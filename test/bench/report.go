@@ -193,12 +193,9 @@ func (c comparison) ratio(side, metric int) string {
 }
 
 // ratios are a side's ratios to the first side, by round.
-func (c comparison) ratios(side, metric int) []float64 { return c.ratiosTo(0, side, metric) }
-
-// ratiosTo are a side's ratios to another one, by round.
-func (c comparison) ratiosTo(base, side, metric int) (ratios []float64) {
+func (c comparison) ratios(side, metric int) (ratios []float64) {
 	for round, seen := range c.rounds[side] {
-		ratios = append(ratios, seen[metric]/c.rounds[base][round][metric])
+		ratios = append(ratios, seen[metric]/c.rounds[0][round][metric])
 	}
 	return ratios
 }

@@ -29,8 +29,8 @@ func (l Limits) Config(trusted []string) (server.Limits, error) {
 	var wrong settings.Wrong
 	wrong.Check(l.AddressRate > 0 && l.AddressRate <= math.MaxInt32/burstFactor, "limit-address-rate", l.AddressRate, "a number above 0")
 	wrong.Check(l.Connections > 0, "limit-connections", l.Connections, "a number above 0")
-	caller := rate(l.AddressRate * callerShare)
-	config := server.Limits{Address: rate(l.AddressRate), Account: caller, Wallet: caller,
+	caller := perSecond(l.AddressRate * callerShare)
+	config := server.Limits{Address: perSecond(l.AddressRate), Account: caller, Wallet: caller,
 		WrongTANs:   max(leastWrongTANs, int(l.AddressRate/addressRatePerWrong)),
 		Connections: l.Connections, ConnectionsPerAddress: min(server.DefaultLimits().ConnectionsPerAddress, l.Connections)}
 	for _, text := range trusted {
@@ -44,6 +44,6 @@ func (l Limits) Config(trusted []string) (server.Limits, error) {
 	return config, wrong.Err()
 }
 
-func rate(perSecond float64) server.Rate {
-	return server.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond*burstFactor))}
+func perSecond(calls float64) server.Rate {
+	return server.Rate{PerSecond: calls, Burst: max(1, int(calls*burstFactor))}
 }

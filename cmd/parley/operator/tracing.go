@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/cmd/parley/settings"
@@ -57,12 +58,9 @@ func startTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits := sdk.NewSpanLimits()
-	limits.AttributeValueLengthLimit = 1024
 	return &tracing{ratio: ratio, provider: sdk.NewTracerProvider(
 		sdk.WithSampler(sdk.AlwaysSample()), // handler samples
-		sdk.WithBatcher(&exporter{SpanExporter: client, log: log}),
-		sdk.WithRawSpanLimits(limits),
+		sdk.WithBatcher(&exporter{SpanExporter: client, log: log, warn: rate.Sometimes{Interval: time.Minute}}),
 		// No detectors: the one of the process reports the command line.
 		sdk.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "parley"), attribute.String("service.version", parley.Version()))),
@@ -96,8 +94,8 @@ func (t *tracing) database() *otelpgx.Tracer {
 // exporter drops what can have secrets: attributes that are not in exported, and the texts of errors, which are in events and statuses.
 type exporter struct {
 	sdk.SpanExporter
-	log    *slog.Logger
-	warned time.Time // at most once a minute
+	log  *slog.Logger
+	warn rate.Sometimes
 }
 
 // A statement has no values: GORM and pgx send them apart.
@@ -121,12 +119,12 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	for i, span := range spans {
 		kept[i] = filtered{span}
 	}
-	err := e.SpanExporter.ExportSpans(ctx, kept)
-	if err != nil && time.Since(e.warned) > time.Minute {
-		e.warned = time.Now()
+	if err := e.SpanExporter.ExportSpans(ctx, kept); err != nil {
 		_, cause, _ := strings.Cut(err.Error(), "/v1/traces") // without the URL, and without what the collector says
 		cause, _, _ = strings.Cut(strings.TrimLeft(cause, `": `), " (body")
-		e.log.WarnContext(ctx, "traces are lost: the collector did not take them", "spans", len(spans), "error", cmp.Or(cause, "unavailable"))
+		e.warn.Do(func() {
+			e.log.WarnContext(ctx, "traces are lost: the collector did not take them", "spans", len(spans), "error", cmp.Or(cause, "unavailable"))
+		})
 	}
 	return nil
 }
