@@ -39,6 +39,7 @@ generated = @echo 'TABLE|openapi-generator ($(1))|$(OPENAPI_GENERATOR)|$(2)|0'
 
 # The files that name a function toEnum do not compile together with each other.
 generated-cpp: $(GENERATED)/batch
+	sed -i "s/ = nullptr;/ = {};/" $(GENERATED)/cpp/src/model/*.cpp # a std::string from nullptr crashes
 	cd $(GENERATED)/cpp && grep -rL toEnum src | sed 's/.*/#include "&"/' >together.cpp
 	cd $(GENERATED)/cpp && g++ -std=c++17 -Iinclude -Iinclude/Parley -I. -o newer $(CURDIR)/$(GENERATORS)/cpp/newer.cpp \
 	  together.cpp $$(grep -rl toEnum src) -lcpprest -lboost_system -lssl -lcrypto -lpthread
