@@ -3,6 +3,8 @@
 comma := ,
 BIN := bin
 TAGS := attack,consistency,contract,crashpoints,failover,plans,restore
+GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.1
+CYCLONEDX := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 OPENAPI_GENERATOR := 7.25.0
 OPENAPI_GENERATOR_JAR := $(BIN)/openapi-generator-cli-$(OPENAPI_GENERATOR).jar
@@ -64,18 +66,35 @@ licenses: #: Fail if a package is under the GPL, LGPL or AGPL; write the license
 	mkdir -p $(BIN)
 	go run ./internal/licenses -tags $(TAGS) -o $(BIN)/THIRD_PARTY_LICENSES
 
-# The same commit gives the same files: their times are that of the commit.
-packages packages-check install-test: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-packages packages-check install-test: export SOURCE_COMMIT ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*')
-packages: licenses packager ## Build all packages for agents and operators on all platforms into bin/packages
-	rm -rf $(BIN)/packages
-	$(BIN)/packager -o $(BIN)/packages
+# The same commit gives the same files: their times are that of the commit. PLATFORMS=host builds those of this machine only.
+PLATFORMS ?= all
+FOLDER ?= $(BIN)/packages
+packages: export VERSION ?= $(shell sed -n 's/^  version: //p' openapi.yaml | head -n 1)
+packages: export SOURCE_COMMIT ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*')
+packages: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+packages: export SOURCE_DATE ?= $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ)
+packages: licenses ## Build all packages for agents and operators on all platforms into bin/packages, on Linux
+	@$(call install,command -v buildah,buildah)
+	CGO_ENABLED=0 GOBIN=$(CURDIR)/$(BIN) go install -trimpath $(CYCLONEDX) # it writes its own checksum into each SBOM
+	sed '$(if $(filter host,$(PLATFORMS)),s/goos: \[.*/goos: [$(shell go env GOOS)]/; s/goarch: \[.*/goarch: [$(shell go env GOARCH)]/)' \
+	  .goreleaser.yaml | go run $(GORELEASER) release --snapshot --clean --config -
+	rm -rf $(FOLDER) && mkdir -p $(FOLDER)
+	cp $(BIN)/goreleaser/parley* $(FOLDER)
+	deploy/npm/pack.sh $(BIN)/goreleaser $(FOLDER)
+	for architecture in $(if $(filter host,$(PLATFORMS)),$(shell go env GOARCH),amd64 arm64); do $(call image,$$architecture) || exit 1; done
+	cp LICENSE $(BIN)/THIRD_PARTY_LICENSES $(FOLDER) && cp deploy/openvex.json $(FOLDER)/parley-$$VERSION.openvex.json
+	cd $(FOLDER) && LC_ALL=C && sha256sum * >SHA256SUMS
 
-packager:
-	go build -C internal/packages -o $(CURDIR)/$(BIN)/packager .
+# $(call image,ARCHITECTURE) builds an image of the files in a server's archive. Nothing is run or downloaded, and the storage is its own.
+SERVER := $(FOLDER)/parley-server-$$VERSION-linux
+BUILDAH := buildah --storage-driver vfs --root $(CURDIR)/$(BIN)/buildah/root --runroot $(CURDIR)/$(BIN)/buildah/run
+image = rm -rf $(BIN)/buildah/files && mkdir -p $(BIN)/buildah/files \
+  && tar -xpzf $(SERVER)-$(1).tar.gz -C $(BIN)/buildah/files --strip-components=1 \
+  && id=$$($(BUILDAH) build --quiet --platform linux/$(1) --timestamp $$SOURCE_DATE_EPOCH --file deploy/Dockerfile \
+    --label org.opencontainers.image.version=$$VERSION --label org.opencontainers.image.revision=$$SOURCE_COMMIT $(BIN)/buildah/files) \
+  && $(BUILDAH) push --quiet $$id docker-archive:$(SERVER)-$(1)-image.tar:parley:$$VERSION && $(BUILDAH) rmi $$id
 
 # SSH keys, since users have ssh-keygen already. SIGNING_KEY is the file of a private key, or of the public half of one in ssh-agent.
-FOLDER ?= $(BIN)/packages
 SIGNERS ?= deploy/release_signers
 sign: #: Sign SHA256SUMS in FOLDER (bin/packages) with SIGNING_KEY, an SSH key that is in SIGNERS (deploy/release_signers)
 	@$(call install,command -v ssh-keygen,openssh-client)
@@ -255,26 +274,23 @@ page-images: page #: Renew the pictures of docs/run.md
 
 PACKAGES := test/conformance/packages
 MCP_REGISTRY := github.com/modelcontextprotocol/registry@v1.8.8
-packages-check: licenses packager $(PACKAGES)/node_modules #: Build the packages of this platform twice; install, validate and run those for agents
-	cd internal/packages && go mod tidy -diff && go vet . && go test .
+packages-check: $(PACKAGES)/node_modules #: Build the packages of this platform twice; install, validate and run those for agents
 	cd test/conformance/deploy && go mod tidy -diff && go vet . && go test -count=1 .
-	rm -rf $(BIN)/packages-check
 	@$(call install,command -v ssh-keygen,openssh-client)
-	$(BIN)/packager -platforms host -o $(BIN)/packages-check/first
-	umask 077 && TZ=Asia/Tokyo $(BIN)/packager -platforms host -o $(BIN)/packages-check/second
+	$(MAKE) packages PLATFORMS=host FOLDER=$(BIN)/packages-check/first
+	umask 077 && TZ=Asia/Tokyo $(MAKE) -o licenses packages PLATFORMS=host FOLDER=$(BIN)/packages-check/second
 	diff -r $(BIN)/packages-check/first $(BIN)/packages-check/second
 	go mod download $(MCP_REGISTRY)
 	node $(PACKAGES)/packages.mjs $(BIN)/packages-check/first \
 	  "$$(go list -m -f '{{.Dir}}' $(MCP_REGISTRY))/internal/validators/schemas/2025-12-11.json"
-	@node -p "const d = require('./$(PACKAGES)/package.json').dependencies; ['TABLE', 'npm, mcpb, MCP registry', \
-	  '$$(npm --version), ' + d['@anthropic-ai/mcpb'] + ', $(lastword $(subst @, ,$(MCP_REGISTRY)))', \
-	  'packages: same bytes twice; install offline, unpack, run; server.json by its schema; archive and SBOM; manifests by the types of Kubernetes; compose.yaml by compose-go', 0].join('|')"
+	@echo "TABLE|npm, MCP registry|$$(npm --version), $(lastword $(subst @, ,$(MCP_REGISTRY)))|packages: same bytes twice; \
+	install offline, unpack, run; server.json by its schema; archive and SBOM; manifests by the types of Kubernetes; compose.yaml by compose-go|0"
 
 # A Debian and its packages are downloaded once, into the user's cache. systemd-nspawn needs root, and a kernel with overlayfs and cgroup 2.
 DEBIANS ?= bookworm trixie
-install-test: licenses packager test/conformance/node_modules #: Follow docs/install.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
+install-test: test/conformance/node_modules #: Follow docs/install.md on bare Debians with the .deb, as root on Linux (DEBIANS=bookworm)
 	@$(call install,command -v debootstrap && command -v systemd-nspawn && command -v nsenter && command -v ps,debootstrap systemd-container util-linux procps)
-	rm -rf $(BIN)/install-test && $(BIN)/packager -platforms host -o $(BIN)/install-test
+	$(MAKE) packages PLATFORMS=host FOLDER=$(BIN)/install-test
 	@sudo=; [ "$$(id -u)" = 0 ] || sudo='sudo -E env PATH='"$$PATH"; \
 	  for suite in $(DEBIANS); do $$sudo node test/conformance/install/install.mjs $(BIN)/install-test $$suite || exit 1; done
 
@@ -447,6 +463,6 @@ node:
 	@$(call install,command -v npm,nodejs npm)
 
 .PHONY: alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
-  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python nginx node older packager packages packages-check \
+  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python nginx node older packages packages-check \
   page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
   supply-chain test test-all upgrade

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/alecthomas/kong"
+	_ "golang.org/x/crypto/x509roots/fallback" // for images, which have no root certificates
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/development"

@@ -1,4 +1,4 @@
-// The OCI image runs on the machine with crun: as its user, with a read-only root, and without capabilities, against the database of the
+// The image runs on the machine with crun: as its user, with a read-only root, and without capabilities, against the database of the
 // machine. The bundle for crun has what the image's configuration says.
 import { strict as assert } from "node:assert";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -7,17 +7,13 @@ import { run } from "./machine.mjs";
 
 const read = (file) => JSON.parse(readFileSync(file, "utf8"));
 
-// unpack unpacks the image for this processor into a folder and returns its configuration.
+// unpack unpacks the image, an archive for Docker, into a folder and returns its configuration.
 function unpack(archive, folder) {
-  mkdirSync(join(folder, "layout"), { recursive: true });
-  run("tar", ["-xf", archive, "-C", join(folder, "layout")]);
-  const blob = ({ digest }) => join(folder, "layout/blobs", digest.replace(":", "/"));
-  const [index] = read(join(folder, "layout/index.json")).manifests;
-  const architecture = process.arch.replace("x64", "amd64");
-  const manifest = read(blob(read(blob(index)).manifests.find((one) => one.platform.architecture === architecture)));
-  mkdirSync(join(folder, "rootfs"));
-  for (const layer of manifest.layers) run("tar", ["-xf", blob(layer), "-C", join(folder, "rootfs")]);
-  return read(blob(manifest.config));
+  mkdirSync(join(folder, "rootfs"), { recursive: true });
+  run("tar", ["-xf", archive, "-C", folder]);
+  const [{ Config, Layers }] = read(join(folder, "manifest.json"));
+  for (const layer of Layers) run("tar", ["-xf", join(folder, layer), "-C", join(folder, "rootfs")]);
+  return read(join(folder, Config));
 }
 
 // bundle is a configuration for crun: the image's, on the network of the machine.
@@ -52,14 +48,12 @@ export function image(machine, { archive, work, settings }) {
   const start = `${crun} run --no-new-keyring --bundle /srv/image`; // systemd-nspawn allows no keyrings
   machine.sh(`${start}/migrate migrate`);
   machine.sh(`systemd-run --quiet --unit=image ${start}/serve parley`);
-  const [, ...healthcheck] = config.Healthcheck.Test;
   const environment = [...config.Env, ...settings].map((one) => `--env '${one}'`).join(" ");
-  const healthy = `${crun} exec --user 65532:65532 ${environment} parley ${healthcheck.join(" ")}`;
+  const healthy = `${crun} exec --user 65532:65532 ${environment} parley /parley healthcheck`;
   machine.sh(`for i in $(seq 60); do if ${healthy}; then exit; fi; sleep 0.5; done; journalctl --unit image --output cat; exit 1`);
   const pid = machine.sh(`${crun} state parley | sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p'`);
   assert.equal(machine.sh(`stat -c %u:%g /proc/${pid}`), "65532:65532");
   assert.match(machine.sh(`cat /proc/${pid}/status`), /CapEff:\s0+\n[^]*NoNewPrivs:\s1/);
   assert.match(machine.sh(`awk '$5 == "/"' /proc/${pid}/mountinfo`), / ro,| ro /);
-  assert.ok(machine.sh("grep -c BEGIN /srv/image/rootfs/etc/ssl/certs/ca-certificates.crt") > 100);
   machine.sh("systemctl stop image && rm -r /srv/image");
 }

@@ -1,13 +1,12 @@
-// The packages of a folder, which `make packages` or internal/packages built at least for this platform, meet the tools of their formats.
+// The packages of a folder, which `make packages` built at least for this platform, meet the tools of their formats.
 // Arguments: the folder, and the JSON schema of server.json. Nothing needs the network.
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
-import { getMcpConfigForManifest } from "@anthropic-ai/mcpb";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { Ajv } from "ajv";
@@ -16,10 +15,7 @@ import formats from "ajv-formats";
 const folder = resolve(process.argv[2]);
 const schema = JSON.parse(readFileSync(process.argv[3]));
 const platform = `${process.platform}-${process.arch}`;
-const suffix = process.platform === "win32" ? ".exe" : "";
 const work = mkdtempSync(join(tmpdir(), "parley-packages-"));
-const cli = new URL("node_modules/@anthropic-ai/mcpb/dist/cli/cli.js", import.meta.url).pathname;
-const mcpb = (...args) => execFileSync(process.execPath, [cli, ...args], { encoding: "utf8", cwd: work });
 const json = (...path) => JSON.parse(readFileSync(join(...path)));
 const hash = (file) => createHash("sha256").update(readFileSync(file)).digest("hex");
 
@@ -37,9 +33,9 @@ const environment = {
 const wallet = { PARLEY_WALLET_KEY: "7".padStart(64, "0") };
 
 // handshake starts an MCP server, and checks its name, its version and its list of tools.
-async function handshake(command, args, env, version) {
+async function handshake(command, args, version) {
   const client = new Client({ name: "packages", version: "1" });
-  await client.connect(new StdioClientTransport({ command, args, env: { ...environment, ...env, ...wallet }, cwd: work, stderr: "inherit" }));
+  await client.connect(new StdioClientTransport({ command, args, env: { ...environment, ...wallet }, cwd: work, stderr: "inherit" }));
   assert.deepEqual(client.getServerVersion(), { name: "parley", title: "Parley", version });
   const { tools } = await client.listTools();
   assert.equal(tools.length, 10);
@@ -85,15 +81,7 @@ function registry() {
   assert.equal(schema.$id, listing.$schema);
   assert.ok(valid(listing), ajv.errorsText(valid.errors));
   assert.ok(!valid({ ...listing, description: "x".repeat(101) }), "the schema accepts anything");
-  const [npm, ...bundles] = listing.packages;
-  assert.equal(npm.registryType, "npm");
-  assert.ok(bundles.length > 0);
-  for (const bundle of bundles) {
-    assert.equal(bundle.registryType, "mcpb");
-    assert.ok(bundle.identifier.startsWith(`https://github.com/parley-chat/parley/releases/download/v${listing.version}/`));
-    assert.equal(bundle.fileSha256, hash(join(folder, bundle.identifier.split("/").at(-1))));
-  }
-  console.log(`ok server.json: valid, with ${bundles.length} bundles`);
+  console.log("ok server.json: valid");
   return listing;
 }
 
@@ -123,7 +111,7 @@ async function npm(listing) {
   assert.equal(status.status, 4, status.stderr);
   assert.equal(JSON.parse(status.stderr).code, "no_account");
   const launcher = join(main, "bin/parley.js");
-  await handshake(process.execPath, [launcher, "mcp"], {}, version);
+  await handshake(process.execPath, [launcher, "mcp"], version);
   await stops(launcher);
   renameSync(program, program + "-away");
   const missing = spawnSync(process.execPath, [launcher, "--version"], { encoding: "utf8" });
@@ -142,53 +130,37 @@ async function stops(launcher) {
   assert.equal(await Promise.race([ended, new Promise((done) => setTimeout(done, 10_000, "still runs after ten seconds").unref())]), 0);
 }
 
-async function bundle(listing) {
-  const file = join(folder, `parley-${platform}.mcpb`);
-  const at = join(work, "bundle");
-  mcpb("info", file);
-  mcpb("unpack", file, at);
-  mcpb("validate", join(at, "manifest.json"));
-  mcpb("pack", at, join(work, "packed.mcpb"));
-  const manifest = json(at, "manifest.json");
-  assert.equal(json(folder, `parley-${platform}${suffix}.cdx.json`).metadata.component.version, listing.version);
-  assert.equal(manifest.manifest_version, "0.3");
-  assert.equal(manifest.version, listing.version);
-  assert.deepEqual(manifest.compatibility.platforms, [process.platform]);
-  for (const name of ["LICENSE", "THIRD_PARTY_LICENSES"]) assert.ok(statSync(join(at, name)).size > 0);
-  writeFileSync(join(at, "wrong.json"), JSON.stringify({ ...manifest, server: { ...manifest.server, type: "program" } }));
-  assert.throws(() => mcpb("validate", join(at, "wrong.json")), "mcpb accepts a wrong type of server");
-  // What a client runs if its user sets nothing.
-  const quiet = { manifest, extensionPath: at, systemDirs: {}, userConfig: {}, pathSeparator: "/" };
-  const { command, args, env } = await getMcpConfigForManifest(quiet);
-  assert.equal(command, join(at, manifest.server.entry_point));
-  assert.equal(command, join(at, "server", "parley" + suffix));
-  assert.deepEqual(env, { PARLEY_HOME: "" });
-  await handshake(command, args, { ...env, HOME: work, XDG_CONFIG_HOME: work }, listing.version);
-  console.log("ok mcpb: info, unpack, validate, pack, MCP");
-}
+// programs checks the archives, and the lists of what the programs are made of.
+function programs({ version }) {
+  const unpack = (kind) => {
+    const name = `parley-${kind}-${version}-${process.platform}-${process.arch.replace("x64", "amd64")}`;
+    execFileSync("tar", ["-xzf", join(folder, `${name}.tar.gz`), "-C", work]);
+    const list = json(folder, `${name}.cdx.json`);
+    assert.equal(list.bomFormat, "CycloneDX");
+    assert.equal(list.metadata.component.version, `v${version}`);
+    return { at: join(work, name), program: join(work, name, "parley"), components: list.components };
+  };
+  const agent = unpack("agent");
+  assert.match(execFileSync(agent.program, ["help"], { encoding: "utf8" }), /inbox/);
+  assert.notEqual(spawnSync(agent.program, ["serve", "--help"]).status, 0, "the agent's program has the server");
 
-// server checks the archive, and the list of what the program is made of.
-function server({ version }) {
-  const name = `parley-server-${version}-${process.platform}-${process.arch.replace("x64", "amd64")}`;
-  execFileSync("tar", ["-xzf", join(folder, `${name}.tar.gz`), "-C", work]);
-  const program = join(work, name, "parley");
+  const { at, program, components } = unpack("server");
   assert.match(execFileSync(program, ["--version"], { encoding: "utf8" }), /^parley \S+ \(commit /);
   assert.match(execFileSync(program, ["serve", "--help"], { encoding: "utf8" }), /--database-url/);
-  for (const file of ["LICENSE", "docs/install.md", "deploy/parley.yaml", "deploy/parley.service", "deploy/kubernetes/parley.yaml"])
-    assert.ok(statSync(join(work, name, file)).size > 0, file);
-  const bash = `source ${name}/completion/parley.bash && complete -p parley && COMP_LINE='parley mig' COMP_POINT=10 parley`;
-  const completed = execFileSync("bash", ["--norc", "-c", bash], { cwd: work, encoding: "utf8", env: { PATH: `${join(work, name)}:${process.env.PATH}` } });
+  for (const file of ["LICENSE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md", "docs/install.md", "docs/haproxy.cfg", "deploy/parley.yaml",
+    "deploy/parley.service", "deploy/Caddyfile", "deploy/Dockerfile", "deploy/kubernetes/parley.yaml", "deploy/monitoring/rules.yaml", "deploy/monitoring/dashboard.json"])
+    assert.ok(statSync(join(at, file)).size > 0, file);
+  const bash = "source deploy/completion/parley.bash && complete -p parley && COMP_LINE='parley mig' COMP_POINT=10 parley";
+  const completed = execFileSync("bash", ["--norc", "-c", bash], { cwd: at, encoding: "utf8", env: { PATH: `${at}:${process.env.PATH}` } });
   assert.match(completed, /-C 'parley' parley\nmigrate\n$/);
-  const list = json(folder, `${name}.cdx.json`);
-  assert.equal(list.bomFormat, "CycloneDX");
-  assert.equal(list.metadata.component.version, version);
-  for (const module of ["github.com/jackc/pgx/v5", "github.com/labstack/echo/v4"]) {
-    const found = list.components.find((component) => component.name === module);
-    assert.match(found.hashes[0].content, /^[0-9a-f]{64}$/);
+  // The image has no certificates but those in the program.
+  for (const module of ["github.com/jackc/pgx/v5", "github.com/labstack/echo/v4", "golang.org/x/crypto/x509roots/fallback"]) {
+    const found = components.find((component) => component.name === module);
+    assert.match(found?.hashes[0].content ?? module, /^[0-9a-f]{64}$/);
   }
-  assert.ok(!list.components.some((component) => component.name.includes("golangci")));
+  assert.ok(!components.some((component) => component.name.includes("golangci")));
   assert.equal(json(folder, `parley-${version}.openvex.json`)["@context"], "https://openvex.dev/ns/v0.2.0");
-  console.log(`ok server: archive, completion, OpenVEX, SBOM of ${list.components.length} modules`);
+  console.log(`ok programs: archives, completion, OpenVEX, SBOM of ${components.length} modules`);
 }
 
 try {
@@ -196,8 +168,7 @@ try {
   signature();
   const listing = registry();
   await npm(listing);
-  await bundle(listing);
-  server(listing);
+  programs(listing);
 } finally {
   rmSync(work, { recursive: true });
 }
