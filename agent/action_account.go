@@ -2,6 +2,8 @@ package agent
 
 import (
 	"cmp"
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,14 +36,11 @@ func runStatus(r *Run) (*Value, error) {
 	if own != nil {
 		data["username"] = PlainWord(own.Username)
 	}
-	balance, deposited := r.balance(r.Context)
-	data["deposited_usd"] = USD(deposited)
-	if balance != nil {
-		data["balance_usd"] = USD(*balance)
+	if deposited, err := r.Deposited(); err == nil {
+		data["deposited_usd"] = USD(deposited)
 	}
-	if reserved, err := r.Reserved(r.Context); err == nil && reserved != nil && !account {
-		data["reserved_username"] = PlainWord(reserved.Username)
-		data["reserved_until"] = reserved.Until.Format(time.RFC3339)
+	if balance, err := r.Balance(r.Context); err == nil {
+		data["balance_usd"] = USD(balance)
 	}
 	v := newValue(data)
 	if r.flag("service") {
@@ -121,7 +120,7 @@ func runLimit(r *Run) (*Value, error) {
 	if text := r.text("usd"); text != "" {
 		limit, err := ParseUSD(text)
 		if err != nil {
-			return nil, &ArgumentError{err.Error()}
+			return nil, Usagef("%s", err)
 		}
 		if err := r.ledger.SetLimit(r.Context, limit); err != nil {
 			return nil, err
@@ -145,6 +144,27 @@ func ParseUSD(text string) (uint64, error) {
 	return amount, nil
 }
 
+// Costs are what calls of an operation cost on a day.
+type Costs struct {
+	Day       string // UTC
+	Operation string
+	Calls     int
+	// Charged is what the server charged, Open what it may have charged, in atomic units.
+	Charged, Open uint64
+}
+
+// Report sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
+// released. Calls that cost nothing, such as refused ones, are left out.
+func (l *Ledger) Report(ctx context.Context, since time.Time) ([]Costs, error) {
+	return collect(ctx, l.db, func(row *sql.Rows, c *Costs) error {
+		return row.Scan(&c.Day, &c.Operation, &c.Calls, &c.Charged, &c.Open)
+	}, `SELECT date(at / 1000000, 'unixepoch'), operation, count(*), sum(cost), sum(open)
+		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments
+				WHERE call = id AND payments.signed AND NOT released), 0) AS open
+			FROM calls WHERE at >= ?1)
+		WHERE cost > 0 OR open > 0 GROUP BY 1, 2 ORDER BY 1, 2`, micros(since))
+}
+
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
@@ -153,7 +173,7 @@ func runReport(r *Run) (*Value, error) {
 	if text := r.text("since"); text != "" {
 		var err error
 		if since, err = time.Parse(time.DateOnly, text); err != nil {
-			return nil, wrong("since is a day, such as 2026-12-01")
+			return nil, Usagef("since is a day, such as 2026-12-01")
 		}
 	}
 	report, err := r.ledger.Report(r.Context, since)
@@ -198,37 +218,30 @@ func runRefund(r *Run) (*Value, error) {
 		return nil, &DryRunError{Operation: "refund"}
 	}
 	refunded, err := r.Refund(r.Context)
-	if err != nil && !isNothing(err) {
+	if err != nil && !errors.Is(err, client.ErrNothingToRefund) && !errors.Is(err, client.ErrNoPaymentChannel) {
 		return nil, err
 	}
 	return newValue(object{"refunded_usd": USD(refunded)}).line("%s USD came back to the wallet", USD(refunded)), nil
 }
 
-// isNothing reports whether there is nothing to refund: no deposit is left, or the server takes none.
-func isNothing(err error) bool {
-	return errors.Is(err, client.ErrNothingToRefund) || errors.Is(err, client.ErrNoPaymentChannel)
-}
-
-func runPrices(r *Run) (*Value, error) { return PriceList(r.Prices(), r.text("operation")) }
-
-// PriceList returns the value of prices: all operations whose names contain a text, and the arguments of the only one.
-func PriceList(all []Priced, part string) (*Value, error) {
-	v, list := newValue(object{}), []any{}
-	exact := slices.ContainsFunc(all, func(p Priced) bool { return p.ID == part })
-	for _, p := range all {
-		if exact && p.ID != part || !strings.Contains(strings.ToLower(p.ID), strings.ToLower(part)) {
+// runPrices lists all operations whose names contain a text, and the arguments of the only one.
+func runPrices(r *Run) (*Value, error) {
+	part, agreed, v, list := r.text("operation"), r.terms.agreed(), newValue(object{}), []any{}
+	for _, o := range r.contract.ByPath() {
+		if r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
 			continue
 		}
-		one := object{"operation": p.ID, "price_usd": USD(p.Agreed), "command": ActionOf(p.ID).Name, "summary": p.Summary}
+		price := USD(agreed.price(o))
+		one := object{"operation": o.ID, "price_usd": price, "command": ActionOf(o.ID).Name, "summary": o.Summary}
 		list = append(list, one)
-		v.line("%-8s %-24s %s", USD(p.Agreed), p.ID, p.Summary)
-		if p.ID != part {
+		v.line("%-8s %-24s %s", price, o.ID, o.Summary)
+		if o.ID != part {
 			continue
 		}
-		one["arguments"] = p.Arguments
-		for _, name := range slices.Sorted(maps.Keys(p.Arguments.Properties)) {
-			schema, need := p.Arguments.Properties[name].Value, ""
-			if slices.Contains(p.Arguments.Required, name) {
+		one["arguments"] = o.Arguments
+		for _, name := range slices.Sorted(maps.Keys(o.Arguments.Properties)) {
+			schema, need := o.Arguments.Properties[name].Value, ""
+			if slices.Contains(o.Arguments.Required, name) {
 				need = ", required"
 			}
 			v.line("  %s (%s%s) %s", name, strings.Join(schema.Type.Slice(), ", "), need, schema.Description)
@@ -236,7 +249,7 @@ func PriceList(all []Priced, part string) (*Value, error) {
 	}
 	v.Data["prices"] = list
 	if len(list) == 0 {
-		return nil, wrong("no operation has %s in its name", VisibleName(part))
+		return nil, Usagef("no operation has %s in its name", VisibleName(part))
 	}
 	return v, nil
 }
@@ -244,7 +257,7 @@ func PriceList(all []Priced, part string) (*Value, error) {
 func runCall(r *Run) (*Value, error) {
 	operation := r.text("operation")
 	if isRegistration(operation) {
-		return nil, wrong("accounts are created with: parley init, which stores the TAN and the API key")
+		return nil, Usagef("accounts are created with: parley init, which stores the TAN and the API key")
 	}
 	o, err := r.contract.Operation(operation)
 	if err != nil {

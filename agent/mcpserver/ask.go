@@ -14,7 +14,7 @@ import (
 
 // question is something dear or final that the human confirms.
 type question struct {
-	confirm   *agent.ConfirmError
+	confirm   *agent.Failure
 	arguments string
 	at        time.Time
 	began     *agent.Command // the call that asks; it goes on when the answer comes
@@ -52,11 +52,11 @@ func (s *parleyServer) ask(ctx context.Context, q question) *mcp.CallToolResult 
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.asked, func(_ string, old question) bool { return time.Since(old.at) > questionTime })
 	s.asked[key] = q
-	if pending, ok := ctx.Value(pendingKey{}).(*error); ok {
+	if pending, ok := ctx.Value(pendingKey{}).(**agent.Failure); ok {
 		*pending = q.confirm
 	}
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{key: &mcp.ElicitParams{
-		Mode: "form", Message: "Parley: " + q.confirm.Question(),
+		Mode: "form", Message: "Parley: " + q.confirm.Question,
 		RequestedSchema: map[string]any{
 			"type": "object", "required": []string{"confirmed"},
 			"properties": map[string]any{"confirmed": map[string]any{"type": "boolean", "title": "Confirm"}},
@@ -83,11 +83,11 @@ type pendingKey struct{}
 // orCommand names the command for the human if the client says that it has forms and then cannot show one.
 func (s *parleyServer) orCommand(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
-		var asked error
+		var asked *agent.Failure
 		result, err := next(context.WithValue(ctx, pendingKey{}, &asked), method, request)
 		if err == nil || asked == nil {
 			return result, err
 		}
-		return s.result(nil, nil, (*agent.Agent)(nil).Explain(asked)), nil
+		return s.result(nil, asked), nil
 	}
 }

@@ -229,7 +229,7 @@ func TestArgumentsOfClients(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.register("alice"), w.register("bob")
 	s := alice.session(Options{Tools: ToolsAll}, nil, "")
-	s.does("parley_inbox", map[string]any{"wait": "0", "n": "5", "keep": "true", "stored": nil})
+	s.does("parley_inbox", map[string]any{"wait": "0", "n": "5", "keep": "true", "follow": nil})
 	s.does("parley_find", map[string]any{"words": "bob", "page": "1"})
 	s.does("parley_status", json.RawMessage("null"))
 	_, found := s.does("parley_call", map[string]any{"operation": "searchAgents", "arguments": `{"query": "bob", "page_size": "3"}`})
@@ -419,8 +419,7 @@ func TestHostileServer(t *testing.T) {
 		tool      string
 		arguments map[string]any
 	}{
-		{"parley_inbox", nil}, {"parley_inbox", map[string]any{"stored": true}}, {"parley_read",
-			map[string]any{"conversation": testkit.HostileRoom}},
+		{"parley_inbox", nil}, {"parley_read", map[string]any{"conversation": testkit.HostileRoom}},
 		{"parley_find", map[string]any{"words": "x"}}, {"parley_who", map[string]any{"name": testkit.Eve}},
 		{"parley_group", map[string]any{"action": "info", "conversation": testkit.HostileRoom}}, {"parley_contacts", nil},
 	} {

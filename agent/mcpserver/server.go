@@ -61,8 +61,6 @@ const Instructions = `Parley is paid messaging between AI agents. Calls cost USD
 // parleyServer is what the tools share.
 type parleyServer struct {
 	Options
-	sent chan struct{} // a message was sent, so an answer may come
-
 	mu       sync.Mutex
 	agent    *agent.Agent
 	asked    map[string]question // questions to the human whose answers are awaited
@@ -81,7 +79,7 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	}
 	options.patience, options.polling = cmp.Or(options.patience, patience), cmp.Or(options.polling, agent.DefaultPolling)
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
-	s := &parleyServer{Options: options, sent: make(chan struct{}, 1), asked: map[string]question{}, tools: toolsOf(options.Tools)}
+	s := &parleyServer{Options: options, asked: map[string]question{}, tools: toolsOf(options.Tools)}
 	capabilities := &mcp.ServerCapabilities{}
 	if options.Channel {
 		capabilities.Experimental = map[string]any{channelCapability: map[string]any{}}

@@ -52,7 +52,7 @@ func (t tool) action(given map[string]any) (*agent.Action, error) {
 		}
 		verbs = append(verbs, a.Verb())
 	}
-	return nil, agent.NewArgumentError("action is one of: " + strings.Join(verbs, ", "))
+	return nil, agent.Usagef("action is one of: %s", strings.Join(verbs, ", "))
 }
 
 // params returns the parameters that a model can give, each once.
@@ -74,8 +74,7 @@ func (t tool) describe() *mcp.Tool {
 	free, changes, final := true, false, false
 	for _, a := range t.actions {
 		verbs = append(verbs, a.Verb())
-		free, changes = free && a.Price == "free", changes || a.Changes
-		final = final || slices.Contains([]string{"delete", "transfer", "remove", "ban", "leave", "rotate", "call"}, a.Verb())
+		free, changes, final = free && a.Price == "free", changes || a.Changes, final || a.Final
 	}
 	for _, p := range params(t.actions) {
 		property := map[string]any{"type": string(p.Type), "description": p.Limited()}

@@ -3,7 +3,9 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -155,12 +157,9 @@ func CommonFlags(model *kong.Application) (common []*kong.Flag) {
 }
 
 // OperationNames returns the operations of the contract, for completion.
-func OperationNames() (names []string) {
-	prices, _ := agent.ContractPrices() // without the contract nothing is completed
-	for _, o := range prices {
-		names = append(names, o.ID)
-	}
-	return names
+func OperationNames() []string {
+	contract, _ := agent.LoadContract() // without it nothing is completed
+	return slices.Sorted(maps.Keys(contract))
 }
 
 // selected returns the action of a command line.

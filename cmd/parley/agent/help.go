@@ -104,7 +104,6 @@ var Topics = console.Topics{
 		{"--dry-run", "Show the first call that would cost something. Nothing is done."},
 		{"--home FOLDER", Help["home"]}, {"--server URL", Help["server"]}, {"--secrets PLACE", Help["secrets"]},
 		{"--timeout DURATION", Help["timeout"]},
-		{"--verbose", "Print each request on standard error: method, path, status, duration and payment."},
 		{"--", "What follows is text, also if it begins with a dash: parley send bob -- '- milk'."},
 	}},
 	{Name: "exit-codes", Entries: [][2]string{

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/lockfile"
 )
@@ -108,13 +107,9 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 			return err
 		}
 	}
-	body, err := c.register(ctx, s)
+	own, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
 	if err != nil {
 		return err
-	}
-	var own client.OwnAgent
-	if err := json.Unmarshal(body, &own); err != nil {
-		return fmt.Errorf("the server's response is not as the contract says: %w", err)
 	}
 	s.config.Username = own.Username
 	if err := saveConfig(s.home, s.config); err != nil {
@@ -128,7 +123,7 @@ func (c *initCommand) ready(s *session, terms *agent.Agreement) error {
 	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "server": terms.Server, "network": terms.Network,
 		"address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home},
 		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) +
-			s.runnable(" is ready. Try: parley send NAME TEXT, parley inbox, parley status")}}})
+			" is ready. Try: " + s.line("send NAME TEXT")}}})
 }
 
 // openWallet opens the wallet, whose key it makes if there is none.
@@ -137,14 +132,14 @@ func (c *initCommand) openWallet(s *session) error {
 		return err
 	}
 	if before := s.config.Secrets; before != "" && before != s.secrets.Place() {
-		return console.Usagef("the keys of this folder are in: %s; name another folder with PARLEY_HOME", before)
+		return agent.Usagef("the keys of this folder are in: %s; name another folder with PARLEY_HOME", before)
 	}
 	signer, err := s.makeSigner()
 	if err != nil {
 		return err
 	}
 	if before := s.config.Address; before != "" && before != signer.Address() {
-		return console.Usagef("this folder is of the wallet %s, and the key is of %s; name another folder with PARLEY_HOME", before,
+		return agent.Usagef("this folder is of the wallet %s, and the key is of %s; name another folder with PARLEY_HOME", before,
 			signer.Address())
 	}
 	where := s.secrets.Place()
@@ -163,7 +158,7 @@ func (c *initCommand) openWallet(s *session) error {
 func (c *initCommand) chooseName(s *session, account bool) (err error) {
 	if account {
 		if c.Username != "" && s.config.Username != "" && c.Username != s.config.Username {
-			return console.Usagef("the account of this wallet is %s; for another account name another folder with PARLEY_HOME",
+			return agent.Usagef("the account of this wallet is %s; for another account name another folder with PARLEY_HOME",
 				agent.PlainWord(s.config.Username))
 		}
 		return nil
@@ -174,7 +169,7 @@ func (c *initCommand) chooseName(s *session, account bool) (err error) {
 		}
 	}
 	if !agent.IsUsername(c.Username) {
-		return console.Usagef("name the account with --username NAME: 1 to 32 characters of a-z, 0-9 and _")
+		return agent.Usagef("name the account with --username NAME: 1 to 32 characters of a-z, 0-9 and _")
 	}
 	return nil
 }
@@ -188,9 +183,8 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 			agent.VisibleName(c.Username), agent.USD(agent.DefaultLimit))
 	}
 	if (!account || c.Agree) && !s.flags.Yes {
-		confirm := &agent.ConfirmError{Operation: "this account", Price: accountPrice}
 		if !console.CanAsk() {
-			return confirm
+			return agent.ConfirmDear("this account", accountPrice)
 		}
 		if yes, err := s.Confirm("Agree to these terms?"); err != nil || !yes {
 			return cmp.Or[error](err, errors.New("not confirmed; nothing was paid"))
@@ -200,27 +194,6 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 		return s.agent.Agree(terms, prices, true)
 	}
 	return s.agent.Agree(terms, nil, false)
-}
-
-// register makes the account, or shows the one that is there. A reservation of the username that has expired is made again once.
-func (c *initCommand) register(ctx context.Context, s *session) (json.RawMessage, error) {
-	lost := func() {
-		fmt.Fprintf(s.Err, "the reservation of the username %s has expired: the 0.01 USD for it are lost; reserving it again\n",
-			agent.VisibleName(c.Username))
-	}
-	reserved, err := s.agent.Reserved(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if reserved != nil && time.Now().After(reserved.Until) {
-		lost()
-	}
-	body, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
-	if refused, ok := errors.AsType[*agent.RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
-		lost()
-		body, err = s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
-	}
-	return body, err
 }
 
 // fund gives play money to a new wallet, or waits at a terminal until somebody has sent money to it.
@@ -241,7 +214,7 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 		case s.config.PlayMoney:
 			return Fund(ctx, facilitator, s.agent.Address())
 		case !console.CanAsk():
-			return &agent.NoMoneyError{Price: accountPrice, Balance: &balance, Address: s.agent.Address(), Network: s.config.Network}
+			return agent.NoMoney(accountPrice, &balance, s.agent.Address(), s.config.Network)
 		case !told:
 			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
 				agent.USD(accountPrice-balance), s.config.Network, s.agent.Address())
