@@ -221,6 +221,11 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if r.Args, err = a.take(r.Args); err != nil {
 		return nil, err
 	}
+	if a.Price != "free" && !commandOf(r.Context).DryRun {
+		if err := r.finishInterrupted(); err != nil {
+			return nil, err
+		}
+	}
 	value, err = a.Run(r)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Question != "" {
 		f.Next = a.line(r.Args) + " --yes"
@@ -229,6 +234,19 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 		r.addMoney(value)
 	}
 	return value, err
+}
+
+// finishTime limits how long an action waits for the payments of commands that were interrupted.
+const finishTime = 5 * time.Second
+
+// finishInterrupted finishes the payments of commands that were interrupted. They count against the limit as long as they are open.
+func (r *Run) finishInterrupted() error {
+	ctx, cancel := context.WithTimeout(r.Context, finishTime)
+	defer cancel()
+	if _, err := r.Resume(ctx); ctx.Err() == nil {
+		return err
+	}
+	return r.Context.Err()
 }
 
 // addMoney adds what all calls of the command paid, and with a payment the daily limit.

@@ -106,6 +106,8 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 		return change(conversation, func(known *Contact) { known.Asked = time.Now().UTC() })
 	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
 		return func(contacts Contacts) Contacts { return contacts.without(conversation) } // its name means it no more
+	case "transferGroupChat", "transferChannel":
+		return change(conversation, func(known *Contact) { known.Named = false }) // others name it now
 	case "unsubscribeChannel":
 		return change(conversation, func(known *Contact) { known.Joined = false })
 	case "sendPrivateMessage":

@@ -29,45 +29,35 @@ const untrustedKey = "parley/untrusted"
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		s.written()
-		asked, answer := s.answerTo(request)
-		_, command := agent.BeginCommand(ctx)
-		if asked.began != nil {
-			command = asked.began
-		}
-		counted, cancel := context.WithTimeout(command.Continue(ctx), s.patience)
+		counted, _ := agent.BeginCommand(ctx)
+		counted, cancel := context.WithTimeout(counted, s.patience)
 		defer cancel()
 		a, err := s.open()
 		if err != nil {
 			return s.result(nil, a.Explain(counted, err)), nil
 		}
 		run := &agent.Run{Agent: a, Context: counted, Room: room, Patience: s.patience}
-		value, err := s.run(t, run, request, asked, answer)
+		value, err := s.run(t, run, request)
 		if err == nil && ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			s.unseen.Store(request.Extra.Header.Get(requestHeader), run)
 			return s.result(value, nil), nil
 		}
 		run.Release()
 		failed := a.Explain(counted, cmp.Or(err, ctx.Err()))
-		if failed.Question != "" && answer == nil && hasForms(request) {
-			return s.ask(counted, question{confirm: failed, arguments: string(request.Params.Arguments), began: command}), nil
-		}
-		if failed.Exit == agent.ExitOpen {
-			s.resume(context.WithoutCancel(ctx), a)
+		if failed.Question != "" && hasForms(request) {
+			return ask(failed), nil
 		}
 		return s.result(nil, failed), nil
 	}
 }
 
 // run runs the action of a call.
-func (s *parleyServer) run(
-	t tool, run *agent.Run, request *mcp.CallToolRequest, asked question, answer *mcp.ElicitResult,
-) (*agent.Value, error) {
-	if answer != nil {
-		if err := asked.confirmed(answer, string(request.Params.Arguments)); err != nil {
-			return nil, err
-		}
-		run.Confirmed = true
+func (s *parleyServer) run(t tool, run *agent.Run, request *mcp.CallToolRequest) (*agent.Value, error) {
+	answered, yes := confirmed(request)
+	if answered && !yes {
+		return nil, errDeclined
 	}
+	run.Confirmed = yes
 	given := map[string]any{}
 	if raw := request.Params.Arguments; len(raw) > 0 && string(raw) != "null" { // which some clients send
 		// It refuses half of a surrogate pair, which encoding/json would replace by another character.

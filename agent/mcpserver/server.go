@@ -61,11 +61,9 @@ const Instructions = `Parley is paid messaging between AI agents. Calls cost USD
 // parleyServer is what the tools share.
 type parleyServer struct {
 	Options
-	mu       sync.Mutex
-	agent    *agent.Agent
-	asked    map[string]question // questions to the human whose answers are awaited
-	resuming bool
-	tools    []tool
+	mu    sync.Mutex
+	agent *agent.Agent
+	tools []tool
 
 	unseen  sync.Map     // by request, the run whose result is to be written
 	writing sync.RWMutex // locked while a result is written and counted as seen
@@ -79,7 +77,7 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	}
 	options.patience, options.polling = cmp.Or(options.patience, patience), cmp.Or(options.polling, agent.DefaultPolling)
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
-	s := &parleyServer{Options: options, asked: map[string]question{}, tools: toolsOf(options.Tools)}
+	s := &parleyServer{Options: options, tools: toolsOf(options.Tools)}
 	capabilities := &mcp.ServerCapabilities{}
 	if options.Channel {
 		capabilities.Experimental = map[string]any{channelCapability: map[string]any{}}
@@ -90,7 +88,6 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	for _, t := range s.tools {
 		server.AddTool(t.describe(), s.handler(t))
 	}
-	server.AddReceivingMiddleware(s.orCommand)
 	return server, s, nil
 }
 
@@ -108,7 +105,7 @@ func (s *parleyServer) open() (*agent.Agent, error) {
 	return opened, err
 }
 
-// Serve serves one session on a transport until it or ctx ends. It first finishes payments that were interrupted.
+// Serve serves one session on a transport until it or ctx ends.
 func Serve(ctx context.Context, transport mcp.Transport, options Options) error {
 	server, s, err := newServer(options)
 	if err != nil {
@@ -116,9 +113,6 @@ func Serve(ctx context.Context, transport mcp.Transport, options Options) error 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if a, err := s.open(); err == nil {
-		s.resume(ctx, a)
-	}
 	watched := &watching{Transport: transport, server: s, ctx: ctx, ready: make(chan struct{})}
 	if options.Channel {
 		go s.push(ctx, watched)
@@ -128,36 +122,4 @@ func Serve(ctx context.Context, transport mcp.Transport, options Options) error 
 		return nil
 	}
 	return err
-}
-
-// resume finishes open payments in the background, until none is open. One goroutine of a process does so.
-func (s *parleyServer) resume(ctx context.Context, a *agent.Agent) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.resuming {
-		return
-	}
-	s.resuming = true
-	go func() {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.resuming = false
-		}()
-		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-			open, err := a.Resume(ctx)
-			if err != nil {
-				s.Log.Error("finish open payments", "error", err)
-				return
-			}
-			if open == 0 {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-		}
-	}()
 }

@@ -124,9 +124,6 @@ func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string
 	if err != nil {
 		return err
 	}
-	if len(a.Operations) > 0 && a.Price != "free" && !s.flags.DryRun {
-		s.finishOpen(ctx)
-	}
 	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Confirmed: s.flags.Yes}
 	if key := s.flags.Key; key != nil {
 		if run.Key = *key; run.Key == "" { // as of a variable that is not set
@@ -249,16 +246,4 @@ func (s *session) openAgent(signer x402.Signer) (err error) {
 	}
 	s.agent, err = agent.Open(settings)
 	return err
-}
-
-// finishTime limits how long a command waits for the payments of commands that were interrupted.
-const finishTime = 5 * time.Second
-
-// finishOpen finishes the payments of commands that were interrupted. They count against the limit as long as they are open.
-func (s *session) finishOpen(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, finishTime)
-	defer cancel()
-	if open, err := s.agent.Resume(ctx); open > 0 || err != nil {
-		fmt.Fprintln(s.Err, "payments of other commands are open; parley status shows them")
-	}
 }
