@@ -209,9 +209,6 @@ func (r *Run) readOne(id string) (*Value, error) {
 // word returns a field that the contract limits to letters, digits and the like.
 func word(fields object, name string) string {
 	text, _ := fields[name].(string)
-	if text == "" {
-		return ""
-	}
 	return PlainWord(text)
 }
 

@@ -55,9 +55,12 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	code := string(e.Code)
+	code := PlainWord(string(e.Code)) // the server chose it
 	if e.Message == "" || e.Status >= http.StatusInternalServerError {
-		code = described(e.Status, code, e.RequestID)
+		code = strings.TrimSpace(fmt.Sprintf("status %d %s", e.Status, code))
+		if e.RequestID != "" {
+			code += ", request_id " + PlainWord(e.RequestID)
+		}
 	}
 	if e.Message == "" {
 		return fmt.Sprintf("%s: the server responded with %s", e.Operation, code)
@@ -72,10 +75,7 @@ func (e *RefusedError) Error() string {
 
 // OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
 // more.
-type OpenError struct {
-	ID    string
-	cause error
-}
+type OpenError struct{ cause error }
 
 func (e *OpenError) Error() string {
 	text := "the payment was sent, and its outcome is not known yet; make the same call again to finish it, it is not charged twice"
@@ -228,28 +228,24 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(ctx, of.ID) {
-			return nil, &OpenError{of.ID, whyOpen(ctx, err)}
+			return nil, &OpenError{withoutURL(err)}
 		}
 		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
+	refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode,
+		RetryAfter: x402.RetryAfter(response.Header.Get("Retry-After"), 0)}
+	_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		if err == nil && response.StatusCode == http.StatusOK {
 			err = errors.New("the response is not JSON, as that of a proxy")
 		}
-		return nil, &OpenError{of.ID, whyOpen(ctx, err)}
+		return nil, &OpenError{cmp.Or(err, errors.New(refused.Error()))} // not the refusal itself: it is not the outcome
 	}
 	command, charged := commandOf(ctx), a.ledger.charged(ctx, of.ID)
 	command.charged.Add(charged)
 	if response.StatusCode != http.StatusOK {
-		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode,
-			RetryAfter: x402.RetryAfter(response.Header.Get("Retry-After"), 0)}
-		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
-		if last := lastError(ctx); last != nil && refused.Code == client.ErrorCodePaymentRefused {
-			refused.Status, refused.Code, refused.RequestID = last.Status, client.ErrorCode(last.Code), last.RequestID
-			refused.Message = "the server failed until the payment was too old to be taken; nothing was charged"
-		}
 		return nil, refused
 	}
 	command.made(of.ID)
@@ -258,16 +254,4 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 		return nil, err
 	}
 	return &Result{Operation: of.Operation, Body: text, Charged: charged, id: of.ID}, nil
-}
-
-// whyOpen returns why the outcome of a call is not known: what the server responded last, or err.
-func whyOpen(ctx context.Context, err error) error {
-	if last := lastError(ctx); last != nil {
-		return last
-	}
-	err = withoutURL(err)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the server did not respond in time: %w", err)
-	}
-	return err
 }

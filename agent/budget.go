@@ -26,14 +26,11 @@ type intent struct {
 	Since time.Time
 	// Another allows a second payment for an account.
 	Another bool
-
-	last *ServerError // the last one of the call
 }
 
 type intentKey struct{}
 
 func withIntent(ctx context.Context, of intent) context.Context {
-	of.last = &ServerError{}
 	return context.WithValue(client.WithIdentifier(ctx, of.ID), intentKey{}, of)
 }
 

@@ -77,15 +77,13 @@ func (a *Agent) Explain(ctx context.Context, err error) *Failure {
 		f.Message = err.Error()
 	} else if refused, ok := errors.AsType[*RefusedError](err); ok {
 		f.refused(refused)
-	} else if isA[*OpenError](err) {
-		f.Exit, f.Code, f.Charged, f.Retryable = ExitOpen, "outcome_open", nil, true
 	} else if isA[*client.UnreachableError](err) {
 		f.Code, f.Retryable = "unreachable", true
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		f.Code, f.Retryable = "timeout", true
 	}
-	if server, ok := errors.AsType[*ServerError](err); ok {
-		f.Status, f.RequestID = server.Status, server.RequestID
+	if isA[*OpenError](err) {
+		f.Exit, f.Code, f.Charged, f.Retryable = ExitOpen, "outcome_open", nil, true
 	}
 	if a != nil {
 		f.Message = a.inActions(f.Message)

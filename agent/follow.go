@@ -36,9 +36,6 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, came func(*Page) err
 		case <-time.After(pause):
 		}
 		page, err := a.Fetch(ctx, map[string]any{"wait": int(policy.Wait.Seconds())}, false, 2*policy.Wait+defaultPatience)
-		if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
-			err = errors.Join(err, a.ledger.drop(ctx, open.ID))
-		}
 		longer := min(max(2*pause, policy.First), policy.Longest)
 		if temporary(err) {
 			pause = longer

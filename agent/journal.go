@@ -101,9 +101,6 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 			_, err = tx.ExecContext(ctx, `
 				UPDATE payments SET released = 1 WHERE channel = '' AND number = (SELECT max(number) FROM payments WHERE call = ?)`, id)
 		}
-		if err == nil {
-			err = settleDropped(ctx, tx, id, outcome.Charged)
-		}
 		if err == nil && of.Operation == operationCreateAccount &&
 			(done || problem.Code == client.ErrorCodeInvalidTAN || problem.Code == client.ErrorCodeUsernameTaken) {
 			err = forgetReserved(ctx, tx, l.now())
@@ -120,22 +117,6 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 			micros(l.now()), id, of.Operation, of.Request, outcome.Charged, string(body))
 		return err
 	})
-}
-
-// drop gives up a call whose response is not needed. Its payment stays counted.
-func (l *Ledger) drop(ctx context.Context, id string) error {
-	return l.exec(context.WithoutCancel(ctx), "UPDATE calls SET signed = NULL WHERE id = ?", id)
-}
-
-// settleDropped notes that the calls that were given up before a call of the same payment channel were not charged. That is so if the call
-// was charged more than its own vouchers added: it was paid with what the vouchers of those calls allowed.
-func settleDropped(ctx context.Context, tx *sql.Tx, id string, charged uint64) error {
-	_, err := tx.ExecContext(ctx, `
-		UPDATE calls SET status = 0 WHERE status IS NULL AND signed IS NULL
-			AND ?2 > (SELECT coalesce(sum(amount), 0) FROM payments WHERE call = ?1)
-			AND id IN (SELECT earlier.call FROM payments earlier JOIN payments own
-				ON own.call = ?1 AND own.channel = earlier.channel AND own.number > earlier.number WHERE own.channel <> '')`, id, charged)
-	return err
 }
 
 // Open returns the calls whose outcome is not known, the oldest first.

@@ -52,7 +52,7 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 }
 
 // Resume finishes calls that were interrupted, and returns how many are still open. Their responses are stored. Calls that
-// another process is making are open.
+// another process is making are open. A fetch of unread messages, which may wait long, is finished by the same fetch only.
 func (a *Agent) Resume(ctx context.Context) (open int, err error) { return a.finishAll(ctx, "") }
 
 // finishAll finishes the open calls of all operations, or those of one at the agreed server, for which it waits if another process is making
@@ -64,7 +64,8 @@ func (a *Agent) finishAll(ctx context.Context, operation string) (open int, err 
 	}
 	ctx, _ = BeginCommand(ctx) // their costs are not those of the command that finishes them
 	for _, call := range calls {
-		if operation != "" && (call.Intent.Operation != operation || !strings.HasPrefix(call.Signed.URL, a.Server()+"/")) {
+		of := call.Intent.Operation
+		if operation == "" && isPoll(of) || operation != "" && (of != operation || !strings.HasPrefix(call.Signed.URL, a.Server()+"/")) {
 			continue
 		}
 		if err := a.finishOne(ctx, call, operation != ""); err != nil {

@@ -120,8 +120,8 @@ func VisibleName(name string) string {
 // PlainWord returns a word that the contract limits to letters, digits and the like, such as a username or an id. A server that lies may
 // send anything, which is not shown.
 func PlainWord(word string) string {
-	if shown := VisibleName(word); shown == word {
-		return shown
+	if word == "" || VisibleName(word) == word {
+		return word
 	}
 	return "(not shown)"
 }

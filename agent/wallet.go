@@ -58,7 +58,7 @@ func Open(settings Settings) (*Agent, error) {
 	if transport == nil {
 		transport = client.NewTransport()
 	}
-	transport = observed{client.Limited(transport)}
+	transport = client.Limited(transport)
 	a.payer = &client.Payer{
 		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,
 		Base: keyed{a, transport}, Channels: client.NewPaymentChannels(settings.Signer, channels{ledger}, maxDeposit),
