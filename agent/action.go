@@ -73,6 +73,14 @@ type Param struct {
 // Flag is the name of the parameter on the command line.
 func (p Param) Flag() string { return strings.ReplaceAll(p.Name, "_", "-") }
 
+// Cost says the price as a sentence.
+func (a *Action) Cost() string {
+	if a.Price == "free" {
+		return "Free."
+	}
+	return "Costs USD " + a.Price + "."
+}
+
 // Limited returns the help with the limits.
 func (p Param) Limited() string {
 	switch {
@@ -96,7 +104,7 @@ func (a *Action) take(given map[string]any) (map[string]any, error) {
 		case value == nil: // some clients, such as CrewAI, send null for what is left out
 			continue
 		case i < 0:
-			return nil, Usagef("%s takes no %s; it takes: %s", a.Name, VisibleName(name), a.paramNames())
+			return nil, Usagef("%s takes no %s", a.Name, VisibleName(name))
 		}
 		one, err := a.Params[i].take(value)
 		if err != nil {
@@ -110,14 +118,6 @@ func (a *Action) take(given map[string]any) (map[string]any, error) {
 		}
 	}
 	return taken, nil
-}
-
-func (a *Action) paramNames() string {
-	var names []string
-	for _, p := range a.Params {
-		names = append(names, p.Name)
-	}
-	return cmp.Or(strings.Join(names, ", "), "no parameters")
 }
 
 // take returns a value in the type of the parameter.
@@ -327,25 +327,13 @@ func (r *Run) Release() {
 	}
 }
 
-func (r *Run) text(name string) string {
-	value, _ := r.Args[name].(string)
+// arg returns an argument, or the zero value if it is not there.
+func arg[T any](r *Run, name string) (value T) {
+	value, _ = r.Args[name].(T)
 	return value
 }
 
-func (r *Run) number(name string) int {
-	value, _ := r.Args[name].(int)
-	return value
-}
-
-func (r *Run) flag(name string) bool {
-	value, _ := r.Args[name].(bool)
-	return value
-}
-
-func (r *Run) list(name string) []string {
-	value, _ := r.Args[name].([]string)
-	return value
-}
+func (r *Run) text(name string) string { return arg[string](r, name) }
 
 // copyTo copies arguments that are there.
 func (r *Run) copyTo(arguments object, names map[string]string) object {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -43,7 +42,7 @@ func runStatus(r *Run) (*Value, error) {
 		data["balance_usd"] = USD(balance)
 	}
 	v := newValue(data)
-	if r.flag("service") {
+	if arg[bool](r, "service") {
 		r.service(data)
 	}
 	for _, name := range slices.Sorted(maps.Keys(data)) {
@@ -68,29 +67,27 @@ func (r *Run) service(data object) {
 	}
 }
 
-// addOpen adds the payments whose outcome is not known, and those that pay a corrected call.
+// addOpen adds the payments whose outcome is not known.
 func (r *Run) addOpen(v *Value) error {
 	contacts, err := r.Contacts()
 	if err != nil {
 		return err
 	}
-	for field, load := range map[string]func() ([]open, error){"open": r.ledger.Open, "credits": r.ledger.Credits} {
-		calls, err := load()
-		if err != nil {
-			return err
-		}
-		list := []any{}
-		for _, call := range calls {
-			list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
-				"since": call.Since.Format(time.RFC3339)})
-			line := call.Intent.Operation
-			if call.Intent.Peer != "" {
-				line += " " + contacts.NameOf(call.Intent.Peer)
-			}
-			v.line("%s: %s, %s USD, since %s", field, line, USD(call.Signed.Price), call.Since.Format(time.DateTime))
-		}
-		v.Data[field] = list
+	calls, err := r.ledger.Open()
+	if err != nil {
+		return err
 	}
+	list := []any{}
+	for _, call := range calls {
+		list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
+			"since": call.Since.Format(time.RFC3339)})
+		line := call.Intent.Operation
+		if call.Intent.Peer != "" {
+			line += " " + contacts.NameOf(call.Intent.Peer)
+		}
+		v.line("open: %s, %s USD, since %s", line, USD(call.Signed.Price), call.Since.Format(time.DateTime))
+	}
+	v.Data["open"] = list
 	return nil
 }
 
@@ -144,30 +141,11 @@ func ParseUSD(text string) (uint64, error) {
 	return amount, nil
 }
 
-// Costs are what calls of an operation cost on a day.
-type Costs struct {
-	Day       string // UTC
-	Operation string
-	Calls     int
-	// Charged is what the server charged, Open what it may have charged, in atomic units.
-	Charged, Open uint64
-}
-
-// Report sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
-// released. Calls that cost nothing, such as refused ones, are left out.
-func (l *Ledger) Report(ctx context.Context, since time.Time) ([]Costs, error) {
-	return collect(ctx, l.db, func(row *sql.Rows, c *Costs) error {
-		return row.Scan(&c.Day, &c.Operation, &c.Calls, &c.Charged, &c.Open)
-	}, `SELECT date(at / 1000000, 'unixepoch'), operation, count(*), sum(cost), sum(open)
-		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments
-				WHERE call = id AND payments.signed AND NOT released), 0) AS open
-			FROM calls WHERE at >= ?1)
-		WHERE cost > 0 OR open > 0 GROUP BY 1, 2 ORDER BY 1, 2`, micros(since))
-}
-
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
+// runReport sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
+// released. Calls that cost nothing, such as refused ones, are left out.
 func runReport(r *Run) (*Value, error) {
 	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(day)
 	if text := r.text("since"); text != "" {
@@ -176,23 +154,29 @@ func runReport(r *Run) (*Value, error) {
 			return nil, Usagef("since is a day, such as 2026-12-01")
 		}
 	}
-	report, err := r.ledger.Report(r.Context, since)
-	if err != nil {
-		return nil, err
-	}
-	v, total, rows := newValue(object{}), uint64(0), []any{}
-	for _, row := range report {
-		total += row.Charged
-		rows = append(rows, object{"day": row.Day, "operation": row.Operation, "calls": row.Calls, "charged_usd": USD(row.Charged),
-			"open_usd": USD(row.Open)})
-		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", row.Day, row.Operation, row.Calls, USD(row.Charged))
-		if row.Open > 0 {
-			line += ", open " + USD(row.Open)
+	v, total := newValue(object{}), uint64(0)
+	costs, err := collect(r.Context, r.ledger.db, func(row *sql.Rows, cost *any) error {
+		var on, operation string
+		var calls int
+		var charged, open uint64 // what the server charged, and may have charged
+		if err := row.Scan(&on, &operation, &calls, &charged, &open); err != nil {
+			return err
+		}
+		*cost = object{"day": on, "operation": operation, "calls": calls, "charged_usd": USD(charged), "open_usd": USD(open)}
+		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, operation, calls, USD(charged))
+		if open > 0 {
+			line += ", open " + USD(open)
 		}
 		v.line("%s", line)
-	}
-	v.Data = object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": USD(total)}
-	return v.line("charged %s USD since %s", USD(total), since.Format(time.DateOnly)), nil
+		total += charged
+		return nil
+	}, `SELECT date(at / 1000000, 'unixepoch'), operation, count(*), sum(cost), sum(open)
+		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments
+				WHERE call = id AND payments.signed AND NOT released), 0) AS open
+			FROM calls WHERE at >= ?1)
+		WHERE cost > 0 OR open > 0 GROUP BY 1, 2 ORDER BY 1, 2`, micros(since))
+	v.Data = object{"since": since.Format(time.DateOnly), "costs": append([]any{}, costs...), "charged_usd": USD(total)}
+	return v.line("charged %s USD since %s", USD(total), since.Format(time.DateOnly)), err
 }
 
 func runDeposits(r *Run) (*Value, error) {

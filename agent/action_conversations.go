@@ -75,7 +75,7 @@ func (r *Run) argument(param, name string) (any, error) {
 		return r.Args[param], nil
 	}
 	ids := []any{}
-	for _, username := range r.list(param) {
+	for _, username := range arg[[]string](r, param) {
 		found, err := r.Resolve(r.Context, username, KindAgent)
 		if err != nil {
 			return nil, err

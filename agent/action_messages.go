@@ -38,7 +38,7 @@ func runSend(r *Run) (*Value, error) {
 
 func runReact(r *Run) (*Value, error) {
 	arguments := object{"message_id": r.text("message_id")}
-	if r.flag("remove") {
+	if arg[bool](r, "remove") {
 		body, err := r.call("removeReaction", "", arguments)
 		return newValue(body).line("removed the reaction"), err
 	}
@@ -59,7 +59,7 @@ const (
 
 // count returns how many messages are wanted.
 func (r *Run) count(otherwise int) int {
-	n := r.number("n")
+	n := arg[int](r, "n")
 	if n == 0 {
 		n = otherwise
 	}
@@ -71,11 +71,11 @@ func (r *Run) count(otherwise int) int {
 
 func runInbox(r *Run) (*Value, error) {
 	arguments := object{"page_size": r.count(pageSize)}
-	wait := time.Duration(r.number("wait")) * time.Second
+	wait := time.Duration(arg[int](r, "wait")) * time.Second
 	if wait > 0 {
-		arguments["wait"] = r.number("wait")
+		arguments["wait"] = arg[int](r, "wait")
 	}
-	page, err := r.Fetch(r.Context, arguments, r.flag("keep"), cmp.Or(r.Patience, 2*wait+defaultPatience))
+	page, err := r.Fetch(r.Context, arguments, arg[bool](r, "keep"), cmp.Or(r.Patience, 2*wait+defaultPatience))
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func runRead(r *Run) (*Value, error) {
 	if query != "" {
 		operation, n, arguments["query"], arguments["literal"] = of.Search, r.count(maxShown), query, literal
 	} else {
-		arguments["n"], arguments["mark_read"] = n, !r.flag("keep")
+		arguments["n"], arguments["mark_read"] = n, !arg[bool](r, "keep")
 	}
 	body, err := r.call(operation, with.ID, arguments)
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *Run) readOne(id string) (*Value, error) {
 			}
 			content, _ := m["content"].(string)
 			characters := []rune(content)
-			m["content"] = string(characters[min(r.number("offset"), len(characters)):])
+			m["content"] = string(characters[min(arg[int](r, "offset"), len(characters)):])
 			v := newValue(object{"messages": []any{m}})
 			_, err = r.showMessages(v, v.Data["messages"], "")
 			return v, err
@@ -254,7 +254,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		if counts, ok := m["reaction_counts"].(object); ok && len(counts) > 0 {
 			var words []string
 			for _, one := range slices.Sorted(maps.Keys(counts)) {
-				words = append(words, fmt.Sprintf("%s %v", Line(one), counts[one]))
+				words = append(words, fmt.Sprintf("%s %v", VisibleName(one), counts[one]))
 			}
 			v.line("  reactions: %s", strings.Join(words, ", "))
 		}

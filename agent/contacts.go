@@ -66,20 +66,20 @@ func (c Contacts) NameOf(id string) string {
 	return PlainWord(id)
 }
 
-// named returns the contact of a kind with a name for which a condition holds, or nil: first one that the caller named. It fails if there
+// named returns the contact of a kind with a name for which a condition holds, or none: first one that the caller named. It fails if there
 // are several.
-func (c Contacts) named(kind, name string, holds func(Contact) bool) (found *Contact, err error) {
+func (c Contacts) named(kind, name string, holds func(Contact) bool) (found Contact, err error) {
 	if slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == kind && one.Name == name && one.Named }) {
 		holds = func(one Contact) bool { return one.Named }
 	}
 	var ids []string
-	for i, one := range c {
+	for _, one := range c {
 		if one.Kind == kind && one.Name == name && holds(one) {
-			found, ids = &c[i], append(ids, one.ID)
+			found, ids = one, append(ids, one.ID)
 		}
 	}
 	if len(ids) > 1 {
-		return nil, ambiguous(name, ids)
+		return Contact{}, ambiguous(name, ids)
 	}
 	return found, nil
 }

@@ -86,20 +86,12 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
 }
 
-// Operation returns an operation. The error names those that are similar.
+// Operation returns an operation.
 func (c Contract) Operation(id string) (*Operation, error) {
 	if o := c[id]; o != nil {
 		return o, nil
 	}
-	text := "there is no operation " + VisibleName(id)
-	similar := slices.DeleteFunc(slices.Sorted(maps.Keys(c)), func(known string) bool {
-		known, id := strings.ToLower(known), strings.ToLower(id)
-		return !strings.Contains(known, id) && !strings.HasPrefix(id, known)
-	})
-	if len(similar) > 0 {
-		text += "; similar ones are " + strings.Join(similar, ", ")
-	}
-	return nil, Usagef("%s", text)
+	return nil, failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
 }
 
 // ByPath returns all operations, by path.

@@ -88,8 +88,8 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	if isUsername {
 		missing = notFound(KindAgent, username)
 		known, err := contacts.named(KindAgent, username, func(Contact) bool { return true })
-		if err == nil && known != nil {
-			return *known, nil
+		if err == nil && known.ID != "" {
+			return known, nil
 		}
 	}
 	if !wants(KindGroup) && !isUsername {
@@ -97,8 +97,8 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	}
 	if wants(KindGroup) {
 		known, err := contacts.named(KindGroup, name, func(c Contact) bool { return c.Named || !isUsername })
-		if err != nil || known != nil {
-			return found(known), err
+		if err != nil || known.ID != "" {
+			return known, err
 		}
 	}
 	if isUsername {
@@ -112,17 +112,10 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	if err != nil {
 		return Contact{}, err
 	}
-	if known == nil {
+	if known.ID == "" {
 		return Contact{}, missing
 	}
-	return *known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
-}
-
-func found(known *Contact) (c Contact) {
-	if known != nil {
-		c = *known
-	}
-	return c
+	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
 }
 
 // lookup makes a call and reads its response.
@@ -148,8 +141,8 @@ func (a *Agent) resolveUsername(ctx context.Context, name string) (Contact, erro
 
 func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name string) (Contact, error) {
 	known, err := contacts.named(KindChannel, name, func(c Contact) bool { return c.Named })
-	if err != nil || known != nil {
-		return found(known), err
+	if err != nil || known.ID != "" {
+		return known, err
 	}
 	var page client.ChannelSearchPage
 	if _, err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page); err != nil {

@@ -155,22 +155,11 @@ func (s *parleyServer) next(failed *agent.Failure) string {
 	action, arguments := agent.ActionIn(failed.Next)
 	i := slices.IndexFunc(s.tools, func(t tool) bool { return action != nil && t.name == action.Tool })
 	if failed.Question != "" || i < 0 { // this client cannot ask, or a human decides
-		return "ask your human to run: parley " + failed.Next + s.home()
+		return "ask your human to run: " + s.Line(failed.Next)
 	}
 	next := "call " + action.Tool
 	if len(s.tools[i].actions) > 1 {
 		next += " action " + action.Verb()
 	}
 	return strings.TrimSpace(next + " " + strings.ReplaceAll(arguments, "--", ""))
-}
-
-// home is the flag that names the wallet's folder.
-func (s *parleyServer) home() string {
-	if s.Home == "" {
-		return ""
-	}
-	if !agent.Tame(s.Home) || strings.Contains(s.Home, " ") {
-		return " --home " + strconv.Quote(s.Home)
-	}
-	return " --home " + s.Home
 }

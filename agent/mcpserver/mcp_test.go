@@ -91,6 +91,7 @@ func (o *owner) connect(
 	if options.Open == nil {
 		options.Open = func() (*agent.Agent, error) { return o.Agent, nil }
 	}
+	options.Line = func(command string) string { return "parley " + command }
 	ours, theirs := mcp.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -290,14 +291,14 @@ func TestWithoutWallet(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).register("alice")
 	there := false
-	s := o.session(Options{Home: "/home/my agent", Open: func() (*agent.Agent, error) {
+	s := o.session(Options{Open: func() (*agent.Agent, error) {
 		if !there {
 			return nil, agent.ErrNoAccount
 		}
 		return o.Agent, nil
 	}}, nil, "")
 	for _, tool := range []string{"parley_status", "parley_inbox"} {
-		testkit.Contains(t, s.fails("no_account", tool, nil), `ask your human to run: parley init --home "/home/my agent"`)
+		testkit.Contains(t, s.fails("no_account", tool, nil), "ask your human to run: parley init")
 	}
 	there = true
 	s.does("parley_status", nil)

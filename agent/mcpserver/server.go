@@ -39,8 +39,8 @@ type Options struct {
 	Tools string
 	// Channel pushes messages into sessions of clients that support claude/channel.
 	Channel bool
-	// Home is the wallet's folder for the commands that results name, or "" if it is the default folder.
-	Home string
+	// Line returns a command line, without the name of the program, as the human can run it.
+	Line func(command string) string
 	// Log is where problems of background work are reported. It must not write to standard output. Nil discards them.
 	Log *slog.Logger
 

@@ -89,7 +89,7 @@ func (t tool) describe() *mcp.Tool {
 			required = append(required, p.Name)
 		}
 	}
-	description := t.actions[0].Summary + " " + priced(t.actions[0].Price)
+	description := t.actions[0].Summary + " " + t.actions[0].Cost()
 	if len(t.actions) > 1 {
 		properties["action"] = map[string]any{"type": "string", "enum": verbs}
 		description = heads[t.name] + " USD:" + t.list()
@@ -102,13 +102,6 @@ func (t tool) describe() *mcp.Tool {
 	return &mcp.Tool{Name: t.name, Description: strings.TrimSpace(description), InputSchema: schema, Annotations: &mcp.ToolAnnotations{
 		ReadOnlyHint: free && !changes, DestructiveHint: &final, IdempotentHint: free && !changes, OpenWorldHint: &open,
 	}}
-}
-
-func priced(price string) string {
-	if price == "free" {
-		return "Free."
-	}
-	return "USD " + price + "."
 }
 
 // list says of each action what it costs and takes, beside the conversation.

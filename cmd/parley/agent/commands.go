@@ -11,7 +11,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
 // Group is the group of the commands of an agent, and commonGroup that of the flags that they have in common.
@@ -160,9 +159,4 @@ func CommonFlags(model *kong.Application) (common []*kong.Flag) {
 func OperationNames() []string {
 	contract, _ := agent.LoadContract() // without it nothing is completed
 	return slices.Sorted(maps.Keys(contract))
-}
-
-// selected returns the action of a command line.
-func selected(command *kong.Context) *agent.Action {
-	return agent.ActionNamed(console.CommandName(command.Selected()))
 }

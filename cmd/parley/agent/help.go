@@ -34,13 +34,13 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 		fmt.Fprintf(table, "%s\n\n", node.Help)
 		for _, one := range agent.Actions {
 			if strings.HasPrefix(one.Name, name+" ") {
-				fmt.Fprintf(table, "  parley %s\t%s %s\n", usage(one), one.Summary, priced(one))
+				fmt.Fprintf(table, "  parley %s\t%s %s\n", usage(one), one.Summary, one.Cost())
 			}
 		}
 		fmt.Fprintf(table, "\nMore: parley help %s COMMAND, parley help flags\n", name)
 		return nil
 	}
-	fmt.Fprintf(table, "%s %s\n\nUsage:   parley %s\nExample: parley %s\n\n", a.Summary, priced(a), usage(a), a.Example)
+	fmt.Fprintf(table, "%s %s\n\nUsage:   parley %s\nExample: parley %s\n\n", a.Summary, a.Cost(), usage(a), a.Example)
 	for _, value := range node.Positional {
 		fmt.Fprintf(table, "  %s\t%s\n", strings.ToUpper(value.Name), value.Help)
 	}
@@ -52,13 +52,6 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	}
 	_, _ = fmt.Fprintln(table, "\nFlags of all commands: parley help flags")
 	return nil
-}
-
-func priced(a *agent.Action) string {
-	if a.Price == "free" {
-		return "Free."
-	}
-	return "Costs USD " + a.Price + "."
 }
 
 // usage returns how an action is called.

@@ -37,22 +37,19 @@ const accountPrice = 1_001_000
 
 // Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
 func (c *initCommand) Run(ctx context.Context, s *session) error {
-	home, err := agentHome(s.flags.Home)
+	err := s.load() // checks the folder before a file is made in it
 	if err == nil {
-		err = os.MkdirAll(home, 0o700)
-	}
-	if err == nil {
-		err = agent.CheckFolder(home) // before a file is made in it
+		err = os.MkdirAll(s.home, 0o700)
 	}
 	if err != nil {
 		return err
 	}
-	lock, err := lockfile.Wait(ctx, filepath.Join(home, ".init.lock"))
+	lock, err := lockfile.Wait(ctx, filepath.Join(s.home, ".init.lock"))
 	if err != nil {
 		return fmt.Errorf("wait for another parley init: %w", err)
 	}
 	defer lock.Release()
-	if err := s.load(); err != nil {
+	if err := s.load(); err != nil { // what another one has made
 		return err
 	}
 	server := strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")
@@ -99,31 +96,24 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
 	}
-	if account && s.config.Username != "" {
-		return c.ready(s, terms)
-	}
 	if !account {
 		if err := c.fund(ctx, s, published.Facilitator); err != nil {
 			return err
 		}
 	}
-	own, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
-	if err != nil {
-		return err
+	if !account || s.config.Username == "" {
+		own, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
+		if err != nil {
+			return err
+		}
+		s.config.Username = own.Username
+		if err := saveConfig(s.home, s.config); err != nil {
+			return err
+		}
 	}
-	s.config.Username = own.Username
-	if err := saveConfig(s.home, s.config); err != nil {
-		return err
-	}
-	return c.ready(s, terms)
-}
-
-// ready prints what there is now.
-func (c *initCommand) ready(s *session, terms *agent.Agreement) error {
 	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "server": terms.Server, "network": terms.Network,
 		"address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home},
-		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) +
-			" is ready. Try: " + s.line("send NAME TEXT")}}})
+		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
 }
 
 // openWallet opens the wallet, whose key it makes if there is none.
@@ -212,7 +202,7 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 		case balance >= accountPrice:
 			return nil
 		case s.config.PlayMoney:
-			return Fund(ctx, facilitator, s.agent.Address())
+			return takePlayMoney(ctx, facilitator, s.agent.Address())
 		case !console.CanAsk():
 			return agent.NoMoney(accountPrice, &balance, s.agent.Address(), s.config.Network)
 		case !told:
@@ -225,8 +215,8 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 	}
 }
 
-// Fund asks the play-money network for money.
-func Fund(ctx context.Context, facilitator, address string) error {
+// takePlayMoney asks the play-money network for money.
+func takePlayMoney(ctx context.Context, facilitator, address string) error {
 	body, err := json.Marshal(map[string]string{"address": address})
 	if err != nil {
 		return err

@@ -17,14 +17,11 @@ type mcpCommand struct {
 
 // Run serves one session on standard input and output. It begins without a wallet too.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
-	options := mcpserver.Options{Tools: c.Tools, Channel: c.Channel, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
+	return mcpserver.Serve(ctx, mcpserver.Stdio(), mcpserver.Options{
+		Tools: c.Tools, Channel: c.Channel, Line: s.line, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
 		Open: func() (*agent.Agent, error) {
 			err := s.open(ctx)
 			return s.agent, err
-		}}
-	home, err := agentHome(s.flags.Home)
-	if standard, wrong := agentHome(""); err == nil && (wrong != nil || standard != home) {
-		options.Home = home
-	}
-	return mcpserver.Serve(ctx, mcpserver.Stdio(), options)
+		},
+	})
 }

@@ -46,7 +46,7 @@ func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err, calls: running.calls}
+	s := &session{flags: f, Console: to, rawErr: to.Err, calls: running.calls}
 	s.Err, s.calls.DryRun = revealing{to.Err}, f.DryRun
 	running.session = s
 	command.Bind(s)
@@ -68,7 +68,6 @@ type session struct {
 	flags  *agentFlags
 	query  *gojq.Query
 
-	command  string // such as "group add"
 	home     string
 	config   agentConfig
 	secrets  agent.Secrets
@@ -97,7 +96,7 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	if !utf8.ValidString(strings.Join(command.Args, "")) {
 		return s.failed(ctx, agent.Usagef("an argument has bytes that are not UTF-8"))
 	}
-	if a := selected(command); a == nil || a.Run == nil {
+	if a := agent.ActionNamed(console.CommandName(command.Selected())); a == nil || a.Run == nil {
 		err = command.Run()
 	} else {
 		err = s.act(ctx, a, argumentsOf(command.Selected(), a))
@@ -175,12 +174,9 @@ func (s *session) takeInput(arguments map[string]any, p agent.Param) error {
 	if there && given != "-" || !there && (!p.Required || console.IsTerminal(os.Stdin)) {
 		return nil
 	}
-	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput+1))
+	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput)) // what is cut is too long for any argument
 	if err != nil {
 		return fmt.Errorf("read standard input: %w", err)
-	}
-	if len(content) > maxInput {
-		return agent.Usagef("standard input is longer than 1 MiB")
 	}
 	arguments[p.Name] = strings.TrimPrefix(string(content), "\ufeff")
 	return nil
