@@ -11,6 +11,7 @@ import (
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -125,22 +126,27 @@ func TestKeyNamesOneCall(t *testing.T) {
 	}
 }
 
-// TestWalletOfAnotherFolder: a wallet that has an account makes no second one in a new folder by mistake, also with another username.
+// TestWalletOfAnotherFolder: a wallet that has an account makes no second one in a new folder by mistake. The payment channel shows it for
+// any username. With single payments the server tells nobody which usernames a wallet took: only the same one is refused.
 func TestWalletOfAnotherFolder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels)
-	_, of := w.register("alice")
-	before := w.charged()
-	for _, name := range []string{"alice", "other"} {
-		elsewhere := w.agreed(wallet{of.signer, t.TempDir()})
-		_, err := elsewhere.Register(t.Context(), name, "", false)
-		if !isOwned(err) {
-			t.Errorf("an account %s with a wallet that has one: %v", name, err)
+	eachScheme(t, func(t *testing.T, settings ...func(*server.Config)) {
+		w := newWorld(t, settings...)
+		_, of := w.register("alice")
+		before := w.charged()
+		names := []string{"alice", "other"}
+		for _, name := range names[:1+len(settings)] {
+			elsewhere := w.agreed(wallet{of.signer, t.TempDir()})
+			_, err := elsewhere.Register(t.Context(), name, "", false)
+			want := map[bool]string{true: "account_elsewhere", false: "username_taken"}[settings != nil]
+			if agent.CodeOf(err) != want || !strings.Contains(err.Error(), "PARLEY_HOME") {
+				t.Errorf("an account %s with a wallet that has one: %v", name, err)
+			}
 		}
-	}
-	if paid := w.charged() - before; paid > 2*reservePrice {
-		t.Errorf("%d was paid", paid)
-	}
+		if paid := w.charged() - before; paid > 2*reservePrice {
+			t.Errorf("%d was paid", paid)
+		}
+	})
 }
 
 // TestKeyRotatesAlways: a leaked API key can be replaced when the daily limit is used up.
