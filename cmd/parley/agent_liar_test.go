@@ -83,7 +83,7 @@ func TestProxyPage(t *testing.T) {
 		t.Errorf("the error is %v", got)
 	}
 	server.tell("", nil)
-	if got := alice.run("inbox"); got["paid_usd"] != "0.00" || got["earlier"] != true {
+	if got := alice.run("inbox"); got["paid_usd"] != "0.001" {
 		t.Errorf("the next command returns %v", got)
 	}
 	if report := alice.run("wallet", "report"); report["charged_usd"] != "1.002" {

@@ -3,9 +3,7 @@ package agent
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -24,9 +22,6 @@ var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"}}
 
 // own are the commands that are more than an action.
 var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": configCommand{}, "wallet export": walletExport{}}
-
-// defaults are the commands that run if a command with subcommands is named alone.
-var defaults = []string{"contacts list", "profile show", "wallet balance"}
 
 // nouns are the summaries of commands with subcommands.
 var nouns = map[string]string{
@@ -66,10 +61,8 @@ func nounType(noun string) reflect.Type {
 			continue
 		}
 		tag := fmt.Sprintf(`cmd:"" name:%q help:%q`, verb, a.Summary)
-		for _, one := range defaults {
-			if one == a.Name {
-				tag += ` default:"1"`
-			}
+		if len(fields) == 1 && !a.Changes { // the first one runs if the noun is named alone, unless it changes something
+			tag += ` default:"1"`
 		}
 		fields = append(fields, reflect.StructField{Name: "C" + strings.ToUpper(verb), Type: actionType(a, false), Tag: reflect.StructTag(tag)})
 	}
@@ -100,9 +93,6 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 		}
 		if p.Arg && (!p.Required || p.Stdin) {
 			tag += ` optional:""`
-		}
-		if p.Name == "operation" {
-			tag += ` predictor:"operation"`
 		}
 		if p.Short != "" {
 			tag += fmt.Sprintf(` short:%q`, p.Short)
@@ -153,10 +143,4 @@ func CommonFlags(model *kong.Application) (common []*kong.Flag) {
 		}
 	}
 	return common
-}
-
-// OperationNames returns the operations of the contract, for completion.
-func OperationNames() []string {
-	contract, _ := agent.LoadContract() // without it nothing is completed
-	return slices.Sorted(maps.Keys(contract))
 }
