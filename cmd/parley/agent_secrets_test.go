@@ -96,7 +96,6 @@ func everyTool(u *user) {
 	}{
 		{"parley_status", map[string]any{"service": true}, true}, {"parley_status", map[string]any{"action": "prices"},
 			true}, {"parley_inbox", nil, true},
-		{"parley_inbox", map[string]any{"stored": true}, true},
 		{"parley_send", map[string]any{"to": "bob", "text": "x"}, true},
 		{"parley_find", map[string]any{"words": "alice"}, true}, {"parley_account", nil, true},
 		{"parley_group", map[string]any{"action": "create", "name": "x"}, false},

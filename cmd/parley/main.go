@@ -85,7 +85,8 @@ func run(ctx context.Context, args []string, to console.Console) error {
 func completeLine(parser *kong.Kong) (completed bool, err error) {
 	commands, err := kongcompletion.Command(parser, kongcompletion.WithPredictors(map[string]complete.Predictor{
 		"file": complete.PredictFiles("*"), "folder": complete.PredictDirs("*"), "place": complete.PredictSet(agent.Places...),
-		"command": complete.PredictFunc(func(complete.Args) []string { return topics(parser) }),
+		"operation": complete.PredictFunc(func(complete.Args) []string { return agent.OperationNames() }),
+		"command":   complete.PredictFunc(func(complete.Args) []string { return topics(parser) }),
 	}))
 	if err != nil {
 		return false, err

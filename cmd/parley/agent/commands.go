@@ -3,7 +3,9 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -94,6 +96,9 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 		if p.Arg && (!p.Required || p.Stdin) {
 			tag += ` optional:""`
 		}
+		if p.Name == "operation" {
+			tag += ` predictor:"operation"`
+		}
 		if p.Short != "" {
 			tag += fmt.Sprintf(` short:%q`, p.Short)
 		}
@@ -143,4 +148,10 @@ func CommonFlags(model *kong.Application) (common []*kong.Flag) {
 		}
 	}
 	return common
+}
+
+// OperationNames returns the operations of the contract, for completion.
+func OperationNames() []string {
+	contract, _ := agent.LoadContract() // without it nothing is completed
+	return slices.Sorted(maps.Keys(contract))
 }

@@ -66,8 +66,11 @@ func explain(ctx context.Context, a *agent.Agent, err error) *failure {
 	return f
 }
 
-// dash is what the parser says about a text that begins with a dash.
-var dash = regexp.MustCompile(`^unknown flag -([^-]|$)`)
+// What the parser says about a text that begins with a dash, and about a flag without a value.
+var (
+	dash    = regexp.MustCompile(`^unknown flag -([^-]|$)`)
+	noValue = regexp.MustCompile(`^(--[a-z-]+): expected .* value`)
+)
 
 // Usage returns the error for a command line that cannot be parsed. The name of an unknown command is expected to be an agent's.
 func Usage(ctx context.Context, err error, to console.Console) error {
@@ -79,6 +82,9 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 	command := parsed.Context.Selected()
 	if dash.MatchString(err.Error()) && command != nil {
 		wrong = console.Usagef("%w; write -- before a text that begins with a dash, as in: parley send bob -- '- milk'", err)
+	}
+	if found := noValue.FindStringSubmatch(err.Error()); found != nil {
+		wrong = console.Usagef("%s needs a value; one that begins with a dash is written %[1]s=VALUE", found[1])
 	}
 	help := "parley"
 	if command != nil {
