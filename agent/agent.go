@@ -155,7 +155,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if err := a.ledger.useKey(ctx, options.Key, of.Request); err != nil {
 			return nil, err
 		}
-	} else if o.ReadOnly || isPoll(o.ID) {
+	} else if o.ReadOnly || o.ID == pollOperation {
 		of.Since = time.Now() // a command that repeats it wants the present state
 	}
 	result, err := a.callAlone(ctx, o, arguments, of, options)

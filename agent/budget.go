@@ -11,8 +11,6 @@ import (
 // pollOperation is the operation that fetches unread messages.
 const pollOperation = "listUnreadMessages"
 
-func isPoll(operation string) bool { return operation == pollOperation }
-
 // intent is what a call is for. It travels in the context of the call, from the agent to its ledger.
 type intent struct {
 	// ID is the payment identifier of the call.
@@ -53,8 +51,8 @@ func (l *Ledger) exempt(ctx context.Context, tx *sql.Tx, of intent, today Day, r
 	case err != nil || again && (of.Operation != operationCreateAccount || of.Another):
 		return "", err
 	case again:
-		return "", failf(ExitNoKey, codeAccount, "", "%s USD were sent for an account before, and the server may have taken them. If it did not, "+
-			"and the blockchain shows that after some minutes (--rpc-url), the same command goes on. To pay again run it with --new-account", USD(sent))
+		return "", failf(ExitNoKey, codeAccount, "", "%s USD were sent for an account before, and the server may have taken them. If the "+
+			"blockchain (--rpc-url) shows after some minutes that it did not, the same command goes on. To pay again add --new-account", USD(sent))
 	}
 	return "account", nil
 }

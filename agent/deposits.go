@@ -25,8 +25,8 @@ const chainTime = 5 * time.Second
 // maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
 const maxDeposit = 1_000_000
 
-// Left implements [client.Budget]: what a deposit may lock. Deposits have the limit of the day too, whatever the server says became of them.
-// A registration may deposit maxDeposit in addition, so that there is room for the first day.
+// Left implements [client.Budget]: what a deposit may lock. The deposits of a day have its limit too, whatever the server says of them. A
+// registration may deposit maxDeposit in addition, so that there is room for the first day.
 func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
 		today, err := l.counted(ctx, tx)
@@ -49,7 +49,8 @@ func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
 
 // deposits returns what deposits of the day have locked, with a limit.
 func (l *Ledger) deposits(ctx context.Context, tx *sql.Tx, limit uint64) (Day, error) {
-	locked, err := value[uint64](ctx, tx, `SELECT coalesce(sum(deposit), 0) - min(coalesce(sum(deposit) FILTER (WHERE operation IN (?, ?)), 0), ?)
+	locked, err := value[uint64](ctx, tx, `
+		SELECT coalesce(sum(deposit), 0) - min(coalesce(sum(deposit) FILTER (WHERE operation IN (?, ?)), 0), ?)
 		FROM payments WHERE NOT released AND at >= ?`, operationRequestAccount, operationCreateAccount, maxDeposit, l.today())
 	return Day{limit, locked}, err
 }

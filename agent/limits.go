@@ -25,8 +25,8 @@ const codeLimit = "limit"
 
 // exceeded is the failure of a payment that exceeds the limit.
 func (d Day) exceeded(price uint64) error {
-	return failf(ExitLimit, codeLimit, "wallet limit USD", "the call costs %s USD, and %s USD are left of the daily limit of %s USD; nothing was paid",
-		USD(price), USD(d.Left()), USD(d.Limit))
+	return failf(ExitLimit, codeLimit, "wallet limit USD", "the call costs %s USD, and %s USD are left of the daily limit of %s USD; "+
+		"nothing was paid", USD(price), USD(d.Left()), USD(d.Limit))
 }
 
 // Today returns the daily limit and what is spent of it.
@@ -45,8 +45,8 @@ func (l *Ledger) SetLimit(ctx context.Context, limit uint64) error {
 
 // ConfirmDear is the failure of a call that is dear and that nobody has confirmed.
 func ConfirmDear(operation string, price uint64) error {
-	f := failf(ExitLimit, codeConfirm, "", "%s costs %s USD, and calls above %s USD must be confirmed; nothing was paid", operation, USD(price),
-		USD(DearPrice))
+	f := failf(ExitLimit, codeConfirm, "", "%s costs %s USD, and calls above %s USD must be confirmed; nothing was paid", operation,
+		USD(price), USD(DearPrice))
 	f.Question = "Pay " + USD(price) + " USD for " + operation + "?"
 	return f
 }
@@ -88,8 +88,8 @@ func NoMoney(price uint64, balance *uint64, address, network string) error {
 	if balance != nil {
 		has = USD(*balance)
 	}
-	f := failf(ExitNoMoney, "no_money", "wallet balance", "the wallet has %s USDC and the call costs %s; send USDC on %s to %s; nothing was charged",
-		has, USD(price), network, address)
+	f := failf(ExitNoMoney, "no_money", "wallet balance", "the wallet has %s USDC and the call costs %s; send USDC on %s to %s; "+
+		"nothing was charged", has, USD(price), network, address)
 	f.Retryable = true
 	return f
 }

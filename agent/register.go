@@ -104,8 +104,8 @@ func owned(username string) error {
 	if username != "" {
 		what = "owns " + VisibleName(username) + " on this server"
 	}
-	return failf(ExitNoKey, codeAccount, "", "this wallet %s; the account's API key is in the folder with which it was made, and lost with it. "+
-		"Name that folder or a copy of it with PARLEY_HOME, or make another account, with another wallet or with --new-account", what)
+	return failf(ExitNoKey, codeAccount, "", "this wallet %s; the account's API key is in the folder with which it was made, and lost with "+
+		"it. Name that folder or a copy of it with PARLEY_HOME, or make another account, with another wallet or with --new-account", what)
 }
 
 // Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted registration goes
@@ -157,8 +157,8 @@ func (a *Agent) register(ctx context.Context, username, description string, anot
 		case client.ErrorCodePaymentReused:
 			return owned(username) // the wallet's payment for this name was used for an account
 		case client.ErrorCodeUsernameTaken:
-			return failf(ExitRefused, string(refused.Code), "", "%s is in use; choose another username. If this wallet made that account, its API key is "+
-				"in the folder with which it was made: name that folder with PARLEY_HOME", VisibleName(username))
+			return failf(ExitRefused, string(refused.Code), "", "%s is in use; choose another username. If this wallet made that account, "+
+				"its API key is in the folder with which it was made: name that folder with PARLEY_HOME", VisibleName(username))
 		}
 	}
 	if err != nil {

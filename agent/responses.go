@@ -77,8 +77,8 @@ func (a *Agent) Decode(ctx context.Context, result *Result, into any) error {
 	if err := a.Seen(context.WithoutCancel(ctx), result); err != nil {
 		return err
 	}
-	f := failf(ExitError, "bad_response", "", "%s: the server's response is not as the contract says; it counts as paid (%s USD), and the same "+
-		"call made again is a new call", result.Operation, USD(result.Charged))
+	f := failf(ExitError, "bad_response", "", "%s: the server's response is not as the contract says; it counts as paid (%s USD), and the "+
+		"same call made again is a new call", result.Operation, USD(result.Charged))
 	f.Charged = new(result.Charged > 0)
 	return f
 }

@@ -39,15 +39,16 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	of := call.Intent
 	ctx = withIntent(ctx, of)
 	response, err := a.payer.Resume(ctx, call.Signed)
-	if err == nil && response.StatusCode == http.StatusPaymentRequired {
-		_ = response.Body.Close()
-		var request *http.Request
-		request, err = http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
-		if err == nil {
-			request.Header = call.Signed.Header.Clone()
-			response, err = a.http.Do(request)
-		}
+	if err != nil || response.StatusCode != http.StatusPaymentRequired {
+		return a.read(ctx, of, response, err)
 	}
+	_ = response.Body.Close()
+	request, err := http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header = call.Signed.Header.Clone()
+	response, err = a.http.Do(request)
 	return a.read(ctx, of, response, err)
 }
 
@@ -55,7 +56,7 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 // another process is making are open. A fetch of unread messages, which may wait long, is finished by the same fetch only.
 func (a *Agent) Resume(ctx context.Context) (open int, err error) { return a.finishAll(ctx, "") }
 
-// finishAll finishes the open calls of all operations, or those of one at the agreed server, for which it waits if another process is making
+// finishAll finishes the open calls of all operations, or those of one at the agreed server, for which it waits if another process makes
 // them. It returns how many are still open.
 func (a *Agent) finishAll(ctx context.Context, operation string) (open int, err error) {
 	calls, err := a.ledger.Open()
@@ -65,7 +66,7 @@ func (a *Agent) finishAll(ctx context.Context, operation string) (open int, err 
 	ctx, _ = BeginCommand(ctx) // their costs are not those of the command that finishes them
 	for _, call := range calls {
 		of := call.Intent.Operation
-		if operation == "" && isPoll(of) || operation != "" && (of != operation || !strings.HasPrefix(call.Signed.URL, a.Server()+"/")) {
+		if operation == "" && of == pollOperation || operation != "" && (of != operation || !strings.HasPrefix(call.Signed.URL, a.Server()+"/")) {
 			continue
 		}
 		if err := a.finishOne(ctx, call, operation != ""); err != nil {

@@ -107,8 +107,8 @@ var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 // noteDamage makes a failure of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
 func noteDamage(err *error, path string) {
 	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-		*err = failf(ExitError, "ledger_damaged", "", "%s is damaged (%s): put a copy back, or move it away; then what was paid today is forgotten",
-			path, failed.Error())
+		*err = failf(ExitError, "ledger_damaged", "", "%s is damaged (%s): put a copy back, or move it away; then what was paid today is "+
+			"forgotten", path, failed.Error())
 	}
 }
 

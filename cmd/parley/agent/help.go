@@ -101,7 +101,8 @@ var Topics = console.Topics{
 	}},
 	{Name: "exit-codes", Entries: [][2]string{
 		{"0", "Success."},
-		{"1", "Another error: unreachable, timeout, rate_limited, bad_response, no_blockchain, ledger_damaged, error. If retryable is true, run the same command again later."},
+		{"1", "Another error: unreachable, timeout, rate_limited, bad_response, no_blockchain, ledger_damaged, error. If retryable is true, " +
+			"run the same command again later."},
 		{"2", "usage, key_used, ambiguous_name: the command line is wrong."},
 		{"3", "A rule of the server refuses the call: agent_not_found, channel_not_found and others."},
 		{"4", "No account or no key: no_account, account_elsewhere, no_keyring, no_key, invalid_api_key."},

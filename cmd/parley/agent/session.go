@@ -130,11 +130,12 @@ func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string
 		}
 	}
 	var value *agent.Value
-	if arguments["follow"] != nil {
+	switch {
+	case arguments["follow"] != nil:
 		err = s.follow(ctx, arguments)
-	} else if arguments["exec"] != nil {
+	case arguments["exec"] != nil:
 		err = agent.Usagef("--exec needs --follow")
-	} else {
+	default:
 		value, err = s.confirmed(a, run)
 	}
 	defer run.Release()
