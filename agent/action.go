@@ -28,8 +28,8 @@ type Action struct {
 	Operations []string
 	// Price is what a call costs in USD.
 	Price string
-	// Changes is true if it changes something for others, or something that lasts.
-	Changes bool
+	// Changes is true if it changes something for others, or something that lasts, and Final if that cannot be taken back.
+	Changes, Final bool
 	// Example is a command line that runs.
 	Example string
 	// Run is nil for what the program does itself.
@@ -73,6 +73,14 @@ type Param struct {
 // Flag is the name of the parameter on the command line.
 func (p Param) Flag() string { return strings.ReplaceAll(p.Name, "_", "-") }
 
+// Cost says the price as a sentence.
+func (a *Action) Cost() string {
+	if a.Price == "free" {
+		return "Free."
+	}
+	return "Costs USD " + a.Price + "."
+}
+
 // Limited returns the help with the limits.
 func (p Param) Limited() string {
 	switch {
@@ -86,16 +94,6 @@ func (p Param) Limited() string {
 	return p.Help
 }
 
-// ArgumentError means that the arguments of a call are wrong. The call was not made. The text does not contain the values, which are long.
-type ArgumentError struct{ text string }
-
-// NewArgumentError returns an error that says what is wrong.
-func NewArgumentError(text string) *ArgumentError { return &ArgumentError{text} }
-
-func wrong(format string, values ...any) error { return &ArgumentError{fmt.Sprintf(format, values...)} }
-
-func (e *ArgumentError) Error() string { return e.text }
-
 // take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
 // client.
 func (a *Action) take(given map[string]any) (map[string]any, error) {
@@ -106,7 +104,7 @@ func (a *Action) take(given map[string]any) (map[string]any, error) {
 		case value == nil: // some clients, such as CrewAI, send null for what is left out
 			continue
 		case i < 0:
-			return nil, wrong("%s takes no %s; it takes: %s", a.Name, VisibleName(name), a.paramNames())
+			return nil, Usagef("%s takes no %s", a.Name, VisibleName(name))
 		}
 		one, err := a.Params[i].take(value)
 		if err != nil {
@@ -116,18 +114,10 @@ func (a *Action) take(given map[string]any) (map[string]any, error) {
 	}
 	for _, p := range a.Params {
 		if _, there := taken[p.Name]; p.Required && !there {
-			return nil, wrong("%s is missing: %s", p.Name, p.Limited())
+			return nil, Usagef("%s is missing: %s", p.Name, p.Limited())
 		}
 	}
 	return taken, nil
-}
-
-func (a *Action) paramNames() string {
-	var names []string
-	for _, p := range a.Params {
-		names = append(names, p.Name)
-	}
-	return cmp.Or(strings.Join(names, ", "), "no parameters")
 }
 
 // take returns a value in the type of the parameter.
@@ -146,18 +136,18 @@ func (p Param) take(value any) (any, error) {
 		text, ok = value.(string)
 		switch {
 		case !utf8.ValidString(text):
-			return nil, wrong("%s has bytes that are not UTF-8", p.Name)
+			return nil, Usagef("%s has bytes that are not UTF-8", p.Name)
 		case p.Max > 0 && utf8.RuneCountInString(text) > p.Max:
-			return nil, wrong("%s has %d characters, at most %d are allowed", p.Name, utf8.RuneCountInString(text), p.Max)
+			return nil, Usagef("%s has %d characters, at most %d are allowed", p.Name, utf8.RuneCountInString(text), p.Max)
 		case ok && p.Enum != nil && !slices.Contains(p.Enum, text):
-			return nil, wrong("%s is one of: %s", p.Name, strings.Join(p.Enum, ", "))
+			return nil, Usagef("%s is one of: %s", p.Name, strings.Join(p.Enum, ", "))
 		}
 		value = text
 	case Number:
 		number, isNumber := value.(float64)
 		ok = isNumber && number == float64(int(number))
 		if ok && p.Max > 0 && (int(number) < p.Min || int(number) > p.Max) {
-			return nil, wrong("%s is a whole number from %d to %d", p.Name, p.Min, p.Max)
+			return nil, Usagef("%s is a whole number from %d to %d", p.Name, p.Min, p.Max)
 		}
 		value = int(number)
 	case Flag:
@@ -172,7 +162,7 @@ func (p Param) take(value any) (any, error) {
 		_, ok = value.(map[string]any)
 	}
 	if !ok {
-		return nil, wrong("%s is of the type %s", p.Name, p.Type)
+		return nil, Usagef("%s is of the type %s", p.Name, p.Type)
 	}
 	return value, nil
 }
@@ -231,16 +221,60 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if r.Args, err = a.take(r.Args); err != nil {
 		return nil, err
 	}
+	if a.Price != "free" && !commandOf(r.Context).DryRun {
+		if err := r.finishInterrupted(); err != nil {
+			return nil, err
+		}
+	}
 	value, err = a.Run(r)
-	if confirm, ok := errors.AsType[*ConfirmError](err); ok {
-		confirm.Command = a.line(r.Args) + " --yes"
+	if f, ok := errors.AsType[*Failure](err); ok && f.Question != "" {
+		f.Next = a.line(r.Args) + " --yes"
+	}
+	if err == nil {
+		r.addMoney(value)
 	}
 	return value, err
 }
 
-// line returns the command line of the action with arguments.
+// finishTime limits how long an action waits for the payments of commands that were interrupted.
+const finishTime = 5 * time.Second
+
+// finishInterrupted finishes the payments of commands that were interrupted. They count against the limit as long as they are open.
+func (r *Run) finishInterrupted() error {
+	ctx, cancel := context.WithTimeout(r.Context, finishTime)
+	defer cancel()
+	if _, err := r.Resume(ctx); ctx.Err() == nil {
+		return err
+	}
+	return r.Context.Err()
+}
+
+// addMoney adds what all calls of the command paid, and with a payment the daily limit.
+func (r *Run) addMoney(v *Value) {
+	paid := commandOf(r.Context).Charged()
+	v.Data["paid_usd"] = USD(paid)
+	if len(r.results) == 0 && paid == 0 {
+		return
+	}
+	today, err := r.ledger.Today(r.Context)
+	if err != nil {
+		return
+	}
+	v.Data["today_usd"], v.Data["limit_usd"] = USD(today.Spent), USD(today.Limit)
+	v.Paid = "paid " + USD(paid) + " USD · today " + USD(today.Spent) + " of " + USD(today.Limit)
+	if reserved, err := r.ledger.Refused(r.Context); err == nil && reserved > 0 {
+		v.Data["reserved_usd"] = USD(reserved)
+		v.Paid += " (" + USD(reserved) + " reserved for refused calls)"
+	}
+	if slices.ContainsFunc(r.results, func(result *Result) bool { return result.Earlier }) {
+		v.Data["earlier"] = true
+		v.Paid += " · the response of the same call, which was charged once"
+	}
+}
+
+// line returns the command line of the action with arguments, without the name of the program.
 func (a *Action) line(arguments map[string]any) string {
-	line := "parley " + a.Name
+	line := a.Name
 	for _, p := range a.Params {
 		value, there := arguments[p.Name]
 		text := fmt.Sprint(value)
@@ -293,28 +327,13 @@ func (r *Run) Release() {
 	}
 }
 
-// Results are the responses that the value contains.
-func (r *Run) Results() []*Result { return r.results }
-
-func (r *Run) text(name string) string {
-	value, _ := r.Args[name].(string)
+// arg returns an argument, or the zero value if it is not there.
+func arg[T any](r *Run, name string) (value T) {
+	value, _ = r.Args[name].(T)
 	return value
 }
 
-func (r *Run) number(name string) int {
-	value, _ := r.Args[name].(int)
-	return value
-}
-
-func (r *Run) flag(name string) bool {
-	value, _ := r.Args[name].(bool)
-	return value
-}
-
-func (r *Run) list(name string) []string {
-	value, _ := r.Args[name].([]string)
-	return value
-}
+func (r *Run) text(name string) string { return arg[string](r, name) }
 
 // copyTo copies arguments that are there.
 func (r *Run) copyTo(arguments object, names map[string]string) object {
@@ -345,12 +364,14 @@ func (r *Run) decode(result *Result) (object, error) {
 	return body, r.Decode(r.Context, result, &body)
 }
 
-// final returns a [*ConfirmError] unless what cannot be taken back is confirmed.
-func (r *Run) final(operation, question string) error {
+// final asks for confirmation of what cannot be taken back.
+func (r *Run) final(question string) error {
 	if r.Confirmed || commandOf(r.Context).DryRun {
 		return nil
 	}
-	return &ConfirmError{Operation: operation, What: question}
+	f := failf(ExitLimit, codeConfirm, "", "this is final and must be confirmed; nothing was done")
+	f.Question = question + " This is final."
+	return f
 }
 
 // resolve returns the contact that an argument names.
@@ -362,6 +383,8 @@ func (r *Run) resolve(name string, kinds ...string) (Contact, error) {
 type Value struct {
 	Data  map[string]any
 	Parts []Part
+	// Paid is the last line: what was paid. It is "" if nothing was called.
+	Paid string
 }
 
 // Part is a line of our own words, or with Foreign a text that other agents wrote, after that line.
@@ -379,11 +402,6 @@ func (v *Value) foreign(head, text string) {
 	if text != "" {
 		v.Parts = append(v.Parts, Part{head, text})
 	}
-}
-
-// done is the value of an action whose response says only that it succeeded.
-func done(body object, format string, values ...any) *Value {
-	return newValue(body).line(format, values...)
 }
 
 // describe adds the fields of a response, by name.

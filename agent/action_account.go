@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,17 +35,14 @@ func runStatus(r *Run) (*Value, error) {
 	if own != nil {
 		data["username"] = PlainWord(own.Username)
 	}
-	balance, deposited := r.balance(r.Context)
-	data["deposited_usd"] = USD(deposited)
-	if balance != nil {
-		data["balance_usd"] = USD(*balance)
+	if deposited, err := r.Deposited(); err == nil {
+		data["deposited_usd"] = USD(deposited)
 	}
-	if reserved, err := r.Reserved(r.Context); err == nil && reserved != nil && !account {
-		data["reserved_username"] = PlainWord(reserved.Username)
-		data["reserved_until"] = reserved.Until.Format(time.RFC3339)
+	if balance, err := r.Balance(r.Context); err == nil {
+		data["balance_usd"] = USD(balance)
 	}
 	v := newValue(data)
-	if r.flag("service") {
+	if arg[bool](r, "service") {
 		r.service(data)
 	}
 	for _, name := range slices.Sorted(maps.Keys(data)) {
@@ -69,29 +67,27 @@ func (r *Run) service(data object) {
 	}
 }
 
-// addOpen adds the payments whose outcome is not known, and those that pay a corrected call.
+// addOpen adds the payments whose outcome is not known.
 func (r *Run) addOpen(v *Value) error {
 	contacts, err := r.Contacts()
 	if err != nil {
 		return err
 	}
-	for field, load := range map[string]func() ([]open, error){"open": r.ledger.Open, "credits": r.ledger.Credits} {
-		calls, err := load()
-		if err != nil {
-			return err
-		}
-		list := []any{}
-		for _, call := range calls {
-			list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
-				"since": call.Since.Format(time.RFC3339)})
-			line := call.Intent.Operation
-			if call.Intent.Peer != "" {
-				line += " " + contacts.NameOf(call.Intent.Peer)
-			}
-			v.line("%s: %s, %s USD, since %s", field, line, USD(call.Signed.Price), call.Since.Format(time.DateTime))
-		}
-		v.Data[field] = list
+	calls, err := r.ledger.Open()
+	if err != nil {
+		return err
 	}
+	list := []any{}
+	for _, call := range calls {
+		list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
+			"since": call.Since.Format(time.RFC3339)})
+		line := call.Intent.Operation
+		if call.Intent.Peer != "" {
+			line += " " + contacts.NameOf(call.Intent.Peer)
+		}
+		v.line("open: %s, %s USD, since %s", line, USD(call.Signed.Price), call.Since.Format(time.DateTime))
+	}
+	v.Data["open"] = list
 	return nil
 }
 
@@ -121,7 +117,7 @@ func runLimit(r *Run) (*Value, error) {
 	if text := r.text("usd"); text != "" {
 		limit, err := ParseUSD(text)
 		if err != nil {
-			return nil, &ArgumentError{err.Error()}
+			return nil, Usagef("%s", err)
 		}
 		if err := r.ledger.SetLimit(r.Context, limit); err != nil {
 			return nil, err
@@ -148,31 +144,39 @@ func ParseUSD(text string) (uint64, error) {
 // reportDays is how far a report goes back by default.
 const reportDays = 30
 
+// runReport sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
+// released. Calls that cost nothing, such as refused ones, are left out.
 func runReport(r *Run) (*Value, error) {
 	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(day)
 	if text := r.text("since"); text != "" {
 		var err error
 		if since, err = time.Parse(time.DateOnly, text); err != nil {
-			return nil, wrong("since is a day, such as 2026-12-01")
+			return nil, Usagef("since is a day, such as 2026-12-01")
 		}
 	}
-	report, err := r.ledger.Report(r.Context, since)
-	if err != nil {
-		return nil, err
-	}
-	v, total, rows := newValue(object{}), uint64(0), []any{}
-	for _, row := range report {
-		total += row.Charged
-		rows = append(rows, object{"day": row.Day, "operation": row.Operation, "calls": row.Calls, "charged_usd": USD(row.Charged),
-			"open_usd": USD(row.Open)})
-		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", row.Day, row.Operation, row.Calls, USD(row.Charged))
-		if row.Open > 0 {
-			line += ", open " + USD(row.Open)
+	v, total := newValue(object{}), uint64(0)
+	costs, err := collect(r.Context, r.ledger.db, func(row *sql.Rows, cost *any) error {
+		var on, operation string
+		var calls int
+		var charged, open uint64 // what the server charged, and may have charged
+		if err := row.Scan(&on, &operation, &calls, &charged, &open); err != nil {
+			return err
+		}
+		*cost = object{"day": on, "operation": operation, "calls": calls, "charged_usd": USD(charged), "open_usd": USD(open)}
+		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, operation, calls, USD(charged))
+		if open > 0 {
+			line += ", open " + USD(open)
 		}
 		v.line("%s", line)
-	}
-	v.Data = object{"since": since.Format(time.DateOnly), "costs": rows, "charged_usd": USD(total)}
-	return v.line("charged %s USD since %s", USD(total), since.Format(time.DateOnly)), nil
+		total += charged
+		return nil
+	}, `SELECT date(at / 1000000, 'unixepoch'), operation, count(*), sum(cost), sum(open)
+		FROM (SELECT *, iif(status IS NULL, (SELECT coalesce(sum(amount), 0) FROM payments
+				WHERE call = id AND payments.signed AND NOT released), 0) AS open
+			FROM calls WHERE at >= ?1)
+		WHERE cost > 0 OR open > 0 GROUP BY 1, 2 ORDER BY 1, 2`, micros(since))
+	v.Data = object{"since": since.Format(time.DateOnly), "costs": append([]any{}, costs...), "charged_usd": USD(total)}
+	return v.line("charged %s USD since %s", USD(total), since.Format(time.DateOnly)), err
 }
 
 func runDeposits(r *Run) (*Value, error) {
@@ -198,37 +202,30 @@ func runRefund(r *Run) (*Value, error) {
 		return nil, &DryRunError{Operation: "refund"}
 	}
 	refunded, err := r.Refund(r.Context)
-	if err != nil && !isNothing(err) {
+	if err != nil && !errors.Is(err, client.ErrNothingToRefund) && !errors.Is(err, client.ErrNoPaymentChannel) {
 		return nil, err
 	}
 	return newValue(object{"refunded_usd": USD(refunded)}).line("%s USD came back to the wallet", USD(refunded)), nil
 }
 
-// isNothing reports whether there is nothing to refund: no deposit is left, or the server takes none.
-func isNothing(err error) bool {
-	return errors.Is(err, client.ErrNothingToRefund) || errors.Is(err, client.ErrNoPaymentChannel)
-}
-
-func runPrices(r *Run) (*Value, error) { return PriceList(r.Prices(), r.text("operation")) }
-
-// PriceList returns the value of prices: all operations whose names contain a text, and the arguments of the only one.
-func PriceList(all []Priced, part string) (*Value, error) {
-	v, list := newValue(object{}), []any{}
-	exact := slices.ContainsFunc(all, func(p Priced) bool { return p.ID == part })
-	for _, p := range all {
-		if exact && p.ID != part || !strings.Contains(strings.ToLower(p.ID), strings.ToLower(part)) {
+// runPrices lists all operations whose names contain a text, and the arguments of the only one.
+func runPrices(r *Run) (*Value, error) {
+	part, agreed, v, list := r.text("operation"), r.terms.agreed(), newValue(object{}), []any{}
+	for _, o := range r.contract.ByPath() {
+		if r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
 			continue
 		}
-		one := object{"operation": p.ID, "price_usd": USD(p.Agreed), "command": ActionOf(p.ID).Name, "summary": p.Summary}
+		price := USD(agreed.price(o))
+		one := object{"operation": o.ID, "price_usd": price, "command": ActionOf(o.ID).Name, "summary": o.Summary}
 		list = append(list, one)
-		v.line("%-8s %-24s %s", USD(p.Agreed), p.ID, p.Summary)
-		if p.ID != part {
+		v.line("%-8s %-24s %s", price, o.ID, o.Summary)
+		if o.ID != part {
 			continue
 		}
-		one["arguments"] = p.Arguments
-		for _, name := range slices.Sorted(maps.Keys(p.Arguments.Properties)) {
-			schema, need := p.Arguments.Properties[name].Value, ""
-			if slices.Contains(p.Arguments.Required, name) {
+		one["arguments"] = o.Arguments
+		for _, name := range slices.Sorted(maps.Keys(o.Arguments.Properties)) {
+			schema, need := o.Arguments.Properties[name].Value, ""
+			if slices.Contains(o.Arguments.Required, name) {
 				need = ", required"
 			}
 			v.line("  %s (%s%s) %s", name, strings.Join(schema.Type.Slice(), ", "), need, schema.Description)
@@ -236,7 +233,7 @@ func PriceList(all []Priced, part string) (*Value, error) {
 	}
 	v.Data["prices"] = list
 	if len(list) == 0 {
-		return nil, wrong("no operation has %s in its name", VisibleName(part))
+		return nil, Usagef("no operation has %s in its name", VisibleName(part))
 	}
 	return v, nil
 }
@@ -244,7 +241,7 @@ func PriceList(all []Priced, part string) (*Value, error) {
 func runCall(r *Run) (*Value, error) {
 	operation := r.text("operation")
 	if isRegistration(operation) {
-		return nil, wrong("accounts are created with: parley init, which stores the TAN and the API key")
+		return nil, Usagef("accounts are created with: parley init, which stores the TAN and the API key")
 	}
 	o, err := r.contract.Operation(operation)
 	if err != nil {

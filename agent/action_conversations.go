@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // act is an action that makes one call.
@@ -25,8 +26,8 @@ var describing = map[string]string{"name": "name", "description": "description",
 
 func (a act) run(r *Run) (*Value, error) {
 	if a.final != "" {
-		if err := r.final(a.operation, strings.NewReplacer("AGENT", VisibleName(r.text("agent")), "IT", VisibleName(r.text("conversation"))).
-			Replace(a.final)); err != nil {
+		names := strings.NewReplacer("AGENT", VisibleName(r.text("agent")), "IT", VisibleName(r.text("conversation")))
+		if err := r.final(names.Replace(a.final)); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +75,7 @@ func (r *Run) argument(param, name string) (any, error) {
 		return r.Args[param], nil
 	}
 	ids := []any{}
-	for _, username := range r.list(param) {
+	for _, username := range arg[[]string](r, param) {
 		found, err := r.Resolve(r.Context, username, KindAgent)
 		if err != nil {
 			return nil, err
@@ -89,7 +90,7 @@ func knownJoin(of Contact) *Value {
 	switch {
 	case of.Joined:
 		return newValue(object{"success": true, "message": "joined before"}).line("%s was joined before; nothing was paid", of)
-	case now().Sub(of.Asked) < day:
+	case time.Since(of.Asked) < day:
 		return newValue(object{"success": true,
 			"message": "asked before"}).line("access to %s was asked for less than a day ago; nothing was paid", of)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,7 @@ import (
 func runSend(r *Run) (*Value, error) {
 	content := r.text("text")
 	if strings.TrimSpace(content) == "" {
-		return nil, wrong("the message is empty")
+		return nil, Usagef("the message is empty")
 	}
 	to, err := r.resolve("to")
 	if err != nil {
@@ -32,21 +33,21 @@ func runSend(r *Run) (*Value, error) {
 		return nil, err
 	}
 	id, _ := sent["message_id"].(string)
-	return done(sent, "sent to %s: %s", to, PlainWord(id)), nil
+	return newValue(sent).line("sent to %s: %s", to, PlainWord(id)), nil
 }
 
 func runReact(r *Run) (*Value, error) {
 	arguments := object{"message_id": r.text("message_id")}
-	if r.flag("remove") {
+	if arg[bool](r, "remove") {
 		body, err := r.call("removeReaction", "", arguments)
-		return done(body, "removed the reaction"), err
+		return newValue(body).line("removed the reaction"), err
 	}
 	if !emoji.Is(r.text("emoji"), 32) {
-		return nil, wrong("emoji is exactly one emoji; nothing was paid")
+		return nil, Usagef("emoji is exactly one emoji; nothing was paid")
 	}
 	arguments["emoji"] = r.text("emoji")
 	body, err := r.call("reactToMessage", "", arguments)
-	return done(body, "reacted with %s", r.text("emoji")), err
+	return newValue(body).line("reacted with %s", r.text("emoji")), err
 }
 
 // pageSize and historySize are how many messages are shown if nobody says it. A model is shown at most maxShown.
@@ -58,7 +59,7 @@ const (
 
 // count returns how many messages are wanted.
 func (r *Run) count(otherwise int) int {
-	n := r.number("n")
+	n := arg[int](r, "n")
 	if n == 0 {
 		n = otherwise
 	}
@@ -69,19 +70,12 @@ func (r *Run) count(otherwise int) int {
 }
 
 func runInbox(r *Run) (*Value, error) {
-	if r.flag("stored") {
-		return storedInbox(r)
-	}
 	arguments := object{"page_size": r.count(pageSize)}
-	wait := time.Duration(r.number("wait")) * time.Second
+	wait := time.Duration(arg[int](r, "wait")) * time.Second
 	if wait > 0 {
-		arguments["wait"] = r.number("wait")
+		arguments["wait"] = arg[int](r, "wait")
 	}
-	patience := r.Patience
-	if patience == 0 {
-		patience = 2*wait + defaultPatience
-	}
-	page, err := r.Fetch(r.Context, arguments, r.flag("keep"), patience)
+	page, err := r.Fetch(r.Context, arguments, arg[bool](r, "keep"), cmp.Or(r.Patience, 2*wait+defaultPatience))
 	if err != nil {
 		return nil, err
 	}
@@ -123,51 +117,6 @@ func (r *Run) inbox(result *Result) (*Value, error) {
 	return v, nil
 }
 
-// storedInbox shows the messages of earlier fetches, the oldest first.
-func storedInbox(r *Run) (*Value, error) {
-	all, err := r.stored(pollOperation)
-	if err != nil {
-		return nil, err
-	}
-	all = all[max(0, len(all)-r.count(pageSize)):]
-	v := newValue(object{"messages": all})
-	if _, err = r.showMessages(v, all, ""); err == nil && len(all) == 0 {
-		v.line("no messages are stored")
-	}
-	return v, err
-}
-
-// stored returns the messages in stored responses to operations, each once, the oldest first.
-func (r *Run) stored(operations ...string) ([]any, error) {
-	responses, err := r.Responses(r.Context, operations...)
-	if err != nil {
-		return nil, fmt.Errorf("read the stored messages: %w", err)
-	}
-	all, known := []any{}, map[string]bool{}
-	for _, response := range responses {
-		var page struct{ Messages []object }
-		_ = json.Unmarshal(response.Body, &page) // a response of another version has none
-		for _, m := range page.Messages {
-			if id := word(m, "message_id"); !known[id] {
-				known[id] = true
-				all = append(all, m)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b any) int { return Time(created(a)).Compare(Time(created(b))) })
-	return all, nil
-}
-
-func asObject(value any) object {
-	fields, _ := value.(object)
-	return fields
-}
-
-func created(message any) float64 {
-	at, _ := asObject(message)["created_at"].(float64)
-	return at
-}
-
 func runRead(r *Run) (*Value, error) {
 	if id := r.text("message_id"); id != "" {
 		return r.readOne(id)
@@ -177,10 +126,10 @@ func runRead(r *Run) (*Value, error) {
 		query, literal = r.text("find"), true
 	}
 	if _, err := syntax.Parse(query, syntax.Perl); err != nil && !literal {
-		return nil, wrong("grep is no RE2 regular expression; find takes plain text; nothing was paid")
+		return nil, Usagef("grep is no RE2 regular expression; find takes plain text; nothing was paid")
 	}
 	if r.text("conversation") == "" {
-		return nil, wrong("conversation is missing: %s", toParam.Help)
+		return nil, Usagef("conversation is missing: %s", toParam.Help)
 	}
 	with, err := r.resolve("conversation")
 	if err != nil {
@@ -198,7 +147,7 @@ func runRead(r *Run) (*Value, error) {
 	if query != "" {
 		operation, n, arguments["query"], arguments["literal"] = of.Search, r.count(maxShown), query, literal
 	} else {
-		arguments["n"], arguments["mark_read"] = n, !r.flag("keep")
+		arguments["n"], arguments["mark_read"] = n, !arg[bool](r, "keep")
 	}
 	body, err := r.call(operation, with.ID, arguments)
 	if err != nil {
@@ -234,33 +183,39 @@ func (r *Run) readOne(id string) (*Value, error) {
 	for _, of := range OperationsOf {
 		operations = append(operations, of.List, of.Search)
 	}
-	all, err := r.stored(operations...)
+	responses, err := r.Responses(r.Context, operations...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the stored messages: %w", err)
 	}
-	i := slices.IndexFunc(all, func(m any) bool { return word(asObject(m), "message_id") == id })
-	if i < 0 {
-		return nil, wrong("no stored message has the id %s; read its conversation", VisibleName(id))
+	for _, response := range responses {
+		var page struct{ Messages []any }
+		_ = json.Unmarshal(response.Body, &page) // a response of another version has none
+		for _, one := range page.Messages {
+			m, _ := one.(object)
+			if word(m, "message_id") != id {
+				continue
+			}
+			content, _ := m["content"].(string)
+			characters := []rune(content)
+			m["content"] = string(characters[min(arg[int](r, "offset"), len(characters)):])
+			v := newValue(object{"messages": []any{m}})
+			_, err = r.showMessages(v, v.Data["messages"], "")
+			return v, err
+		}
 	}
-	m := asObject(all[i])
-	content, _ := m["content"].(string)
-	characters := []rune(content)
-	m["content"] = string(characters[min(r.number("offset"), len(characters)):])
-	v := newValue(object{"messages": all[i : i+1]})
-	_, err = r.showMessages(v, all[i:i+1], "")
-	return v, err
+	return nil, Usagef("no stored message has the id %s; read its conversation", VisibleName(id))
 }
 
 // word returns a field that the contract limits to letters, digits and the like.
 func word(fields object, name string) string {
 	text, _ := fields[name].(string)
-	if text == "" {
-		return ""
-	}
 	return PlainWord(text)
 }
 
-func at(fields object) string { return Time(created(fields)).Format(time.DateTime) }
+func at(fields object) string {
+	created, _ := fields["created_at"].(float64)
+	return Time(created).Format(time.DateTime)
+}
 
 // showMessages adds the messages of a response to a value. If there is little room, their texts are cut, also in the response.
 func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
@@ -299,7 +254,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		if counts, ok := m["reaction_counts"].(object); ok && len(counts) > 0 {
 			var words []string
 			for _, one := range slices.Sorted(maps.Keys(counts)) {
-				words = append(words, fmt.Sprintf("%s %v", Line(one), counts[one]))
+				words = append(words, fmt.Sprintf("%s %v", VisibleName(one), counts[one]))
 			}
 			v.line("  reactions: %s", strings.Join(words, ", "))
 		}
@@ -344,12 +299,8 @@ func runWho(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.flag("chat") && of.Kind == KindAgent {
-		chat, err := r.Chat(r.Context, of)
-		if err != nil {
-			return nil, err
-		}
-		return r.show("getPrivateChat", of.ID, object{"chat_id": chat})
+	if id := r.text("name"); of.Kind == KindAgent && kindOf(id) == KindGroup && isID(id) { // the private chat with the agent
+		return r.show("getPrivateChat", of, object{"chat_id": id})
 	}
 	return r.info(of)
 }
@@ -357,26 +308,21 @@ func runWho(r *Run) (*Value, error) {
 // info shows a contact as the server describes it.
 func (r *Run) info(of Contact) (*Value, error) {
 	operations := OperationsOf[of.Kind]
-	return r.show(operations.Info, of.ID, object{operations.ID: of.ID})
+	return r.show(operations.Info, of, object{operations.ID: of.ID})
 }
 
-// show makes a call and shows its response. If the look-up of a name made the call, its response is shown.
-func (r *Run) show(operation, peer string, arguments object) (*Value, error) {
-	result, err := r.Had(r.Context, operation)
-	if err != nil {
-		return nil, err
-	}
+// show makes a call about a contact and shows its response. If the look-up of its name made the call, its response is shown.
+func (r *Run) show(operation string, of Contact, arguments object) (v *Value, err error) {
 	var body object
-	if result != nil {
-		r.results = append(r.results, result)
-		body, err = r.decode(result)
+	if of.shown != nil && of.shown.Operation == operation {
+		body, err = r.decode(of.shown)
 	} else {
-		body, err = r.call(operation, peer, arguments)
+		body, err = r.call(operation, of.ID, arguments)
 	}
 	if err != nil {
 		return nil, err
 	}
-	v := newValue(body).describe(body)
+	v = newValue(body).describe(body)
 	if pinned, ok := body["pinned_messages"].([]any); ok && len(pinned) > 0 {
 		v.line("pinned:")
 		_, err = r.showMessages(v, pinned, "")

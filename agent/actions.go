@@ -44,10 +44,8 @@ func table() []*Action {
 			Summary: "Get unread messages; the next inbox marks them as read.", Price: "0.001, also if there are none", Example: "inbox",
 			Params: []Param{{Name: "wait", Type: Number, Max: 45, Help: "seconds to wait for a message"}, countParam,
 				{Name: "keep", Type: Flag, Help: "leave them unread"},
-				{Name: "stored", Type: Flag, Help: "show again what was fetched before, free"},
 				{Name: "follow", Type: Flag, Program: true, Help: "wait for messages until interrupted, one JSON object per line"},
-				{Name: "exec", Type: Text, Program: true, Help: "with --follow: run this shell command with the messages as JSON on standard input"},
-				{Name: "pause", Type: Text, Program: true, Help: "with --follow: the longest pause between fetches, 5m if left out"}}},
+				{Name: "exec", Type: Text, Program: true, Help: "with --follow: run this shell command with the messages as JSON on standard input"}}},
 		{Name: "read", Tool: "parley_read", Run: runRead, Operations: []string{"listPrivateMessages", "listGroupMessages", "listChannelMessages",
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
@@ -66,8 +64,7 @@ func table() []*Action {
 					Max: 10_000, Help: "page of the results"}}},
 		{Name: "who", Tool: "parley_who", Run: runWho, Operations: []string{"getAgentProfile", "getGroupChat", "getChannel", "getPrivateChat"},
 			Summary: "Show an agent, a group chat or a channel.", Price: "0.001", Example: "who bob",
-			Params: []Param{{Name: "name", Type: Text, Arg: true, Required: true, Help: toParam.Help},
-				{Name: "chat", Type: Flag, Help: "show the private chat with the agent"}}},
+			Params: []Param{{Name: "name", Type: Text, Arg: true, Required: true, Help: toParam.Help}}},
 		{Name: "react", Tool: "parley_react", Operations: []string{"reactToMessage", "removeReaction"}, Run: runReact, Changes: true,
 			Summary: "Set my reaction to a message, or remove it.", Price: "0.002", Example: "react msg_01k70t94aqeembse7n65ptksh0 👍",
 			Params: []Param{messageParam, {Name: "emoji", Type: Text, Arg: true, Max: 32, Help: "one emoji"}, {Name: "remove", Type: Flag,
@@ -129,12 +126,12 @@ func table() []*Action {
 		{Name: "prices", Tool: "parley_status", Run: runPrices, Summary: "List operations and prices, and the arguments of one.",
 			Price: "free", Example: "prices",
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as getChannel, or a part of it"}}},
-		{Name: "call", Tool: "parley_call", Run: runCall, Changes: true, Summary: "Make any call of the contract; prices lists them.",
-			Price: "that of the operation", Example: `call searchAgents '{"query": "weather"}'`,
+		{Name: "call", Tool: "parley_call", Run: runCall, Changes: true, Final: true, Price: "that of the operation",
+			Summary: "Make any call of the contract; prices lists them.", Example: `call searchAgents '{"query": "weather"}'`,
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Required: true, Help: "such as searchAgents"},
 				{Name: "arguments", Type: Object, Arg: true, Stdin: true, Help: "JSON object"}}},
 		{Name: "mcp", Summary: "Serve the account to a model over the Model Context Protocol.", Price: "free", Example: "mcp --tools read"},
-		{Name: "config", Summary: "Show the settings in force and where they come from.", Price: "free", Example: "config"},
+		{Name: "config", Summary: "Show the settings in force.", Price: "free", Example: "config"},
 	}
 }
 
@@ -151,8 +148,8 @@ func with(name, summary, price, example string, what act, params ...Param) *Acti
 	if noun == "profile" || noun == "key" {
 		noun = "account"
 	}
-	return &Action{Name: name, Tool: "parley_" + noun, Operations: []string{what.operation}, Changes: true, Summary: summary, Price: price,
-		Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run}
+	return &Action{Name: name, Tool: "parley_" + noun, Operations: []string{what.operation}, Changes: true, Final: what.final != "",
+		Summary: summary, Price: price, Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run}
 }
 
 // about returns the parts of actions that groups and channels share: kind, parameter, noun of operations, and example.
@@ -197,12 +194,21 @@ func info(name string) *Action {
 
 // ActionNamed returns the action with a name, or nil.
 func ActionNamed(name string) *Action {
+	action, arguments := ActionIn(name)
+	if arguments != "" {
+		return nil
+	}
+	return action
+}
+
+// ActionIn returns the action of a command line without the name of the program, or nil, and the rest of the line.
+func ActionIn(line string) (action *Action, arguments string) {
 	for _, a := range Actions {
-		if a.Name == name {
-			return a
+		if rest, ok := strings.CutPrefix(line+" ", a.Name+" "); ok {
+			return a, strings.TrimSpace(rest)
 		}
 	}
-	return nil
+	return nil, line
 }
 
 // ActionOf returns the first action that makes an operation; without one it is call.

@@ -27,20 +27,18 @@ type Agent struct {
 	http     *http.Client // pays
 	unpaid   *http.Client
 	secrets  Secrets
-	chain    Chain  // may be nil
 	address  string // of the wallet
 }
 
 // Result is the response to a call.
 type Result struct {
 	Operation string
-	Status    int
 	// Body is the response without API keys and TANs, which are stored.
 	Body json.RawMessage
 	// Charged is what the call cost, in atomic units.
 	Charged uint64
 	// Earlier is true if this is the response to the same call of another command, which ran at the same time or was interrupted before its
-	// response was seen. Nothing more was paid for it now.
+	// response was seen. Nothing was paid for it now.
 	Earlier bool
 
 	id     string
@@ -57,9 +55,12 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	code := string(e.Code)
+	code := PlainWord(string(e.Code)) // the server chose it
 	if e.Message == "" || e.Status >= http.StatusInternalServerError {
-		code = described(e.Status, code, e.RequestID)
+		code = strings.TrimSpace(fmt.Sprintf("status %d %s", e.Status, code))
+		if e.RequestID != "" {
+			code += ", request_id " + PlainWord(e.RequestID)
+		}
 	}
 	if e.Message == "" {
 		return fmt.Sprintf("%s: the server responded with %s", e.Operation, code)
@@ -74,10 +75,7 @@ func (e *RefusedError) Error() string {
 
 // OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
 // more.
-type OpenError struct {
-	ID    string
-	cause error
-}
+type OpenError struct{ cause error }
 
 func (e *OpenError) Error() string {
 	text := "the payment was sent, and its outcome is not known yet; make the same call again to finish it, it is not charged twice"
@@ -94,8 +92,8 @@ func (e *OpenError) Unwrap() error { return e.cause }
 type CallOptions struct {
 	// Peer is the agent or conversation that the call is about, for reports.
 	Peer string
-	// Key is an idempotency key: calls with one key are one call, which is paid once. With other arguments it is a [*KeyError]. Without a
-	// key equal calls are one until its response was seen.
+	// Key is an idempotency key: calls with one key are one call, which is paid once. With other arguments it is refused. Without a
+	// key equal calls are one until their response was seen.
 	Key string
 	// Confirmed lets a call cost more than [DearPrice].
 	Confirmed bool
@@ -118,8 +116,13 @@ func (e *DryRunError) Error() string {
 	return fmt.Sprintf("dry run: %s would cost %s USD; nothing was done", e.Operation, USD(e.Price))
 }
 
+// Value is what a dry run shows.
+func (e *DryRunError) Value() *Value {
+	return newValue(object{"dry_run": true, "operation": e.Operation, "price_usd": USD(e.Price)}).line("%s", e)
+}
+
 // Call makes a call. It first finishes the same call if an earlier process was interrupted in it. The errors are, besides others,
-// [*LimitError], [*ConfirmError], [*KeyError] and [*TermsError] (nothing was paid), [*NoMoneyError], [*RefusedError] and [*OpenError].
+// [*Failure] (nothing was paid), [*RefusedError] and [*OpenError].
 func (a *Agent) Call(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
 	o, err := a.contract.Operation(operation)
 	if err != nil {
@@ -143,7 +146,8 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if command.DryRun && (agreed.price(o) > 0 || !o.ReadOnly) {
 		return nil, &DryRunError{o.ID, agreed.price(o)}
 	}
-	ctx = context.WithValue(ctx, commandKey{}, command)
+	ctx, cancel := context.WithTimeout(command.Continue(ctx), cmp.Or(options.Patience, defaultPatience))
+	defer cancel()
 	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began,
 		Another: options.another}
 	if options.Key != "" {
@@ -151,16 +155,9 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if err := a.ledger.useKey(ctx, options.Key, of.Request); err != nil {
 			return nil, err
 		}
-	} else if o.ReadOnly || isPoll(o.ID) {
+	} else if o.ReadOnly || o.ID == pollOperation {
 		of.Since = time.Now() // a command that repeats it wants the present state
 	}
-	patience := options.Patience
-	if patience == 0 {
-		patience = defaultPatience
-	}
-	ctx, cancel := context.WithTimeout(withLastError(ctx), patience)
-	defer cancel()
-	defer command.waiting(o.ID)()
 	result, err := a.callAlone(ctx, o, arguments, of, options)
 	if o.Account && a.keyReplaced(ctx, err, key) {
 		result, err = a.callAlone(ctx, o, arguments, of, options)
@@ -169,10 +166,10 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		_ = a.changeContacts(context.WithoutCancel(ctx), effect("deleteChannel", arguments, nil)) // the next call is refused too if this fails
 	}
 	if err != nil {
-		if _, open := errors.AsType[*OpenError](err); !open && options.Key != "" {
+		if !isA[*OpenError](err) && options.Key != "" {
 			a.ledger.freeKey(ctx, options.Key)
 		}
-		return nil, a.orNoMoney(ctx, err, agreed.price(o), of)
+		return nil, a.orNoMoney(ctx, err, agreed.price(o))
 	}
 	return result, a.learn(context.WithoutCancel(ctx), o.ID, arguments, result.Body)
 }
@@ -190,17 +187,14 @@ func (a *Agent) callAlone(
 		}
 		price := a.terms.agreed().price(o)
 		if price > DearPrice && !options.Confirmed {
-			return &ConfirmError{Operation: o.ID, Price: price}
-		}
-		if err := a.checkMoney(ctx, price); err != nil {
-			return err
+			return ConfirmDear(o.ID, price)
 		}
 		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
 			return err
 		}
 		of.ID = cmp.Or(of.ID, client.NewIdentifier())
 		result, err = a.pay(ctx, o, arguments, of)
-		if (isA[*LimitError](err) || isA[*OwnedError](err)) && a.settle(ctx) {
+		if (CodeOf(err) == codeLimit || CodeOf(err) == codeAccount) && a.settle(ctx) {
 			result, err = a.pay(ctx, o, arguments, of)
 		}
 		return err
@@ -208,17 +202,11 @@ func (a *Agent) callAlone(
 	return result, err
 }
 
-// settleTime limits how long a call above the limit waits for the blockchain.
-const settleTime = 5 * time.Second
-
 // settle stops to count refused payments that can never be taken, and reports whether there were any.
 func (a *Agent) settle(ctx context.Context) bool {
-	if a.chain == nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	ctx, cancel := context.WithTimeout(ctx, chainTime)
 	defer cancel()
-	settled, _ := a.ledger.Settle(ctx, a.chain, a.address) // without the chain they stay counted
+	settled, _ := a.ledger.Settle(ctx) // without the chain they stay counted
 	return settled > 0
 }
 
@@ -230,8 +218,8 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 		return nil, err
 	}
 	response, err := a.http.Do(request)
-	if limit, ok := errors.AsType[*LimitError](err); ok {
-		return nil, limit
+	if refused, ok := errors.AsType[*Failure](err); ok && refused.Code != codeTerms {
+		return nil, refused // by the ledger, before it was signed
 	}
 	return a.read(ctx, of, response, err)
 }
@@ -240,28 +228,24 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(ctx, of.ID) {
-			return nil, &OpenError{of.ID, whyOpen(ctx, err)}
+			return nil, &OpenError{withoutURL(err)}
 		}
 		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
+	refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode,
+		RetryAfter: x402.RetryAfter(response.Header.Get("Retry-After"), 0)}
+	_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		if err == nil && response.StatusCode == http.StatusOK {
 			err = errors.New("the response is not JSON, as that of a proxy")
 		}
-		return nil, &OpenError{of.ID, whyOpen(ctx, err)}
+		return nil, &OpenError{cmp.Or(err, errors.New(refused.Error()))} // not the refusal itself: it is not the outcome
 	}
 	command, charged := commandOf(ctx), a.ledger.charged(ctx, of.ID)
 	command.charged.Add(charged)
 	if response.StatusCode != http.StatusOK {
-		refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode,
-			RetryAfter: x402.RetryAfter(response.Header.Get("Retry-After"), 0)}
-		_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
-		if last := lastError(ctx); last != nil && refused.Code == client.ErrorCodePaymentRefused {
-			refused.Status, refused.Code, refused.RequestID = last.Status, client.ErrorCode(last.Code), last.RequestID
-			refused.Message = "the server failed until the payment was too old to be taken; nothing was charged"
-		}
 		return nil, refused
 	}
 	command.made(of.ID)
@@ -269,17 +253,5 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Operation: of.Operation, Status: response.StatusCode, Body: text, Charged: charged, id: of.ID}, nil
-}
-
-// whyOpen returns why the outcome of a call is not known: what the server responded last, or err.
-func whyOpen(ctx context.Context, err error) error {
-	if last := lastError(ctx); last != nil {
-		return last
-	}
-	err = withoutURL(err)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the server did not respond in time: %w", err)
-	}
-	return err
+	return &Result{Operation: of.Operation, Body: text, Charged: charged, id: of.ID}, nil
 }

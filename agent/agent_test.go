@@ -78,7 +78,7 @@ func TestRefusedBeforePaying(t *testing.T) {
 	}
 	for _, operation := range []string{"createGroupChat", "createChannel"} {
 		_, err := alice.Call(t.Context(), operation, map[string]any{"name": "x"}, agent.CallOptions{})
-		if _, dear := errors.AsType[*agent.ConfirmError](err); !dear {
+		if agent.CodeOf(err) != "confirmation_needed" {
 			t.Errorf("a dear call that nobody has confirmed: %v", err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestFollow(t *testing.T) {
 	followed := make(chan error, 1)
 	failing := errors.New("cannot take it")
 	follow := func() error {
-		return bob.Follow(ctx, quick, nil, func(inbox *agent.Page) error {
+		return bob.Follow(ctx, quick, func(inbox *agent.Page) error {
 			for _, message := range inbox.Messages {
 				got = append(got, message.Content)
 			}

@@ -72,8 +72,7 @@ func runChild(folder, key, group string) error {
 		made := reply{Done: err == nil}
 		if err != nil {
 			_, made.Refused = errors.AsType[*agent.RefusedError](err)
-			_, limited := errors.AsType[*agent.LimitError](err)
-			made.Refused = made.Refused || limited
+			made.Refused = made.Refused || isLimit(err)
 			made.Error = err.Error()
 		}
 		if err := replies.Encode(made); err != nil {

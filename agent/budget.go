@@ -6,13 +6,10 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/x402"
 )
 
 // pollOperation is the operation that fetches unread messages.
 const pollOperation = "listUnreadMessages"
-
-func isPoll(operation string) bool { return operation == pollOperation }
 
 // intent is what a call is for. It travels in the context of the call, from the agent to its ledger.
 type intent struct {
@@ -27,8 +24,6 @@ type intent struct {
 	Since time.Time
 	// Another allows a second payment for an account.
 	Another bool
-	// Resumed is true if the command that began the call has ended.
-	Resumed bool
 }
 
 type intentKey struct{}
@@ -56,7 +51,8 @@ func (l *Ledger) exempt(ctx context.Context, tx *sql.Tx, of intent, today Day, r
 	case err != nil || again && (of.Operation != operationCreateAccount || of.Another):
 		return "", err
 	case again:
-		return "", &OwnedError{Sent: sent}
+		return "", failf(ExitNoKey, codeAccount, "", "%s USD were sent for an account before, and the server may have taken them. If the "+
+			"blockchain (--rpc-url) shows after some minutes that it did not, the same command goes on. To pay again add --new-account", USD(sent))
 	}
 	return "account", nil
 }
@@ -67,9 +63,14 @@ func sentFor(ctx context.Context, from queryer, operation string) (uint64, error
 	return value[uint64](ctx, from, "SELECT coalesce(sum(amount), 0) FROM payments WHERE operation = ? AND signed AND NOT released", operation)
 }
 
-// Reserve implements [client.Budget]. The error is a [*LimitError] if the payment is not allowed.
+// Reserve implements [client.Budget]. The error is a [*Failure] if the payment is not allowed.
 func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 	of := intentOf(ctx)
+	if r.Channel == "" {
+		if err := l.checkMoney(ctx, r.Amount, r.Offer.Asset, r.Offer.Network); err != nil {
+			return err
+		}
+	}
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		// The payee takes a voucher that was not charged, or this one, which includes it. So its amount is that of this call from now on.
 		reused, err := reuse(ctx, tx, r.Channel, r.Price-min(r.Amount, r.Price))
@@ -77,7 +78,7 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 			return err
 		}
 		r.Amount += reused
-		today, err := l.counted(ctx, tx, "")
+		today, err := l.counted(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -86,14 +87,14 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 			return err
 		}
 		if exempt == "" && r.Amount > today.Left() {
-			return &LimitError{r.Price, today}
+			return today.exceeded(r.Price)
 		}
-		locked, err := l.countedDeposits(ctx, tx)
+		deposits, err := l.deposits(ctx, tx, today.Limit)
 		if err != nil {
 			return err
 		}
-		if deposits := (Day{today.Limit, locked}); r.Deposit > deposits.Left() {
-			return &LimitError{r.Deposit, deposits}
+		if r.Deposit > deposits.Left() {
+			return deposits.exceeded(r.Deposit)
 		}
 		return l.insertPayment(ctx, tx, of, exempt, r)
 	})
@@ -137,7 +138,7 @@ func (l *Ledger) insertPayment(ctx context.Context, tx *sql.Tx, of intent, exemp
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-		INSERT INTO payments (at, call, operation, amount, deposit, channel, cumulative, network, asset, approval)
+		INSERT INTO payments (at, call, operation, amount, deposit, channel, cumulative, network, asset, exempt)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		counts, r.ID, of.Operation, r.Amount, r.Deposit, r.Channel, r.Cumulative, r.Offer.Network, r.Offer.Asset, exempt)
 	return err
@@ -159,11 +160,6 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 	})
 }
 
-// Authorizations reads from the chain what became of exact payments. [x402.Chain] does.
-type Authorizations interface {
-	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
-}
-
 // refusedPayment is an exact payment that the server refused and that still counts.
 type refusedPayment struct {
 	at, validBefore int64
@@ -172,7 +168,10 @@ type refusedPayment struct {
 
 // Settle looks up the payments that the server refused and that still count, also those after which the call was paid again. It stops to
 // count those that can never be taken, and returns how many these are.
-func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string) (settled int, err error) {
+func (l *Ledger) Settle(ctx context.Context) (settled int, err error) {
+	if l.chain == nil {
+		return 0, ErrNoChain
+	}
 	refused, err := collect(ctx, l.db, func(row *sql.Rows, p *refusedPayment) error {
 		return row.Scan(&p.at, &p.validBefore, &p.asset, &p.nonce)
 	}, `SELECT p.at, p.valid_before, p.asset, p.nonce FROM payments p JOIN calls c ON c.id = p.call
@@ -183,7 +182,7 @@ func (l *Ledger) Settle(ctx context.Context, chain Authorizations, wallet string
 		return 0, err
 	}
 	for _, p := range refused {
-		state, err := chain.Authorization(ctx, p.asset, wallet, p.nonce, fromMicros(p.at))
+		state, err := l.chain.Authorization(ctx, p.asset, l.address, p.nonce, fromMicros(p.at))
 		if err != nil {
 			return settled, err
 		}

@@ -12,10 +12,6 @@ import (
 type Command struct {
 	// DryRun ends the command before the first call that costs or changes something, with a [*DryRunError].
 	DryRun bool
-	// Requested, if not nil, learns of each request. It may be called concurrently.
-	Requested func(Request)
-	// Waiting, if not nil, is called when a call begins, such as sendPrivateMessage, and the function that it returns when the call ends.
-	Waiting func(call string) (ended func())
 
 	began   time.Time
 	charged atomic.Uint64
@@ -45,8 +41,7 @@ func commandOf(ctx context.Context) *Command {
 	return command
 }
 
-// Charged returns what the calls of the command were charged, and what it told of others ([Agent.Finished]), in atomic units, as far as
-// that is known.
+// Charged returns what the calls of the command were charged, in atomic units, as far as that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }
 
 // made notes a call that succeeded.
@@ -62,11 +57,4 @@ func (c *Command) had() string {
 	defer c.mu.Unlock()
 	text, _ := json.Marshal(append([]string{}, c.results...)) // texts; without any it is [], not null
 	return string(text)
-}
-
-func (c *Command) waiting(call string) (ended func()) {
-	if c.Waiting == nil {
-		return func() {}
-	}
-	return c.Waiting(call)
 }

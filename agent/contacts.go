@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -18,16 +17,15 @@ type Contact struct {
 	Kind string `json:"kind"`
 	// Chat is the id of the private chat with an agent, if it is known.
 	Chat string `json:"chat,omitempty"`
-	// Named is true if the caller has used the name: it then means this conversation, and nobody else changes it.
+	// Named is true if the caller gave or used the name: it then means this conversation, and nobody else changes it.
 	Named bool `json:"named,omitempty"`
-	// Own is true if the caller gave the conversation its name.
-	Own bool `json:"own,omitempty"`
 	// Joined is true if the caller belongs to the conversation, and Asked when it asked for access.
 	Joined bool      `json:"joined,omitempty"`
 	Asked  time.Time `json:"asked,omitzero"`
 	// Blocked is true if the caller has blocked the agent.
-	Blocked bool      `json:"blocked,omitempty"`
-	Since   time.Time `json:"since"`
+	Blocked bool `json:"blocked,omitempty"`
+
+	shown *Result // of the call that looked it up just now, or nil
 }
 
 // String returns the name as it is written to address the contact, or the id if there is no name, or if it could be more than a name where
@@ -45,14 +43,9 @@ func (c Contact) String() string {
 // Contacts are all contacts of a wallet.
 type Contacts []Contact
 
-// AmbiguousError means that several contacts or channels have a name.
-type AmbiguousError struct {
-	Name string
-	IDs  []string
-}
-
-func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%s is the name of several; use an id: %s", VisibleName(e.Name), strings.Join(e.IDs, ", "))
+// ambiguous is the failure of a name that several contacts or channels have.
+func ambiguous(name string, ids []string) error {
+	return failf(ExitUsage, "ambiguous_name", "", "%s is the name of several; use an id: %s", VisibleName(name), strings.Join(ids, ", "))
 }
 
 // ByID returns the contact with an id, which may also be the id of a private chat, or nil.
@@ -73,26 +66,23 @@ func (c Contacts) NameOf(id string) string {
 	return PlainWord(id)
 }
 
-// named returns the contact of a kind with a name for which a condition holds, or nil: first one that the caller named. The error is an
-// [*AmbiguousError].
-func (c Contacts) named(kind, name string, holds func(Contact) bool) (found *Contact, err error) {
-	if slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == kind && one.Name == name && one.Own }) {
-		holds = func(one Contact) bool { return one.Own }
+// named returns the contact of a kind with a name for which a condition holds, or none: first one that the caller named. It fails if there
+// are several.
+func (c Contacts) named(kind, name string, holds func(Contact) bool) (found Contact, err error) {
+	if slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == kind && one.Name == name && one.Named }) {
+		holds = func(one Contact) bool { return one.Named }
 	}
 	var ids []string
-	for i, one := range c {
+	for _, one := range c {
 		if one.Kind == kind && one.Name == name && holds(one) {
-			found, ids = &c[i], append(ids, one.ID)
+			found, ids = one, append(ids, one.ID)
 		}
 	}
 	if len(ids) > 1 {
-		return nil, &AmbiguousError{name, ids}
+		return Contact{}, ambiguous(name, ids)
 	}
 	return found, nil
 }
-
-// now is the time of a new contact.
-func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // Contacts returns the contacts, by name.
 func (a *Agent) Contacts() (Contacts, error) {
@@ -104,7 +94,7 @@ func (a *Agent) ChangeContact(ctx context.Context, id string, change func(*Conta
 	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
 		found := contacts.ByID(id)
 		if found == nil {
-			contacts = append(contacts, Contact{ID: id, Kind: kindOf(id), Since: now()})
+			contacts = append(contacts, Contact{ID: id, Kind: kindOf(id)})
 			found = &contacts[len(contacts)-1]
 		}
 		change(found)

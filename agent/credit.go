@@ -24,27 +24,27 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		if credit.Intent.Operation != o.ID || err != nil || !a.terms.agreed().isServer(address) {
 			continue // its identifier is a secret of that server
 		}
-		result, err := a.redeemOne(ctx, o, arguments, of, credit)
+		of.ID = credit.Intent.ID
+		result, err := a.redeemOne(withIntent(ctx, of), o, arguments, of, credit.Signed)
 		refused, ok := errors.AsType[*RefusedError](err)
-		gone := ok && (refused.Status == http.StatusPaymentRequired || refused.Code == client.ErrorCodePaymentReused)
-		if !gone {
+		if gone := ok && (refused.Status == http.StatusPaymentRequired || refused.Code == client.ErrorCodePaymentReused); !gone {
 			return result, err
 		}
-		if err := a.ledger.exec(ctx, "UPDATE calls SET credit = NULL WHERE id = ?", credit.Intent.ID); err != nil {
+		if err := a.ledger.exec(ctx, "UPDATE calls SET credit = NULL WHERE id = ?", of.ID); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil //nolint:nilnil // none
 }
 
-func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[string]any, of intent, credit open) (*Result, error) {
-	of.ID = credit.Intent.ID
-	ctx = withIntent(ctx, of)
+// redeemOne makes a call with the payment of another one.
+func (a *Agent) redeemOne(
+	ctx context.Context, o *Operation, arguments map[string]any, of intent, signed client.SignedPayment,
+) (*Result, error) {
 	request, err := o.request(ctx, a.Server(), arguments)
 	if err != nil {
 		return nil, err
 	}
-	signed := credit.Signed
 	signed.Price, signed.Amount = 0, 0 // it was charged before
 	signed.Method, signed.URL, signed.Header, signed.Body = request.Method, request.URL.String(), request.Header, nil
 	if request.Body != nil {
@@ -58,15 +58,4 @@ func (a *Agent) redeemOne(ctx context.Context, o *Operation, arguments map[strin
 	}
 	response, err := a.payer.Resume(ctx, signed)
 	return a.read(ctx, of, response, err)
-}
-
-// Refund asks the server for the part of the deposits in the payment channel that it did not charge, and returns the amount in atomic
-// units. It needs no account; the API key of one goes with it ([keyed]), because that proves more than a voucher that was claimed and is
-// public. A server that does not answer cannot keep that part: the wallet can withdraw it on the blockchain.
-func (a *Agent) Refund(ctx context.Context) (uint64, error) {
-	refunded, err := a.payer.Refund(ctx, a.Server()+a.contract[operationGetOwnAgent].Path, "")
-	if refused, ok := errors.AsType[*client.RefundError](err); ok {
-		err = &RefusedError{"refund", refused.Status, refused.RetryAfter, refused.ParleyError}
-	}
-	return refunded, withoutURL(err)
 }

@@ -3,117 +3,102 @@ package agent
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"time"
 
+	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/lockfile"
 	"github.com/parley-chat/parley/x402"
 )
 
-// Deposits into payment channels have the limit of the day too. The server can take of a deposit only what vouchers allow, but until it
-// refunds the rest, or the wallet withdraws it, that is locked. So a deposit counts for a day, or until the blockchain shows that it is
-// no longer in the channel. What a server says about that does not count.
-
-// Chain reads from the blockchain what became of payments and of deposits. [x402.Chain] does.
+// Chain reads from the blockchain what became of payments. [x402.Chain] does.
 type Chain interface {
-	Authorizations
-	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
+	// Authorization returns what became of an exact payment.
+	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
 	// Balance returns what an address has of a token, in atomic units.
 	Balance(ctx context.Context, asset, address string) (uint64, error)
 }
 
-// Left implements [client.Budget].
+// chainTime limits how long a call waits for the blockchain.
+const chainTime = 5 * time.Second
+
+// maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
+const maxDeposit = 1_000_000
+
+// Left implements [client.Budget]: what a deposit may lock. The deposits of a day have its limit too, whatever the server says of them. A
+// registration may deposit maxDeposit in addition, so that there is room for the first day.
 func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
-	left, asks, err := l.left(ctx)
-	if err == nil && l.lookAt(ctx, asks) {
-		left, _, err = l.left(ctx)
+	err = l.transact(ctx, func(tx *sql.Tx) error {
+		today, err := l.counted(ctx, tx)
+		if err == nil {
+			var deposits Day
+			deposits, err = l.deposits(ctx, tx, today.Limit)
+			left = min(today.Left(), deposits.Left())
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	agreed, err := loadSetting(ctx, l.db, termsSetting, Agreement{})
+	if has, unknown := l.balance(ctx, agreed.Asset); unknown == nil {
+		left = min(left, has)
 	}
 	return left, err
 }
 
-// left returns what a deposit may lock, and the channels to look at because deposits leave less than payments do.
-func (l *Ledger) left(ctx context.Context) (left uint64, asks []string, err error) {
-	var network string // read before the transaction, because reading it is one
-	if l.chain != nil {
-		network = l.network()
+// deposits returns what deposits of the day have locked, with a limit.
+func (l *Ledger) deposits(ctx context.Context, tx *sql.Tx, limit uint64) (Day, error) {
+	locked, err := value[uint64](ctx, tx, `
+		SELECT coalesce(sum(deposit), 0) - min(coalesce(sum(deposit) FILTER (WHERE operation IN (?, ?)), 0), ?)
+		FROM payments WHERE NOT released AND at >= ?`, operationRequestAccount, operationCreateAccount, maxDeposit, l.today())
+	return Day{limit, locked}, err
+}
+
+// channels keeps the payment channels in the ledger. It implements [client.PaymentChannelStore].
+type channels struct{ *Ledger }
+
+// Lock gives a channel to one call of all processes.
+func (c channels) Lock(ctx context.Context, id string) (func(), error) {
+	path, err := c.callLock(id)
+	if err != nil {
+		return nil, err
 	}
-	err = l.transact(ctx, func(tx *sql.Tx) error {
-		today, err := l.counted(ctx, tx, "")
-		if err != nil {
-			return err
-		}
-		locked, err := l.countedDeposits(ctx, tx)
-		if err == nil && locked > today.Spent && l.chain != nil {
-			asks, err = l.stale(ctx, tx, network)
-		}
-		today.Spent = max(today.Spent, locked)
-		left = today.Left()
+	lock, err := lockfile.Wait(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return lock.Release, nil
+}
+
+// Load returns a channel. What was signed last is in the payments, also if the process was killed before it could save the channel.
+func (c channels) Load(id string) (client.PaymentChannel, error) {
+	var channel client.PaymentChannel
+	found, err := c.load("WHERE id = ?", id)
+	if len(found) > 0 {
+		channel = found[0]
+	}
+	if err != nil {
+		return channel, err
+	}
+	signed, err := value[uint64](context.Background(), c.db,
+		"SELECT coalesce(max(cumulative), 0) FROM payments WHERE channel = ? AND signed", id)
+	channel.Signed = max(channel.Signed, signed)
+	return channel, err
+}
+
+// Save replaces a channel.
+func (c channels) Save(id string, channel client.PaymentChannel) error {
+	content, err := json.Marshal(channel)
+	if err != nil {
 		return err
-	})
-	return left, asks, err
-}
-
-// firstDeposit is what a registration may deposit in addition to the daily limit, so that there is room for the first day.
-const firstDeposit = maxDeposit
-
-// deposit is what a payment locked in a channel, and what the blockchain showed of the channel.
-type deposit struct {
-	channel, operation string
-	amount, balance    uint64
-	settled            bool // the blockchain showed the channel when the deposit could not arrive any more
-}
-
-// countedDeposits returns what deposits of the last day have locked at most. Those whose validity has ended have arrived or never will, so
-// that together they lock no more than what the blockchain shows in their channel after that.
-func (l *Ledger) countedDeposits(ctx context.Context, tx *sql.Tx) (sum uint64, err error) {
-	deposits, err := collect(ctx, tx, func(row *sql.Rows, d *deposit) error {
-		return row.Scan(&d.channel, &d.operation, &d.amount, &d.balance, &d.settled)
-	}, `SELECT p.channel, operation, deposit, coalesce(balance, 0), coalesce(valid_before BETWEEN 1 AND chain_time, 0)
-		FROM payments p LEFT JOIN balances b ON b.channel = p.channel AND p.channel <> ''
-		WHERE NOT released AND deposit > 0 AND p.at >= ? ORDER BY number`, l.today())
-	room := uint64(firstDeposit)
-	settled := map[string]struct{ all, first, balance uint64 }{} // by channel
-	for _, d := range deposits {
-		var first uint64
-		if isRegistration(d.operation) {
-			first = min(d.amount, room)
-			room -= first
-		}
-		if d.settled {
-			of := settled[d.channel]
-			of.all, of.first, of.balance = of.all+d.amount, of.first+first, d.balance
-			settled[d.channel] = of
-		} else {
-			sum += d.amount - first
-		}
 	}
-	for _, of := range settled {
-		locked := min(of.all, of.balance)
-		sum += locked - min(locked, of.first)
-	}
-	return sum, err
+	return c.exec(context.Background(), "INSERT OR REPLACE INTO channels (id, content) VALUES (?, ?)", id, string(content))
 }
 
-// lookPause is the time between two looks at a channel.
-const lookPause = time.Minute
+// All returns the channels.
+func (c channels) All() ([]client.PaymentChannel, error) { return c.load("") }
 
-// stale returns the channels of a network with deposits of the last day whose balance was not read lately.
-func (l *Ledger) stale(ctx context.Context, tx *sql.Tx, network string) ([]string, error) {
-	return collect(ctx, tx, func(row *sql.Rows, channel *string) error { return row.Scan(channel) }, `
-		SELECT DISTINCT channel FROM payments p WHERE deposit > 0 AND channel <> '' AND at >= ? AND network = ?
-			AND NOT EXISTS (SELECT 1 FROM balances b WHERE b.channel = p.channel AND b.at > ?)`,
-		l.today(), network, micros(l.now().Add(-lookPause)))
-}
-
-// lookAt reads the balances of channels, and reports whether there is a new one. What cannot be read stays counted.
-func (l *Ledger) lookAt(ctx context.Context, channels []string) (found bool) {
-	limited, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	for _, id := range channels {
-		channel, at, err := l.chain.Channel(limited, id)
-		if err != nil {
-			return found
-		}
-		found = l.exec(ctx, "INSERT OR REPLACE INTO balances (channel, at, balance, chain_time) VALUES (?, ?, ?, ?)",
-			id, micros(l.now()), channel.Balance, at.Unix()) == nil || found
-	}
-	return found
+func (c channels) load(where string, arguments ...any) ([]client.PaymentChannel, error) {
+	return collect(context.Background(), c.db, scanJSON[client.PaymentChannel], "SELECT content FROM channels "+where, arguments...)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -23,79 +24,44 @@ const (
 	ExitOpen    = 7 // a payment was sent, and its outcome is not known
 )
 
-// Failure is what both faces tell of an error.
+// Failure is an error with everything that both faces tell of it.
 type Failure struct {
 	// Code is a stable word.
 	Code string
 	Exit int
-	// Message is what went wrong, and Next the command that helps, or "".
+	// Message is what went wrong, and Next the command that helps, without the name of the program, or "".
 	Message, Next string
+	// Question asks the human to confirm what is dear or final, or is "". Confirmed, the same is done.
+	Question string
 	// Retryable is true if the same may succeed later.
 	Retryable bool
 	// Charged is nil if it is not known whether the call that failed was charged.
-	Charged    *bool
+	Charged *bool
+	// Paid is what all calls of the command were charged, in atomic units.
+	Paid       uint64
 	Status     int // of the server's response, or 0
 	RequestID  string
 	RetryAfter time.Duration
 }
 
-// Explain returns what to tell of an error.
-func (a *Agent) Explain(err error) *Failure {
-	f := &Failure{Code: "error", Exit: ExitError, Message: err.Error(), Charged: new(false)}
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		f.refused(refused)
-	} else if missing, ok := errors.AsType[*NotFoundError](err); ok {
-		f.Exit, f.Code, f.Next = ExitRefused, string(missing.Code()), "parley find WORDS --kind "+missing.Kind+"s"
-	} else if _, ok := errors.AsType[*OpenError](err); ok {
-		f.Exit, f.Code, f.Charged, f.Retryable = ExitOpen, "outcome_open", nil, true
-	} else if bad, ok := errors.AsType[*ResponseError](err); ok {
-		f.Code, f.Charged = "bad_response", new(bad.Charged > 0)
-	} else if _, ok := errors.AsType[*client.UnreachableError](err); ok {
-		f.Code, f.Retryable = "unreachable", true
-	} else {
-		f.known(err)
-	}
-	if server, ok := errors.AsType[*ServerError](err); ok {
-		f.Status, f.RequestID = server.Status, server.RequestID
-	}
-	if a != nil {
-		f.Message = a.inActions(f.Message)
-	}
-	return f
+func (f *Failure) Error() string { return f.Message }
+
+// failf returns the failure of what was refused before anything was paid for it.
+func failf(exit int, code, next, format string, values ...any) *Failure {
+	return &Failure{Exit: exit, Code: code, Next: next, Message: fmt.Sprintf(format, values...), Charged: new(false)}
 }
 
-// known explains the errors that need no field of theirs.
-func (f *Failure) known(err error) {
-	command := ""
-	if confirm, ok := errors.AsType[*ConfirmError](err); ok {
-		command = confirm.Command
+// Usagef returns the failure of wrong arguments. Its text must not contain long values.
+func Usagef(format string, values ...any) error {
+	return failf(ExitUsage, "usage", "", format, values...)
+}
+
+// CodeOf returns the code of an error that is a [Failure], or "".
+func CodeOf(err error) string {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f.Code
 	}
-	for _, known := range []struct {
-		is         bool
-		exit       int
-		code, next string
-	}{
-		{isA[*ArgumentError](err) || isA[*UnknownOperationError](err), ExitUsage, "usage", ""},
-		{isA[*AmbiguousError](err), ExitUsage, "ambiguous_name", ""},
-		{isA[*KeyError](err), ExitUsage, "key_used", ""},
-		{errors.Is(err, ErrSelf), ExitUsage, "usage", "parley profile show"},
-		{isA[*LimitError](err), ExitLimit, "limit", "parley wallet limit USD"},
-		{isA[*ConfirmError](err), ExitLimit, "confirmation_needed", command},
-		{isA[*TermsError](err) || errors.Is(err, ErrOtherTerms), ExitLimit, "terms_changed", "parley init --agree"},
-		{isA[*NoMoneyError](err), ExitNoMoney, "no_money", "parley wallet balance"},
-		{isA[*StateError](err), ExitError, "ledger_damaged", ""},
-		{isA[*OwnedError](err), ExitNoKey, "account_elsewhere", ""},
-		{errors.Is(err, ErrNoAccount), ExitNoKey, "no_account", "parley init"},
-		{errors.Is(err, ErrNoKeyring), ExitNoKey, "no_keyring", "parley init --secrets file"},
-		{errors.Is(err, ErrNoChat), ExitRefused, string(client.ErrorCodeChatNotFound), "parley send NAME TEXT"},
-		{errors.Is(err, context.DeadlineExceeded), ExitError, "timeout", ""},
-	} {
-		if known.is {
-			f.Exit, f.Code, f.Next = known.exit, known.code, known.next
-			f.Retryable = known.code == "timeout" || known.code == "no_money"
-			return
-		}
-	}
+	return ""
 }
 
 func isA[T error](err error) bool {
@@ -103,22 +69,62 @@ func isA[T error](err error) bool {
 	return ok
 }
 
+// Explain returns what to tell of an error of the command of ctx. a may be nil.
+func (a *Agent) Explain(ctx context.Context, err error) *Failure {
+	f := failf(ExitError, "error", "", "%s", err)
+	if known, ok := errors.AsType[*Failure](err); ok {
+		*f = *known
+		f.Message = err.Error()
+	} else if refused, ok := errors.AsType[*RefusedError](err); ok {
+		f.refused(refused)
+	} else if isA[*client.UnreachableError](err) {
+		f.Code, f.Retryable = "unreachable", true
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		f.Code, f.Retryable = "timeout", true
+	}
+	if isA[*OpenError](err) {
+		f.Exit, f.Code, f.Charged, f.Retryable = ExitOpen, "outcome_open", nil, true
+	}
+	if a != nil {
+		f.Message = a.inActions(f.Message)
+	}
+	f.Paid = commandOf(ctx).Charged()
+	return f
+}
+
 // refused explains a refusal of the server.
 func (f *Failure) refused(refused *RefusedError) {
 	f.Exit, f.Code = ExitRefused, PlainWord(cmp.Or(string(refused.Code), "bad_response"))
 	f.Status, f.RequestID, f.RetryAfter = refused.Status, refused.RequestID, refused.RetryAfter
-	if refused.Charged != nil {
-		f.Charged = refused.Charged
-	}
+	f.Charged = cmp.Or(refused.Charged, f.Charged)
 	switch status := refused.Status; {
 	case status == http.StatusUnauthorized:
-		f.Exit, f.Next = ExitNoKey, "parley status"
+		f.Exit, f.Next = ExitNoKey, "status"
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		f.Exit, f.Retryable = ExitError, true
+	case refused.Code == client.ErrorCodeAgentNotFound:
+		f.Next = "find WORDS"
+	case refused.Code == client.ErrorCodeChannelNotFound:
+		f.Next = "find WORDS --kind channels"
 	}
-	f.Next = cmp.Or(f.Next, map[client.ErrorCode]string{
-		client.ErrorCodeAgentNotFound: "parley find WORDS", client.ErrorCodeChannelNotFound: "parley find WORDS --kind channels",
-	}[refused.Code])
+}
+
+// Fields are those of the JSON object that tells the failure. next is how the caller can run [Failure.Next].
+func (f *Failure) Fields(next string) map[string]any {
+	fields := object{"error": f.Message, "code": f.Code, "charged": f.Charged, "retryable": f.Retryable, "paid_usd": USD(f.Paid)}
+	if next != "" {
+		fields["next"] = next
+	}
+	if f.Status != 0 {
+		fields["status"] = f.Status
+	}
+	if f.RequestID != "" {
+		fields["request_id"] = PlainWord(f.RequestID)
+	}
+	if f.RetryAfter > 0 {
+		fields["retry_after_seconds"] = f.RetryAfter.Seconds()
+	}
+	return fields
 }
 
 var callsByPath = regexp.MustCompile(`(GET|POST) (/[a-z_]+)+`)
@@ -136,30 +142,4 @@ func (a *Agent) inActions(message string) string {
 		}
 		return call
 	})
-}
-
-// Money is what a run adds to its value: what all its calls paid, and with a payment the daily limit.
-func (r *Run) Money() (fields map[string]any, line string) {
-	command := commandOf(r.Context)
-	fields = object{"paid_usd": USD(command.Charged())}
-	line = "paid " + USD(command.Charged()) + " USD"
-	today, err := r.ledger.Today(r.Context)
-	if len(r.results) == 0 && command.Charged() == 0 || err != nil {
-		return fields, ""
-	}
-	fields["today_usd"], fields["limit_usd"] = USD(today.Spent), USD(today.Limit)
-	line += " · today " + USD(today.Spent) + " of " + USD(today.Limit)
-	if reserved, err := r.ledger.Refused(r.Context); err == nil && reserved > 0 {
-		fields["reserved_usd"] = USD(reserved)
-		line += " (" + USD(reserved) + " reserved for refused calls)"
-	}
-	for _, result := range r.results {
-		if result.Earlier {
-			fields["earlier"] = true
-		}
-	}
-	if fields["earlier"] == true {
-		line += " · the response of the same call, which was charged once"
-	}
-	return fields, line
 }

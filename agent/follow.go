@@ -13,36 +13,43 @@ import (
 	"github.com/parley-chat/parley/internal/lockfile"
 )
 
+// Polling is when to fetch unread messages. Each fetch costs the same, however long it waits at the server. After a message, whoever wrote
+// it, the next fetch follows at once.
+type Polling struct {
+	// Wait is how long a fetch waits at the server until there is a message, in whole seconds, at most 60.
+	Wait time.Duration
+	// First is the pause after a fetch that brought nothing. Each further pause without a message is twice as long, at most Longest.
+	First, Longest time.Duration
+}
+
+// DefaultPolling costs about 0.30 USD a day: a quiet inbox is fetched every six minutes.
+var DefaultPolling = Polling{Wait: time.Minute, First: 30 * time.Second, Longest: 5 * time.Minute}
+
 // Follow fetches unread messages until ctx ends, and passes those that came to a function. Each fetch waits at the server, and confirms the
 // page that was passed before. After an error of the function, or if the process dies, the next Follow passes the messages again, free.
-// sent tells of messages that this agent sends, if it is not nil.
-func (a *Agent) Follow(ctx context.Context, policy Polling, sent <-chan struct{}, came func(*Page) error) error {
+func (a *Agent) Follow(ctx context.Context, policy Polling, came func(*Page) error) error {
 	var pause time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-sent:
-			pause = 0
-			continue
-		case <-time.After(spreadOut(pause)):
+		case <-time.After(pause):
 		}
 		page, err := a.Fetch(ctx, map[string]any{"wait": int(policy.Wait.Seconds())}, false, 2*policy.Wait+defaultPatience)
-		if open, ok := errors.AsType[*OpenError](err); ok && ctx.Err() != nil { // the next fetch gets the page that this one may have got
-			err = errors.Join(err, a.ledger.drop(ctx, open.ID))
-		}
+		longer := min(max(2*pause, policy.First), policy.Longest)
 		if temporary(err) {
-			pause = policy.after(pause, false)
+			pause = longer
 			continue
 		}
 		if err == nil && !page.Empty() {
+			longer = 0
 			err = came(page)
 		}
 		if err != nil {
 			page.Release()
 			return err
 		}
-		pause = policy.after(pause, !page.Empty())
+		pause = longer
 		if err := a.Seen(ctx, page.Result); err != nil {
 			return err
 		}
@@ -145,12 +152,9 @@ func (r *Result) release() {
 	}
 }
 
-// temporary reports whether an error of a fetch can be gone at the next one.
+// temporary reports whether an error of a fetch can be gone at the next one. The daily limit is tomorrow.
 func temporary(err error) bool {
-	_, open := errors.AsType[*OpenError](err)
-	_, over := errors.AsType[*LimitError](err) // tomorrow it is not
-	_, unreachable := errors.AsType[*client.UnreachableError](err)
 	refused, ok := errors.AsType[*RefusedError](err)
 	failed := ok && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
-	return open || over || unreachable || failed
+	return failed || isA[*OpenError](err) || isA[*client.UnreachableError](err) || CodeOf(err) == codeLimit
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -19,15 +18,6 @@ type open struct {
 	Intent intent
 	Signed client.SignedPayment
 	Since  time.Time
-}
-
-// Arguments are those of the call, as the contract names them, without secrets.
-func (o open) Arguments() string {
-	if address, err := url.Parse(o.Signed.URL); err == nil && len(o.Signed.Body) == 0 {
-		return address.RawQuery
-	}
-	text, _ := withoutSecrets(o.Signed.Body) // nothing is shown of what cannot be read
-	return string(text)
 }
 
 // keyHeader is not stored: the API key has a place of its own.
@@ -61,24 +51,15 @@ func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error
 	})
 }
 
-// validity returns the nonce of an exact payment, and until when the payment or its deposit is valid, in Unix seconds.
+// validity returns the nonce of an exact payment, and until when it is valid, in Unix seconds. Other payments have neither.
 func validity(payment string) (nonce string, validBefore int64, err error) {
 	decoded, err := x402.DecodePayment(payment)
-	if err != nil {
+	exact, ok := decoded.(*x402.PaymentPayload)
+	if err != nil || !ok {
 		return "", 0, err
 	}
-	var end string
-	switch signed := decoded.(type) {
-	case *x402.PaymentPayload:
-		nonce, end = signed.Payload.Authorization.Nonce, signed.Payload.Authorization.ValidBefore
-	case *x402.BatchPayment:
-		if signed.Payload.Deposit == nil {
-			return "", 0, nil
-		}
-		end = signed.Payload.Deposit.Authorization.ERC3009.ValidBefore
-	}
-	validBefore, err = strconv.ParseInt(end, 10, 64)
-	return nonce, validBefore, err
+	validBefore, err = strconv.ParseInt(exact.Payload.Authorization.ValidBefore, 10, 64)
+	return exact.Payload.Authorization.Nonce, validBefore, err
 }
 
 // Closed implements [client.Journal]. If it fails, the call stays open: sending the payment again returns the same response.
@@ -106,10 +87,6 @@ func isObject(body []byte) bool {
 
 // close stores an outcome and, in the same transaction, ends the call. What was charged and rejected becomes a credit.
 func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
-	var settlement string
-	if settled, err := x402.DecodeSettleResponse(outcome.Header.Get(x402.HeaderPaymentResponse)); err == nil {
-		settlement = settled.Transaction
-	}
 	done := outcome.Status == http.StatusOK
 	var problem client.ParleyError
 	_ = json.Unmarshal(outcome.Body, &problem) // a proxy's response is not JSON
@@ -117,16 +94,16 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	again := !done && outcome.Charged == 0 && problem.Code != client.ErrorCodePaymentReused
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
-			UPDATE calls SET signed = NULL, status = ?2, charged = ?3, cost = max(cost, ?3), again = ?4 AND cost = 0, settlement = ?5,
-				untold = ?6 AND ?3 > 0,
+			UPDATE calls SET signed = NULL, status = ?2, charged = ?3, cost = max(cost, ?3), again = ?4 AND cost = 0,
 				credit = CASE WHEN ?2 = 200 THEN NULL WHEN ?3 > 0 THEN signed ELSE credit END
-			WHERE id = ?1`, id, outcome.Status, outcome.Charged, again, settlement, of.Resumed)
+			WHERE id = ?1`, id, outcome.Status, outcome.Charged, again)
 		if err == nil && outcome.Status == 0 { // what a voucher allows is counted once, so the next voucher depends on it
 			_, err = tx.ExecContext(ctx, `
 				UPDATE payments SET released = 1 WHERE channel = '' AND number = (SELECT max(number) FROM payments WHERE call = ?)`, id)
 		}
-		if err == nil {
-			err = settleDropped(ctx, tx, id, outcome.Charged)
+		if err == nil && of.Operation == operationCreateAccount &&
+			(done || problem.Code == client.ErrorCodeInvalidTAN || problem.Code == client.ErrorCodeUsernameTaken) {
+			err = forgetReserved(ctx, tx, l.now())
 		}
 		if err != nil || !done {
 			return err
@@ -136,26 +113,10 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `
-			INSERT INTO responses (at, call, operation, peer, request, charged, body) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			micros(l.now()), id, of.Operation, of.Peer, of.Request, outcome.Charged, string(body))
+			INSERT INTO responses (at, call, operation, request, charged, body) VALUES (?, ?, ?, ?, ?, ?)`,
+			micros(l.now()), id, of.Operation, of.Request, outcome.Charged, string(body))
 		return err
 	})
-}
-
-// drop gives up a call whose response is not needed. Its payment stays counted.
-func (l *Ledger) drop(ctx context.Context, id string) error {
-	return l.exec(context.WithoutCancel(ctx), "UPDATE calls SET signed = NULL WHERE id = ?", id)
-}
-
-// settleDropped notes that the calls that were given up before a call of the same payment channel were not charged. That is so if the call
-// was charged more than its own vouchers added: it was paid with what the vouchers of those calls allowed.
-func settleDropped(ctx context.Context, tx *sql.Tx, id string, charged uint64) error {
-	_, err := tx.ExecContext(ctx, `
-		UPDATE calls SET status = 0 WHERE status IS NULL AND signed IS NULL
-			AND ?2 > (SELECT coalesce(sum(amount), 0) FROM payments WHERE call = ?1)
-			AND id IN (SELECT earlier.call FROM payments earlier JOIN payments own
-				ON own.call = ?1 AND own.channel = earlier.channel AND own.number > earlier.number WHERE own.channel <> '')`, id, charged)
-	return err
 }
 
 // Open returns the calls whose outcome is not known, the oldest first.

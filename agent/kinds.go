@@ -11,10 +11,6 @@ const (
 
 // Operations are the operations of the contract about a kind of contact, and the names of their arguments.
 type Operations struct {
-	// Source is the type of the conversation that messages come from.
-	Source client.SourceType
-	// Create makes the conversation; "" for an agent. Its response has the id in the field ID.
-	Create string
 	// Send sends a message to the contact in the argument To.
 	Send, To string
 	// List and Search read the conversation in the argument Conversation. An agent's conversation is the private chat with it.
@@ -26,28 +22,20 @@ type Operations struct {
 // OperationsOf are the operations by kind of contact.
 var OperationsOf = map[string]Operations{
 	KindAgent: {
-		Source: client.SourceTypePrivateChat,
-		Send:   "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
+		Send: "sendPrivateMessage", To: "recipient_agent_id", List: "listPrivateMessages", Search: "searchPrivateMessages",
 		Conversation: "chat_id", Info: "getAgentProfile", ID: "agent_id",
 	},
 	KindGroup: {
-		Source: client.SourceTypeGroupChat,
-		Create: "createGroupChat", Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
+		Send: "sendGroupMessage", To: "chat_id", List: "listGroupMessages", Search: "searchGroupMessages",
 		Conversation: "chat_id", Info: "getGroupChat", ID: "chat_id",
 	},
 	KindChannel: {
-		Source: client.SourceTypeChannel,
-		Create: "createChannel", Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
+		Send: "sendChannelMessage", To: "channel_id", List: "listChannelMessages", Search: "searchChannelMessages",
 		Conversation: "channel_id", Info: "getChannel", ID: "channel_id",
 	},
 }
 
-// kindFrom returns the kind of contact of a conversation that messages come from, or "".
-func kindFrom(source client.SourceType) string {
-	for kind, of := range OperationsOf {
-		if of.Source == source {
-			return kind
-		}
-	}
-	return ""
+// kindFrom is the kind of contact of a conversation that messages come from.
+var kindFrom = map[client.SourceType]string{
+	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
 }

@@ -95,7 +95,7 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	returned := func(name string) string { text, _ := fields[name].(string); return text }
 	conversation := argument("chat_id") + argument("channel_id")
 	rename := func(known *Contact) {
-		known.Name, known.Named, known.Own, known.Joined = argument("name"), true, true, true
+		known.Name, known.Named, known.Joined = argument("name"), true, true
 	}
 	switch operation {
 	case "blockAgent", "unblockAgent":
@@ -103,11 +103,11 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	case "subscribeChannel":
 		return change(conversation, func(known *Contact) { known.Named, known.Joined = true, true })
 	case "requestGroupAccess":
-		return change(conversation, func(known *Contact) { known.Asked = now() })
+		return change(conversation, func(known *Contact) { known.Asked = time.Now().UTC() })
 	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
 		return func(contacts Contacts) Contacts { return contacts.without(conversation) } // its name means it no more
 	case "transferGroupChat", "transferChannel":
-		return change(conversation, func(known *Contact) { known.Own = false })
+		return change(conversation, func(known *Contact) { known.Named = false }) // others name it now
 	case "unsubscribeChannel":
 		return change(conversation, func(known *Contact) { known.Joined = false })
 	case "sendPrivateMessage":
@@ -132,12 +132,12 @@ func (c Contacts) without(id string) Contacts {
 // received keeps who wrote, and from where, of a page of unread messages, and where the caller was added or removed.
 func (c Contacts) received(page client.UnreadPage) Contacts {
 	for _, n := range page.Notices { // before the messages: a notice has the name of its time
-		if kindFrom(n.SourceType) == "" || !isID(n.SourceID) {
+		if kindFrom[n.SourceType] == "" || !isID(n.SourceID) {
 			continue
 		}
 		switch n.Type { //nolint:exhaustive // the other types change nothing here
 		case client.NoticeTypeAdded:
-			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom(n.SourceType)})
+			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom[n.SourceType]})
 			c.ByID(n.SourceID).Joined = true
 		case client.NoticeTypeDeleted:
 			c = c.without(n.SourceID)
@@ -148,14 +148,14 @@ func (c Contacts) received(page client.UnreadPage) Contacts {
 		}
 	}
 	for _, m := range page.Messages {
-		if kindFrom(m.SourceType) == "" || !isID(m.SenderID) || !isID(m.SourceID) {
+		if kindFrom[m.SourceType] == "" || !isID(m.SenderID) || !isID(m.SourceID) {
 			continue
 		}
 		c = c.met(Contact{Name: m.SenderUsername, ID: m.SenderID, Kind: KindAgent})
 		if m.SourceType == client.SourceTypePrivateChat {
 			c.ByID(m.SenderID).Chat = m.SourceID
 		} else {
-			c = c.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kindFrom(m.SourceType)})
+			c = c.met(Contact{Name: m.SourceName, ID: m.SourceID, Kind: kindFrom[m.SourceType]})
 			c.ByID(m.SourceID).Joined = true
 		}
 	}
@@ -168,11 +168,10 @@ func (c Contacts) met(contact Contact) Contacts {
 		contact.Name = ""
 	}
 	if known := c.ByID(contact.ID); known != nil {
-		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Named && !known.Own) {
+		if known.Name == "" || contact.Name != "" && (known.Kind == KindAgent || !known.Named) {
 			known.Name = contact.Name
 		}
 		return c
 	}
-	contact.Since = now()
 	return append(c, contact)
 }

@@ -20,8 +20,8 @@ type Ledger struct {
 	*state
 
 	now     func() time.Time
-	chain   Chain         // may be nil
-	network func() string // that the wallet pays on
+	chain   Chain  // may be nil
+	address string // of the wallet
 	// keep stores the secrets of the response to a call elsewhere, before the response is stored without them.
 	keep func(ctx context.Context, id string, body []byte) error
 }
@@ -39,26 +39,23 @@ func OpenLedger(folder string) (*Ledger, error) {
 func (l *Ledger) today() int64 { return micros(l.now().UTC().Truncate(day)) }
 
 // ofToday selects the payments that count against the daily limit: an account and a new API key are paid in addition to it.
-const ofToday = "NOT released AND p.approval = '' AND p.at >= ?"
+const ofToday = "NOT released AND p.exempt = '' AND p.at >= ?"
 
-// notPoor leaves out calls that the wallet has too little money for. Before something else is signed they count again ([Agent.checkMoney]).
-const notPoor = " AND p.call NOT IN (SELECT j.value FROM settings s JOIN json_each(s.value) j WHERE s.name = '" + poorSetting + "')"
-
-// counted returns the daily limit, and what counts against it. more is a further condition.
-func (l *Ledger) counted(ctx context.Context, tx *sql.Tx, more string) (Day, error) {
-	set, err := loadSetting(ctx, tx, limitsSetting, limits{DefaultLimit})
+// counted returns the daily limit, and what counts against it.
+func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (Day, error) {
+	limit, err := loadSetting(ctx, tx, limitSetting, DefaultLimit)
 	if err != nil {
 		return Day{}, err
 	}
-	spent, err := value[uint64](ctx, tx, "SELECT coalesce(sum(amount), 0) FROM payments p WHERE "+ofToday+more, l.today())
-	return Day{set.PerDay, spent}, err
+	spent, err := value[uint64](ctx, tx, "SELECT coalesce(sum(amount), 0) FROM payments p WHERE "+ofToday, l.today())
+	return Day{limit, spent}, err
 }
 
 // Refused returns what counts for calls that were refused: the server could take it all the same, until another call uses its voucher or
 // the payment ends unused.
 func (l *Ledger) Refused(ctx context.Context) (uint64, error) {
 	return value[uint64](ctx, l.db, `SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
-		WHERE cost = 0 AND calls.signed IS NULL AND status IS NOT NULL AND `+ofToday+notPoor, l.today())
+		WHERE cost = 0 AND calls.signed IS NULL AND status IS NOT NULL AND `+ofToday, l.today())
 }
 
 // isOpen reports whether the outcome of a call is not known. It is not if the file cannot be read.
@@ -84,20 +81,14 @@ func (l *Ledger) Used(ctx context.Context) (bool, error) {
 	return value[bool](ctx, l.db, "SELECT EXISTS (SELECT 1 FROM payments)")
 }
 
-// KeyError means that an idempotency key names another call already. Nothing was paid.
-type KeyError struct{ Key string }
-
-func (e *KeyError) Error() string {
-	return "the key " + VisibleName(e.Key) + " was used for a call with other arguments; nothing was paid. Use another key for another call"
-}
-
-// useKey lets a key name a request, or returns a [*KeyError] if it names another one.
+// useKey lets an idempotency key name a request, or returns a failure if it names another one.
 func (l *Ledger) useKey(ctx context.Context, key, request string) error {
 	return l.transact(ctx, func(tx *sql.Tx) error {
 		known, err := value[string](ctx, tx, "INSERT INTO keys VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET key = key RETURNING request",
 			key, request)
 		if err == nil && known != request {
-			return &KeyError{key}
+			return failf(ExitUsage, "key_used", "", "the key %s was used for a call with other arguments; nothing was paid. Use another key for "+
+				"another call", VisibleName(key))
 		}
 		return err
 	})

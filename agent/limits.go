@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"errors"
+	"net/http"
+	"strings"
 )
 
 // DefaultLimit is the daily limit of a new wallet, in atomic units of the token (1,000,000 are 1 USDC).
@@ -12,72 +14,25 @@ const DefaultLimit uint64 = 1_000_000
 // DearPrice is the price above which a call is confirmed: group chats, channels and accounts cost more.
 const DearPrice uint64 = 100_000
 
-// limits is the setting with the daily limit.
-type limits struct {
-	PerDay uint64 `json:"per_day"`
-}
-
 // Day is what may be spent on a UTC day, and what is spent or reserved of that, in atomic units.
 type Day struct{ Limit, Spent uint64 }
 
 // Left is what may still be spent.
 func (d Day) Left() uint64 { return d.Limit - min(d.Spent, d.Limit) }
 
-// LimitError means that a payment exceeds the daily limit. Nothing was signed.
-type LimitError struct {
-	Price uint64 // of the call or the deposit, in atomic units
-	Day
-}
+// codeLimit is the code of a payment above the daily limit.
+const codeLimit = "limit"
 
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("the call costs %s USD, and %s USD are left of the daily limit of %s USD; nothing was paid",
-		USD(e.Price), USD(e.Left()), USD(e.Limit))
-}
-
-// ConfirmError means that a call is dear or final, and nobody has confirmed it. Nothing was done.
-type ConfirmError struct {
-	Operation string
-	Price     uint64 // atomic units
-	What      string // what is final, or ""
-	Command   string // that does it, confirmed
-}
-
-// Question asks for the confirmation.
-func (e *ConfirmError) Question() string {
-	if e.What != "" {
-		return e.What + " This is final."
-	}
-	return fmt.Sprintf("Pay %s USD for %s?", USD(e.Price), e.Operation)
-}
-
-func (e *ConfirmError) Error() string {
-	if e.What != "" {
-		return "this is final and must be confirmed; nothing was done"
-	}
-	return fmt.Sprintf("%s costs %s USD, and calls above %s USD must be confirmed; nothing was paid", e.Operation, USD(e.Price),
-		USD(DearPrice))
-}
-
-// NoMoneyError means that the wallet has too little money for a call. Nothing was charged.
-type NoMoneyError struct {
-	Price            uint64 // atomic units
-	Balance          *uint64
-	Address, Network string
-}
-
-func (e *NoMoneyError) Error() string {
-	has := "too little"
-	if e.Balance != nil {
-		has = USD(*e.Balance)
-	}
-	return fmt.Sprintf("the wallet has %s USDC and the call costs %s; send USDC on %s to %s; nothing was charged",
-		has, USD(e.Price), e.Network, e.Address)
+// exceeded is the failure of a payment that exceeds the limit.
+func (d Day) exceeded(price uint64) error {
+	return failf(ExitLimit, codeLimit, "wallet limit USD", "the call costs %s USD, and %s USD are left of the daily limit of %s USD; "+
+		"nothing was paid", USD(price), USD(d.Left()), USD(d.Limit))
 }
 
 // Today returns the daily limit and what is spent of it.
 func (l *Ledger) Today(ctx context.Context) (today Day, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
-		today, err = l.counted(ctx, tx, notPoor)
+		today, err = l.counted(ctx, tx)
 		return err
 	})
 	return today, err
@@ -85,5 +40,70 @@ func (l *Ledger) Today(ctx context.Context) (today Day, err error) {
 
 // SetLimit replaces the daily limit. 0 stops all payments but that for a new API key.
 func (l *Ledger) SetLimit(ctx context.Context, limit uint64) error {
-	return l.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, limitsSetting, limits{limit}) })
+	return l.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, limitSetting, limit) })
+}
+
+// ConfirmDear is the failure of a call that is dear and that nobody has confirmed.
+func ConfirmDear(operation string, price uint64) error {
+	f := failf(ExitLimit, codeConfirm, "", "%s costs %s USD, and calls above %s USD must be confirmed; nothing was paid", operation,
+		USD(price), USD(DearPrice))
+	f.Question = "Pay " + USD(price) + " USD for " + operation + "?"
+	return f
+}
+
+// codeConfirm is the code of what is dear or final and not confirmed.
+const codeConfirm = "confirmation_needed"
+
+// ErrNoChain means that the balance cannot be read.
+var ErrNoChain = failf(ExitError, "no_blockchain", "init --rpc-url URL", "no endpoint of the blockchain is known")
+
+// Balance returns what the wallet has on the blockchain, without deposits in payment channels, in atomic units.
+func (a *Agent) Balance(ctx context.Context) (uint64, error) {
+	return a.ledger.balance(ctx, a.terms.agreed().Asset)
+}
+
+// balance returns what the wallet has of a token.
+func (l *Ledger) balance(ctx context.Context, asset string) (uint64, error) {
+	if l.chain == nil || asset == "" {
+		return 0, ErrNoChain
+	}
+	ctx, cancel := context.WithTimeout(ctx, chainTime)
+	defer cancel()
+	return l.chain.Balance(ctx, asset, l.address)
+}
+
+// checkMoney returns a failure if the blockchain shows that the wallet has less than an amount. So nothing is signed that cannot be taken
+// now and could be later.
+func (l *Ledger) checkMoney(ctx context.Context, amount uint64, asset, network string) error {
+	has, err := l.balance(ctx, asset)
+	if err != nil || has >= amount {
+		return nil //nolint:nilerr // then the server refuses the payment
+	}
+	return NoMoney(amount, &has, l.address, network)
+}
+
+// NoMoney is the failure of a call for which the wallet has too little money. balance is nil if it is not known.
+func NoMoney(price uint64, balance *uint64, address, network string) error {
+	has := "too little"
+	if balance != nil {
+		has = USD(*balance)
+	}
+	f := failf(ExitNoMoney, "no_money", "wallet balance", "the wallet has %s USDC and the call costs %s; send USDC on %s to %s; "+
+		"nothing was charged", has, USD(price), network, address)
+	f.Retryable = true
+	return f
+}
+
+// orNoMoney returns the failure of a wallet without money in place of a refusal of the server for that reason.
+func (a *Agent) orNoMoney(ctx context.Context, err error, price uint64) error {
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok || refused.Status != http.StatusPaymentRequired || refused.ParleyError.Error == nil ||
+		!strings.Contains(*refused.ParleyError.Error, "insufficient") {
+		return err
+	}
+	var known *uint64
+	if has, err := a.Balance(context.WithoutCancel(ctx)); err == nil {
+		known = &has
+	}
+	return NoMoney(price, known, a.address, a.terms.agreed().Network)
 }

@@ -37,8 +37,8 @@ func TestServerWithOtherTerms(t *testing.T) {
 			w.AskAgain(rw, r, "", offer)
 		})
 		_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
-		if _, ok := errors.AsType[*agent.TermsError](err); !ok || payments > 1 {
-			t.Errorf("another %s: %v after %d payments, want a TermsError after the one on the agreed terms", name, err, payments)
+		if agent.CodeOf(err) != "terms_changed" || payments > 1 {
+			t.Errorf("another %s: %v after %d payments, want a refusal after the one on the agreed terms", name, err, payments)
 		}
 	}
 	w.Answer(func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
@@ -102,13 +102,13 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 	w.Answer(nil)
 	for _, after := range []time.Duration{0, time.Hour} {
 		alice = w.Open(of.folder, of.signer, unused(after))
-		if _, over := errors.AsType[*agent.LimitError](search(3)); over != (after == 0) {
+		if over := isLimit(search(3)); over != (after == 0) {
 			t.Errorf("%s after the refusals: over the limit is %v", after, over)
 		}
 	}
 }
 
-// unused is a blockchain on which no payment was taken and nothing deposited, at a time from now.
+// unused is a blockchain on which no payment was taken, at a time from now.
 type unused time.Duration
 
 func (u unused) Authorization(context.Context, string, string, string, time.Time) (x402.AuthorizationState, error) {
@@ -116,7 +116,3 @@ func (u unused) Authorization(context.Context, string, string, string, time.Time
 }
 
 func (u unused) Balance(context.Context, string, string) (uint64, error) { return testkit.Dollar, nil }
-
-func (u unused) Channel(context.Context, string) (x402.Channel, time.Time, error) {
-	return x402.Channel{}, time.Now().Add(time.Duration(u)), nil
-}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -85,25 +86,17 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
 }
 
-// UnknownOperationError means that the contract has no operation of a name.
-type UnknownOperationError struct{ text string }
-
-func (e *UnknownOperationError) Error() string { return e.text }
-
-// Operation returns an operation. The error, an [*UnknownOperationError], names those that are similar.
+// Operation returns an operation.
 func (c Contract) Operation(id string) (*Operation, error) {
 	if o := c[id]; o != nil {
 		return o, nil
 	}
-	text := "there is no operation " + VisibleName(id)
-	similar := slices.DeleteFunc(slices.Sorted(maps.Keys(c)), func(known string) bool {
-		known, id := strings.ToLower(known), strings.ToLower(id)
-		return !strings.Contains(known, id) && !strings.HasPrefix(id, known)
-	})
-	if len(similar) > 0 {
-		text += "; similar ones are " + strings.Join(similar, ", ")
-	}
-	return nil, &UnknownOperationError{text}
+	return nil, failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
+}
+
+// ByPath returns all operations, by path.
+func (c Contract) ByPath() []*Operation {
+	return slices.SortedFunc(maps.Values(c), func(a, b *Operation) int { return cmp.Compare(a.Path, b.Path) })
 }
 
 // At returns the operation of a request, or nil.
@@ -126,20 +119,15 @@ func (o *Operation) plain(arguments map[string]any) map[string]any {
 	return arguments
 }
 
-// Check returns an [*ArgumentError] if arguments are not as the contract says.
+// Check returns a failure if arguments are not as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {
 	for name, value := range arguments {
 		if text, ok := value.(string); ok && (strings.ContainsRune(text, 0) || !utf8.ValidString(text)) {
-			return &ArgumentError{o.ID + ": " + name + ": it has the character U+0000, or bytes that are not UTF-8"}
+			return Usagef("%s: %s: it has the character U+0000, or bytes that are not UTF-8", o.ID, name)
 		}
 	}
-	return CheckArguments(o.ID, o.Arguments, arguments)
-}
-
-// CheckArguments returns an [*ArgumentError] if the arguments of something do not fit a schema.
-func CheckArguments(of string, schema *openapi3.Schema, arguments map[string]any) error {
-	if err := schema.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
-		return &ArgumentError{of + ": " + strings.Join(shortened(err), "; ")}
+	if err := o.Arguments.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
+		return Usagef("%s: %s", o.ID, strings.Join(shortened(err), "; "))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -43,8 +42,7 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 	}
 	transport := client.NewTransport()
 	defer transport.CloseIdleConnections()
-	defer commandOf(ctx).waiting("read the contract")()
-	reader := &http.Client{Transport: observed{base: client.Limited(transport)}, CheckRedirect: noRedirect, Timeout: publishedPatience}
+	reader := &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect, Timeout: publishedPatience}
 	response, err := reader.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("read the contract of %s: %w", server, withoutURL(err))
@@ -109,53 +107,4 @@ func (p *Published) PlayMoney(server string) bool {
 		}
 	}
 	return true
-}
-
-// Priced is an operation with the price that was agreed.
-type Priced struct {
-	*Operation
-	Agreed uint64 // atomic units
-}
-
-// Prices returns all operations, by path.
-func (a *Agent) Prices() []Priced {
-	return a.contract.priced(a.terms.agreed())
-}
-
-// ContractPrices returns all operations with the prices of the contract, by path.
-func ContractPrices() ([]Priced, error) {
-	contract, err := LoadContract()
-	if err != nil {
-		return nil, err
-	}
-	return contract.priced(Agreement{}), nil
-}
-
-func (c Contract) priced(agreed Agreement) (all []Priced) {
-	for _, o := range c {
-		all = append(all, Priced{o, agreed.price(o)})
-	}
-	slices.SortFunc(all, func(a, b Priced) int { return cmp.Compare(a.Path, b.Path) })
-	return all
-}
-
-// Server returns the base URL of the server whose terms were agreed, or "".
-func (a *Agent) Server() string { return a.terms.agreed().Server }
-
-// Operation returns an operation of the contract.
-func (a *Agent) Operation(id string) (Priced, error) {
-	o, err := a.contract.Operation(id)
-	if err != nil {
-		return Priced{}, err
-	}
-	return Priced{o, a.terms.agreed().price(o)}, nil
-}
-
-// HasAccount reports whether the wallet has the API key of an account.
-func (a *Agent) HasAccount() (bool, error) {
-	_, err := a.apiKey()
-	if errors.Is(err, ErrNoAccount) {
-		return false, nil
-	}
-	return err == nil, err
 }

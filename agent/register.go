@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -71,11 +70,8 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	return found, nil
 }
 
-// ErrOtherTerms means that a wallet has agreed to other terms before.
-var ErrOtherTerms = errors.New("this wallet has agreed to other terms")
-
-// Agree lets the agent pay these terms and prices, and no other. If the wallet has agreed to others before, the error is [ErrOtherTerms],
-// unless again is true.
+// Agree lets the agent pay these terms and prices, and no other. If the wallet has agreed to others before, that is a failure unless again
+// is true.
 func (a *Agent) Agree(agreement *Agreement, prices map[string]uint64, again bool) error {
 	present, err := a.terms.read()
 	if err != nil {
@@ -85,7 +81,7 @@ func (a *Agent) Agree(agreement *Agreement, prices map[string]uint64, again bool
 	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) &&
 		strings.EqualFold(agreed.Payee, present.Payee)
 	if present.Server != "" && !same && !again {
-		return fmt.Errorf("%w, those of %s", ErrOtherTerms, present.Server)
+		return termsChanged("this wallet has agreed to other terms, those of %s", present.Server)
 	}
 	agreed.Prices = present.Prices
 	if again {
@@ -99,102 +95,77 @@ func (a *Agent) Agree(agreement *Agreement, prices map[string]uint64, again bool
 	return a.terms.agree(agreed)
 }
 
-// OwnedError means that the wallet was used for an account of this server in another folder.
-type OwnedError struct {
-	Username string // or ""
-	Sent     uint64 // from this folder for an account before, in atomic units, or 0
-}
+// codeAccount is the code of an account that may have been paid before.
+const codeAccount = "account_elsewhere"
 
-func (e *OwnedError) Error() string {
-	if e.Sent > 0 {
-		return fmt.Sprintf("%s USD were sent for an account before, and the server may have taken them. If it did not, and the blockchain shows "+
-			"that after some minutes (--rpc-url), the same command goes on. To pay again run it with --new-account", USD(e.Sent))
-	}
+// owned is the failure of a wallet that was used for an account of this server in another folder. The username is "" if it is not known.
+func owned(username string) error {
 	what := "has paid this server from another folder, so it may own an account here"
-	if e.Username != "" {
-		what = "owns " + VisibleName(e.Username) + " on this server"
+	if username != "" {
+		what = "owns " + VisibleName(username) + " on this server"
 	}
-	return "this wallet " + what + "; the account's API key is in the folder with which it was made. Copy that folder and name it with " +
-		"PARLEY_HOME. If it is lost, so is the account: make another one with another wallet, or with --new-account"
+	return failf(ExitNoKey, codeAccount, "", "this wallet %s; the account's API key is in the folder with which it was made, and lost with "+
+		"it. Name that folder or a copy of it with PARLEY_HOME, or make another account, with another wallet or with --new-account", what)
 }
 
 // Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted registration goes
-// on where it was. The error is an [*OwnedError] if the wallet was used elsewhere, unless another is true.
-func (a *Agent) Register(ctx context.Context, username, description string, another bool) (json.RawMessage, error) {
-	if _, err := a.apiKey(); errors.Is(err, ErrNoAccount) {
-		if err := a.register(ctx, username, description, another); err != nil {
-			return nil, err
-		}
-	} else if err != nil {
-		return nil, err
+// on where it was. It fails if the wallet was used elsewhere, unless another is true.
+func (a *Agent) Register(ctx context.Context, username, description string, another bool) (*client.OwnAgent, error) {
+	err := a.register(ctx, username, description, another)
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN { // it has expired
+		err = a.register(ctx, username, description, another)
 	}
-	own, err := a.Call(ctx, operationGetOwnAgent, nil, CallOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return own.Body, a.Seen(ctx, own)
+	own := &client.OwnAgent{}
+	_, err = a.lookup(ctx, operationGetOwnAgent, nil, own)
+	return own, err
 }
 
 // tanTime is how long a username is reserved.
 const tanTime = 10 * time.Minute
 
-// Reserved is a username that was paid for, without an account yet.
-type Reserved struct {
-	Username string
-	Until    time.Time // at the earliest
-	Paid     uint64
-}
-
-// Reserved returns the username that was reserved last, or nil if there is none, or an account was made of it.
-func (a *Agent) Reserved(ctx context.Context) (*Reserved, error) {
-	found, err := collect(ctx, a.ledger.db, func(row *sql.Rows, r *Reserved) error {
-		var at int64
-		err := row.Scan(&r.Username, &at, &r.Paid)
-		r.Until = fromMicros(at).Add(tanTime)
-		return err
-	}, `SELECT r.peer, c.at, r.charged FROM responses r JOIN calls c ON c.id = r.call
-		WHERE r.operation = ? AND NOT r.seen ORDER BY r.number DESC LIMIT 1`, operationRequestAccount)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
-}
-
-// forgetReserved ends the reservation of all usernames: the next request asks for a new one.
-func (a *Agent) forgetReserved(ctx context.Context) error {
-	return a.ledger.exec(ctx, "UPDATE responses SET seen = 1 WHERE operation = ?", operationRequestAccount)
+// forgetReserved ends the reservation of usernames that were reserved until a time: the next request asks for a new one.
+func forgetReserved(ctx context.Context, tx *sql.Tx, until time.Time) error {
+	_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE operation = ? AND call IN (SELECT id FROM calls WHERE at <= ?)",
+		operationRequestAccount, micros(until))
+	return err
 }
 
 func (a *Agent) register(ctx context.Context, username, description string, another bool) error {
-	if err := a.finishAccount(ctx); err != nil {
+	if has, err := a.HasAccount(); has || err != nil {
 		return err
 	}
-	if _, err := a.apiKey(); err == nil {
-		return a.forgetReserved(ctx)
-	} else if !errors.Is(err, ErrNoAccount) {
+	open, err := a.finishAll(ctx, operationCreateAccount) // of whatever name
+	if err != nil || open > 0 {
+		return cmp.Or[error](err, &OpenError{})
+	}
+	if has, err := a.HasAccount(); has || err != nil {
 		return err
 	}
-	if reserved, err := a.Reserved(ctx); err != nil {
+	if err := a.ledger.transact(ctx, func(tx *sql.Tx) error { return forgetReserved(ctx, tx, a.ledger.now().Add(-tanTime)) }); err != nil {
 		return err
-	} else if reserved != nil && a.ledger.now().After(reserved.Until) {
-		if err := a.forgetReserved(ctx); err != nil {
-			return err
-		}
 	}
 	before, err := sentFor(ctx, a.ledger.db, operationRequestAccount)
 	if err != nil {
 		return err
 	}
-	options := CallOptions{Peer: username, Confirmed: true}
-	_, err = a.Call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, options)
-	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodePaymentReused && before == 0 {
-		return &OwnedError{Username: username} // the wallet's payment for this name was used for an account
+	_, err = a.Call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{Peer: username, Confirmed: true})
+	if refused, ok := errors.AsType[*RefusedError](err); ok && before == 0 {
+		switch refused.Code {
+		case client.ErrorCodePaymentReused:
+			return owned(username) // the wallet's payment for this name was used for an account
+		case client.ErrorCodeUsernameTaken:
+			return failf(ExitRefused, string(refused.Code), "", "%s is in use; choose another username. If this wallet made that account, "+
+				"its API key is in the folder with which it was made: name that folder with PARLEY_HOME", VisibleName(username))
+		}
 	}
 	if err != nil {
 		return err
 	}
 	if elsewhere, err := a.paidElsewhere(ctx); err != nil || elsewhere && !another {
-		return cmp.Or[error](err, &OwnedError{})
+		return cmp.Or(err, owned(""))
 	}
 	tan, err := a.secret(tanField)
 	if err != nil {
@@ -203,51 +174,15 @@ func (a *Agent) register(ctx context.Context, username, description string, anot
 	created, err := a.Call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description},
 		CallOptions{Confirmed: true, another: another})
 	if err != nil {
-		return a.forgetLost(ctx, err)
+		return err
 	}
-	return errors.Join(a.forgetReserved(ctx), a.Seen(ctx, created))
+	return a.Seen(ctx, created)
 }
 
 // paidElsewhere reports whether the server proved vouchers of this wallet that this ledger does not know.
 func (a *Agent) paidElsewhere(ctx context.Context) (bool, error) {
 	return value[bool](ctx, a.ledger.db, `SELECT EXISTS (SELECT 1 FROM channels c
 		WHERE CAST(content ->> 'charged' AS INTEGER) > (SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.channel = c.id))`)
-}
-
-// forgetLost returns the error of a call that creates an account. If its TAN is of no use any more, the next attempt asks for another one.
-func (a *Agent) forgetLost(ctx context.Context, err error) error {
-	refused, ok := errors.AsType[*RefusedError](err)
-	if ok && (refused.Code == client.ErrorCodeInvalidTAN || refused.Code == client.ErrorCodeUsernameTaken) {
-		return errors.Join(err, a.forgetReserved(ctx))
-	}
-	return err
-}
-
-// finishAccount finishes the calls that were interrupted while they created an account, of whatever name. The error is one of a call that
-// stays open.
-func (a *Agent) finishAccount(ctx context.Context) error {
-	calls, err := a.ledger.Open()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, defaultPatience)
-	defer cancel()
-	for _, call := range calls {
-		if call.Intent.Operation != operationCreateAccount || !strings.HasPrefix(call.Signed.URL, a.Server()+"/") {
-			continue
-		}
-		err := a.ledger.alone(ctx, call.Intent.Request, func() error {
-			if !a.ledger.isOpen(ctx, call.Intent.ID) {
-				return nil // another process has finished it
-			}
-			_, err := a.finish(ctx, call)
-			return a.forgetLost(ctx, err)
-		})
-		if err != nil && a.ledger.isOpen(ctx, call.Intent.ID) {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkServer returns an error for a URL to which requests would not be encrypted.

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
@@ -18,11 +17,11 @@ func TestTermsAreReadAgain(t *testing.T) {
 	terms, err := other.Terms(t.Context(), w.URL, "")
 	testkit.NoError(t, err)
 	testkit.NoError(t, other.Agree(terms, map[string]uint64{"getOwnAgent": 700}, true))
-	if o, err := running.Operation("getOwnAgent"); err != nil || o.Agreed != 700 {
-		t.Errorf("the price is %d, %v; want 700", o.Agreed, err)
+	if price := running.Price("getOwnAgent"); price != 700 {
+		t.Errorf("the price is %d, want 700", price)
 	}
 	_, err = running.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{})
-	if _, other := errors.AsType[*agent.TermsError](err); !other {
+	if agent.CodeOf(err) != "terms_changed" {
 		t.Errorf("the server asks for 1000, 700 was accepted: %v", err)
 	}
 }

@@ -22,28 +22,25 @@ func IsUsername(text string) bool { return usernameForm.MatchString(text) }
 
 func isID(text string) bool { return idForm.MatchString(text) }
 
-// NotFoundError means that no agent, channel or group chat is known by a name. It is to a name what a response with status 404 is to an id.
-type NotFoundError struct{ Kind, Name string }
-
-func (e *NotFoundError) Error() string {
-	if e.Kind == KindGroup {
-		return fmt.Sprintf("no group chat that is known has the name %s; use its id", VisibleName(e.Name))
-	}
-	return fmt.Sprintf("no %s that can be found has exactly the name %s", e.Kind, VisibleName(e.Name))
-}
-
-// Code is that of the response for an id that does not exist.
-func (e *NotFoundError) Code() client.ErrorCode {
-	return map[string]client.ErrorCode{
+// notFound is the failure of a name that no agent, channel or group chat is known by. It is to a name what a response with status 404 is to
+// an id.
+func notFound(kind, name string) error {
+	code := map[string]client.ErrorCode{
 		KindAgent: client.ErrorCodeAgentNotFound, KindGroup: client.ErrorCodeChatNotFound, KindChannel: client.ErrorCodeChannelNotFound,
-	}[e.Kind]
+	}[kind]
+	text := "no " + kind + " that can be found has exactly the name "
+	if kind == KindGroup {
+		text = "no group chat that is known has this name; use its id: "
+	}
+	return failf(ExitRefused, string(code), "find WORDS --kind "+kind+"s", "%s%s", text, VisibleName(name))
 }
 
 // ErrNoChat means that there is no private chat with an agent yet.
-var ErrNoChat = errors.New("no private chat with this agent is known; it begins with the first message")
+var ErrNoChat = failf(ExitRefused, string(client.ErrorCodeChatNotFound), "send NAME TEXT",
+	"no private chat with this agent is known; it begins with the first message")
 
 // ErrSelf means that a name or an id is that of the caller, with whom there is no conversation.
-var ErrSelf = errors.New("that is this account itself")
+var ErrSelf = failf(ExitUsage, "usage", "profile show", "that is this account itself")
 
 // Resolve returns the contact for a name or an id of one of these kinds, or of any: bob, #weather, the name of a group chat, or an id. It
 // looks up what is not known, which is paid for once, and remembers it. A username comes before the name of a group chat that others chose.
@@ -68,7 +65,7 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 		found, err = a.resolveName(ctx, contacts, to, wants)
 	}
 	if err == nil && !wants(found.Kind) {
-		err = NewArgumentError(fmt.Sprintf("%s is of the kind %s, and must be of: %s", found, found.Kind, strings.Join(kinds, ", ")))
+		err = Usagef("%s is of the kind %s, and must be of: %s", found, found.Kind, strings.Join(kinds, ", "))
 	}
 	return found, err
 }
@@ -87,21 +84,21 @@ func (a *Agent) resolveID(ctx context.Context, contacts Contacts, id string, wan
 func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string, wants func(string) bool) (Contact, error) {
 	username := strings.ToLower(strings.TrimPrefix(name, "@"))
 	isUsername := wants(KindAgent) && usernameForm.MatchString(username)
-	missing := &NotFoundError{KindGroup, name}
+	missing := notFound(KindGroup, name)
 	if isUsername {
-		missing = &NotFoundError{KindAgent, username}
+		missing = notFound(KindAgent, username)
 		known, err := contacts.named(KindAgent, username, func(Contact) bool { return true })
-		if err == nil && known != nil {
-			return *known, nil
+		if err == nil && known.ID != "" {
+			return known, nil
 		}
 	}
 	if !wants(KindGroup) && !isUsername {
-		return Contact{}, NewArgumentError(VisibleName(name) + " is no username and no id of an agent")
+		return Contact{}, Usagef("%s is no username and no id of an agent", VisibleName(name))
 	}
 	if wants(KindGroup) {
-		known, err := contacts.named(KindGroup, name, func(c Contact) bool { return c.Own || c.Named || !isUsername })
-		if err != nil || known != nil {
-			return found(known), err
+		known, err := contacts.named(KindGroup, name, func(c Contact) bool { return c.Named || !isUsername })
+		if err != nil || known.ID != "" {
+			return known, err
 		}
 	}
 	if isUsername {
@@ -115,46 +112,40 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	if err != nil {
 		return Contact{}, err
 	}
-	if known == nil {
+	if known.ID == "" {
 		return Contact{}, missing
 	}
-	return *known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
-}
-
-func found(known *Contact) (c Contact) {
-	if known != nil {
-		c = *known
-	}
-	return c
+	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
 }
 
 // lookup makes a call and reads its response.
-func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) error {
+func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) (*Result, error) {
 	result, err := a.Call(ctx, operation, arguments, CallOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return cmp.Or(a.Decode(ctx, result, into), a.Seen(ctx, result))
+	return result, cmp.Or(a.Decode(ctx, result, into), a.Seen(ctx, result))
 }
 
 func (a *Agent) resolveUsername(ctx context.Context, name string) (Contact, error) {
 	var profile client.AgentProfile
-	if err := a.lookup(ctx, "getAgentProfile", map[string]any{"username": name}, &profile); err != nil {
+	result, err := a.lookup(ctx, "getAgentProfile", map[string]any{"username": name}, &profile)
+	if err != nil {
 		return Contact{}, err
 	}
 	if profile.Username != name || !isID(profile.AgentID) {
 		return Contact{}, fmt.Errorf("the server returned another agent than %s", VisibleName(name))
 	}
-	return a.remember(ctx, Contact{Name: name, ID: profile.AgentID, Kind: KindAgent})
+	return a.remember(ctx, Contact{Name: name, ID: profile.AgentID, Kind: KindAgent, shown: result})
 }
 
 func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name string) (Contact, error) {
-	known, err := contacts.named(KindChannel, name, func(c Contact) bool { return c.Named || c.Own })
-	if err != nil || known != nil {
-		return found(known), err
+	known, err := contacts.named(KindChannel, name, func(c Contact) bool { return c.Named })
+	if err != nil || known.ID != "" {
+		return known, err
 	}
 	var page client.ChannelSearchPage
-	if err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page); err != nil {
+	if _, err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page); err != nil {
 		return Contact{}, err
 	}
 	var ids []string
@@ -165,38 +156,38 @@ func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name stri
 	}
 	switch len(ids) {
 	case 0:
-		return Contact{}, &NotFoundError{Kind: KindChannel, Name: name}
+		return Contact{}, notFound(KindChannel, name)
 	case 1:
 		return a.remember(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
 	}
-	return Contact{}, &AmbiguousError{"#" + name, ids}
+	return Contact{}, ambiguous("#"+name, ids)
 }
 
 // resolveChat returns the group chat with an id, or the agent with whom the private chat is.
 func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	var group client.GroupChat
-	err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
+	result, err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
 	if err == nil {
-		return a.remember(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup})
+		return a.remember(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup, shown: result})
 	}
 	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != client.ErrorCodeChatNotFound {
 		return Contact{}, err
 	}
 	var private client.PrivateChat
-	if err := a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": id}, &private); err != nil {
+	if result, err = a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": id}, &private); err != nil {
 		return Contact{}, err
 	}
 	own, err := a.Own(ctx)
 	if err == nil && own == nil {
 		own = &client.OwnAgent{}
-		err = a.lookup(ctx, operationGetOwnAgent, nil, own)
+		_, err = a.lookup(ctx, operationGetOwnAgent, nil, own)
 	}
 	if err != nil {
 		return Contact{}, err
 	}
 	for _, member := range private.Members {
 		if member.AgentID != own.AgentID && isID(member.AgentID) && usernameForm.MatchString(member.Username) {
-			return a.remember(ctx, Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: id})
+			return a.remember(ctx, Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: id, shown: result})
 		}
 	}
 	return Contact{}, fmt.Errorf("the private chat %s has no other member", id)
@@ -208,6 +199,7 @@ func (a *Agent) remember(ctx context.Context, c Contact) (Contact, error) {
 	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {
 		known.Name, known.Kind, known.Named, known.Chat = c.Name, c.Kind, known.Named || c.Named, cmp.Or(c.Chat, known.Chat)
 		kept = *known
+		kept.shown = c.shown
 	})
 	return kept, err
 }
@@ -223,7 +215,7 @@ func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
 		return known.Chat, nil
 	}
 	var own client.OwnAgent
-	if err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
+	if _, err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
 		return "", err
 	}
 	const maxLookups = 10

@@ -43,7 +43,7 @@ func TestProxyAnswers(t *testing.T) {
 		_, _ = rw.Write([]byte(`{"agent_id": 5}`))
 	})
 	_, err = alice.Resolve(t.Context(), "carol")
-	if bad, ok := errors.AsType[*agent.ResponseError](err); !ok || bad.Charged != 1000 {
+	if agent.CodeOf(err) != "bad_response" || !strings.Contains(err.Error(), "(0.001 USD)") {
 		t.Errorf("a lookup returns %v", err)
 	}
 }

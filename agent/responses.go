@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"slices"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -17,11 +15,8 @@ import (
 
 // PaidResponse is a successful response that was paid for, without API keys and TANs.
 type PaidResponse struct {
-	Time      time.Time
 	Operation string
-	// Peer comes from the call's [CallOptions].
-	Peer string
-	Body json.RawMessage
+	Body      json.RawMessage
 
 	id      string
 	charged uint64
@@ -30,12 +25,11 @@ type PaidResponse struct {
 // responses returns the stored responses that a condition names, the oldest first.
 func (l *Ledger) responses(ctx context.Context, where string, arguments ...any) ([]PaidResponse, error) {
 	return collect(ctx, l.db, func(row *sql.Rows, r *PaidResponse) error {
-		var at int64
 		var body string
-		err := row.Scan(&at, &r.id, &r.Operation, &r.Peer, &r.charged, &body)
-		r.Time, r.Body = fromMicros(at), json.RawMessage(body)
+		err := row.Scan(&r.id, &r.Operation, &r.charged, &body)
+		r.Body = json.RawMessage(body)
 		return err
-	}, "SELECT at, call, operation, peer, charged, body FROM responses WHERE "+where, arguments...)
+	}, "SELECT call, operation, charged, body FROM responses WHERE "+where, arguments...)
 }
 
 // Responses returns the successful responses to operations that are stored, the oldest first. They cost nothing.
@@ -47,33 +41,14 @@ func (a *Agent) Responses(ctx context.Context, operations ...string) ([]PaidResp
 	return a.ledger.responses(ctx, "operation IN (SELECT value FROM json_each(?)) ORDER BY number", string(names))
 }
 
-// Stored returns the latest responses to an operation that are stored, at most limit, the oldest first. They cost nothing.
-func (a *Agent) Stored(ctx context.Context, operation string, limit int) (bodies []json.RawMessage, err error) {
-	latest, err := a.ledger.responses(ctx, "operation = ? ORDER BY number DESC LIMIT ?", operation, limit)
-	for _, response := range slices.Backward(latest) {
-		bodies = append(bodies, response.Body)
-	}
-	return bodies, err
-}
-
-// Had returns the latest response to an operation that the command of ctx has, or nil: the look-up of a name may be the answer already.
-func (a *Agent) Had(ctx context.Context, operation string) (*Result, error) {
-	found, err := a.ledger.responses(ctx, "operation = ? AND call IN (SELECT value FROM json_each(?)) ORDER BY number DESC LIMIT 1",
-		operation, commandOf(ctx).had())
+// Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
+func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
+	found, err := a.ledger.responses(ctx, "operation = ? ORDER BY number DESC LIMIT 1", operationGetOwnAgent)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return found[0].result(), nil
-}
-
-// Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
-func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
-	bodies, err := a.Stored(ctx, operationGetOwnAgent, 1)
-	if err != nil || len(bodies) == 0 {
-		return nil, err
-	}
 	var own client.OwnAgent
-	if json.Unmarshal(bodies[0], &own) != nil {
+	if json.Unmarshal(found[0].Body, &own) != nil {
 		return nil, nil //nolint:nilnil,nilerr // of another version: not known
 	}
 	return &own, nil
@@ -88,19 +63,24 @@ func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	charged, err := value[uint64](ctx, l.db, "UPDATE calls SET untold = 0 WHERE id = ? AND untold RETURNING charged", found[0].id)
-	if err != nil {
-		return nil, err
-	}
-	command.charged.Add(charged)
-	command.made(found[0].id)
-	result := found[0].result()
-	result.Earlier = true
-	return result, nil
+	r := found[0]
+	command.made(r.id)
+	return &Result{Operation: r.Operation, Body: r.Body, Charged: r.charged, Earlier: true, id: r.id}, nil
 }
 
-func (r PaidResponse) result() *Result {
-	return &Result{Operation: r.Operation, Status: http.StatusOK, Body: r.Body, Charged: r.charged, id: r.id}
+// Decode reads a response. If it is not as the contract says, such as a page of a proxy, that is a failure, and the response counts as
+// seen: otherwise the same call would return it again for a day.
+func (a *Agent) Decode(ctx context.Context, result *Result, into any) error {
+	if json.Unmarshal(result.Body, into) == nil {
+		return nil
+	}
+	if err := a.Seen(context.WithoutCancel(ctx), result); err != nil {
+		return err
+	}
+	f := failf(ExitError, "bad_response", "", "%s: the server's response is not as the contract says; it counts as paid (%s USD), and the "+
+		"same call made again is a new call", result.Operation, USD(result.Charged))
+	f.Charged = new(result.Charged > 0)
+	return f
 }
 
 // The fields of responses that are not kept with them.

@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,13 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/lockfile"
 )
 
-// resumePatience limits how long a call waits for the outcomes of others that were interrupted.
+// resumePatience limits how long a call waits for the outcome of another one that was interrupted.
 const resumePatience = 5 * time.Second
 
 // earlier finishes the same call of a process that was interrupted. It returns nil if there is none.
@@ -39,31 +39,37 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	of := call.Intent
 	ctx = withIntent(ctx, of)
 	response, err := a.payer.Resume(ctx, call.Signed)
-	if err == nil && response.StatusCode == http.StatusPaymentRequired {
-		_ = response.Body.Close()
-		request, err := http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
-		if err != nil {
-			return nil, err
-		}
-		request.Header = call.Signed.Header.Clone()
-		response, err = a.http.Do(request)
+	if err != nil || response.StatusCode != http.StatusPaymentRequired {
 		return a.read(ctx, of, response, err)
 	}
+	_ = response.Body.Close()
+	request, err := http.NewRequestWithContext(ctx, call.Signed.Method, call.Signed.URL, bytes.NewReader(call.Signed.Body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header = call.Signed.Header.Clone()
+	response, err = a.http.Do(request)
 	return a.read(ctx, of, response, err)
 }
 
 // Resume finishes calls that were interrupted, and returns how many are still open. Their responses are stored. Calls that
-// another process is making are open.
-func (a *Agent) Resume(ctx context.Context) (open int, err error) {
+// another process is making are open. A fetch of unread messages, which may wait long, is finished by the same fetch only.
+func (a *Agent) Resume(ctx context.Context) (open int, err error) { return a.finishAll(ctx, "") }
+
+// finishAll finishes the open calls of all operations, or those of one at the agreed server, for which it waits if another process makes
+// them. It returns how many are still open.
+func (a *Agent) finishAll(ctx context.Context, operation string) (open int, err error) {
 	calls, err := a.ledger.Open()
 	if err != nil {
 		return 0, err
 	}
-	requested := commandOf(ctx).Requested
-	ctx, others := BeginCommand(ctx) // [Agent.Finished] tells what they cost
-	others.Requested = requested
+	ctx, _ = BeginCommand(ctx) // their costs are not those of the command that finishes them
 	for _, call := range calls {
-		if err := a.resumeOne(ctx, call); err != nil {
+		of := call.Intent.Operation
+		if operation == "" && of == pollOperation || operation != "" && (of != operation || !strings.HasPrefix(call.Signed.URL, a.Server()+"/")) {
+			continue
+		}
+		if err := a.finishOne(ctx, call, operation != ""); err != nil {
 			return open, err
 		}
 		if a.ledger.isOpen(ctx, call.Intent.ID) {
@@ -73,13 +79,22 @@ func (a *Agent) Resume(ctx context.Context) (open int, err error) {
 	return open, nil
 }
 
-// resumeOne finishes a call unless another process is making it. That may fail: then the call stays open.
-func (a *Agent) resumeOne(ctx context.Context, call open) error {
+// finishOne finishes a call unless another process is making it. That may fail: then the call stays open.
+func (a *Agent) finishOne(ctx context.Context, call open, wait bool) error {
+	patience := resumePatience
+	if wait {
+		patience = defaultPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	path, err := a.ledger.callLock(call.Intent.Request)
 	if err != nil {
 		return err
 	}
 	lock, err := lockfile.Try(path)
+	if wait && lock == nil && err == nil {
+		lock, _ = lockfile.Wait(ctx, path) // in vain, the call stays open
+	}
 	if err != nil || lock == nil {
 		return err
 	}
@@ -87,9 +102,6 @@ func (a *Agent) resumeOne(ctx context.Context, call open) error {
 	if !a.ledger.isOpen(ctx, call.Intent.ID) {
 		return nil // another process has finished it
 	}
-	ctx, cancel := context.WithTimeout(ctx, resumePatience)
-	defer cancel()
-	call.Intent.Resumed = true
 	result, err := a.finish(ctx, call)
 	if err != nil {
 		return nil //nolint:nilerr // the call stays open
@@ -99,43 +111,6 @@ func (a *Agent) resumeOne(ctx context.Context, call open) error {
 	return a.learn(ctx, call.Intent.Operation, arguments, result.Body)
 }
 
-// Finished is a call that was charged after its command had ended.
-type Finished struct {
-	Operation, Peer string
-	Since           time.Time // when it was begun
-	Charged         uint64    // atomic units
-}
-
-// String says what the call cost.
-func (f Finished) String() string {
-	text := f.Operation
-	if f.Peer != "" {
-		text += " to " + VisibleName(f.Peer)
-	}
-	return fmt.Sprintf("%s, begun at %s, has finished: paid %s USD", text, f.Since.Format(time.DateTime), USD(f.Charged))
-}
-
-// Finished returns the calls that were charged after their commands had ended, each once, and counts them as paid by the command of ctx:
-// its output is the first that can tell.
-func (a *Agent) Finished(ctx context.Context) ([]Finished, error) {
-	all, err := collect(context.WithoutCancel(ctx), a.ledger.db, func(row *sql.Rows, f *Finished) error {
-		var at int64
-		err := row.Scan(&f.Operation, &f.Peer, &at, &f.Charged)
-		f.Since = fromMicros(at)
-		return err
-	}, "UPDATE calls SET untold = 0 WHERE untold RETURNING operation, peer, at, charged")
-	for _, call := range all {
-		commandOf(ctx).charged.Add(call.Charged)
-	}
-	return all, err
-}
-
-// keyPatience limits how long a call waits for another process that replaces the API key, and keyPause is between two looks at it.
-const (
-	keyPatience = 5 * time.Second
-	keyPause    = 50 * time.Millisecond
-)
-
 // keyReplaced reports whether a call was refused because its API key had been replaced by another process, whose new key is stored. If that
 // process was interrupted, it finishes its call.
 func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
@@ -143,19 +118,9 @@ func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
 	if !ok || refused.Code != client.ErrorCodeInvalidAPIKey {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, keyPatience)
-	defer cancel()
-	for ctx.Err() == nil {
-		open, err := a.Resume(ctx)
-		if err != nil {
-			return false
-		}
-		if key, err := a.apiKey(); err != nil || key != used || open == 0 {
-			return err == nil && key != used
-		}
-		time.Sleep(keyPause)
-	}
-	return false
+	_, failed := a.finishAll(ctx, operationRotateKey)
+	key, err := a.apiKey()
+	return failed == nil && err == nil && key != used
 }
 
 // callLock returns the path of a file that is locked while a call is made.

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS payments (
 	cumulative   INTEGER NOT NULL,            -- what its voucher allows since the payment channel was opened, or 0
 	network      TEXT NOT NULL,
 	asset        TEXT NOT NULL,
-	approval     TEXT NOT NULL,               -- why it does not count against the daily limit, or ''
+	exempt       TEXT NOT NULL,               -- why it does not count against the daily limit, or ''
 	signed       INTEGER NOT NULL DEFAULT 0,  -- from here on the server may have it
 	nonce        TEXT NOT NULL DEFAULT '',    -- of an exact payment
 	valid_before INTEGER NOT NULL DEFAULT 0,  -- Unix seconds, of an exact payment or of the deposit
@@ -57,9 +57,7 @@ CREATE TABLE IF NOT EXISTS calls (
 	status     INTEGER,                      -- of the last outcome; NULL until there is one
 	charged    INTEGER NOT NULL DEFAULT 0,   -- at the last outcome, as the server says
 	cost       INTEGER NOT NULL DEFAULT 0,   -- the most that the server ever said it charged
-	untold     INTEGER NOT NULL DEFAULT 0,   -- it was charged after its command had ended, and no output has said so
-	again      INTEGER NOT NULL DEFAULT 0,   -- it was refused: the same call made again keeps the identifier
-	settlement TEXT NOT NULL DEFAULT ''      -- the hash of its transaction on the blockchain
+	again      INTEGER NOT NULL DEFAULT 0    -- it was refused: the same call made again keeps the identifier
 );
 CREATE INDEX IF NOT EXISTS calls_request ON calls (request);
 CREATE INDEX IF NOT EXISTS calls_open ON calls (at) WHERE signed IS NOT NULL OR credit IS NOT NULL;
@@ -70,7 +68,6 @@ CREATE TABLE IF NOT EXISTS responses (
 	at        INTEGER NOT NULL,
 	call      TEXT NOT NULL,
 	operation TEXT NOT NULL,
-	peer      TEXT NOT NULL,
 	request   TEXT NOT NULL,
 	charged   INTEGER NOT NULL,
 	body      TEXT NOT NULL,
@@ -83,14 +80,6 @@ CREATE INDEX IF NOT EXISTS responses_request ON responses (request);
 CREATE TABLE IF NOT EXISTS channels (
 	id      TEXT PRIMARY KEY,
 	content TEXT NOT NULL  -- JSON
-);
-
--- What the blockchain showed last in a payment channel.
-CREATE TABLE IF NOT EXISTS balances (
-	channel    TEXT PRIMARY KEY,
-	at         INTEGER NOT NULL,
-	balance    INTEGER NOT NULL,
-	chain_time INTEGER NOT NULL  -- Unix seconds
 );
 
 -- The idempotency keys that callers gave, and the hashes of the requests that they name.
@@ -115,17 +104,11 @@ type state struct {
 // unreadable are the codes of SQLite for files that are damaged.
 var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
-// StateError means that the wallet's file is damaged. Nothing is paid.
-type StateError struct{ Path, Problem string }
-
-func (e *StateError) Error() string {
-	return fmt.Sprintf("%s is damaged (%s): put a copy back, or move it away; then what was paid today is forgotten", e.Path, e.Problem)
-}
-
-// noteDamage makes a [*StateError] of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
+// noteDamage makes a failure of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
 func noteDamage(err *error, path string) {
 	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-		*err = &StateError{path, failed.Error()}
+		*err = failf(ExitError, "ledger_damaged", "", "%s is damaged (%s): put a copy back, or move it away; then what was paid today is "+
+			"forgotten", path, failed.Error())
 	}
 }
 
@@ -236,21 +219,15 @@ func value[T any](ctx context.Context, from queryer, query string, arguments ...
 
 // The names of settings.
 const (
-	limitsSetting   = "limits"
+	limitSetting    = "limit" // per day
 	termsSetting    = "terms"
-	poorSetting     = "poor" // the calls that were refused for lack of money, which the wallet still lacks
 	contactsSetting = "contacts"
 	cursorSetting   = "cursor" // of the last page of unread messages that was seen, for each server
 )
 
-// setting returns the text of a setting, or "" if it is not set.
-func setting(ctx context.Context, from queryer, name string) (string, error) {
-	return value[string](ctx, from, "SELECT value FROM settings WHERE name = ?", name)
-}
-
 // loadSetting returns a setting, or what it is otherwise if it is not set.
 func loadSetting[T any](ctx context.Context, from queryer, name string, otherwise T) (T, error) {
-	text, err := setting(ctx, from, name)
+	text, err := value[string](ctx, from, "SELECT value FROM settings WHERE name = ?", name)
 	if err != nil || text == "" {
 		return otherwise, err
 	}

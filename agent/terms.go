@@ -41,13 +41,16 @@ func (a Agreement) isServer(address *url.URL) bool {
 	return err == nil && address.Scheme == server.Scheme && address.Host == server.Host
 }
 
-// TermsError means that a server asked for something else than what was agreed. Nothing was signed.
-type TermsError struct{ What, Agreed, Asked string }
+// codeTerms is the code of terms that are not those that were agreed.
+const codeTerms = "terms_changed"
 
-func (e *TermsError) Error() string {
-	return fmt.Sprintf("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid. "+
-		"To agree to the change run: parley init --agree",
-		e.What, e.Agreed, e.Asked)
+func termsChanged(format string, values ...any) error {
+	return failf(ExitLimit, codeTerms, "init --agree", format, values...)
+}
+
+// differs is the failure of a server that asks for something else than what was agreed. Nothing was signed.
+func differs(what, agreed, asked string) error {
+	return termsChanged("the server asks for another %s: %s was agreed, it asks for %s; nothing was paid", what, agreed, asked)
 }
 
 // terms read the agreed terms of a server. They implement [client.Terms].
@@ -62,6 +65,9 @@ type terms struct {
 // read returns the agreed terms, which are empty if nothing was agreed. Another process may have agreed to others. Terms of another network
 // need a new process: it reads another blockchain, and other recipients may be allowed. Nothing is paid if there is an error.
 func (t *terms) read() (Agreement, error) {
+	if t.state == nil { // there is no wallet
+		return Agreement{}, nil
+	}
 	agreed, err := loadSetting(context.Background(), t.state.db, termsSetting, Agreement{})
 	if err != nil {
 		return Agreement{}, fmt.Errorf("read the agreed terms: %w", err)
@@ -94,6 +100,9 @@ func (t *terms) agreed() Agreement {
 	return agreed
 }
 
+// Price returns what an operation may cost, as it was agreed, in atomic units.
+func (a *Agent) Price(operation string) uint64 { return a.terms.agreed().price(a.contract[operation]) }
+
 // Required implements [client.Terms].
 func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
 	agreed, o := t.agreed(), t.contract.At(request.Method, request.URL.Path)
@@ -114,30 +123,30 @@ func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
 // not be valid for longer.
 const maxValidity = 15 * 60
 
-// Accept implements [client.Terms]. The error is a [*TermsError].
+// Accept implements [client.Terms]. The error is a [*Failure].
 func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) error {
 	agreed, err := t.read()
 	switch {
 	case err != nil:
 		return err
 	case !agreed.isServer(request.URL):
-		return &TermsError{"server", agreed.Server, request.URL.Scheme + "://" + request.URL.Host}
+		return differs("server", agreed.Server, request.URL.Scheme+"://"+request.URL.Host)
 	case offer.Network != agreed.Network:
-		return &TermsError{"network", agreed.Network, offer.Network}
+		return differs("network", agreed.Network, offer.Network)
 	case !strings.EqualFold(offer.Asset, agreed.Asset):
-		return &TermsError{"token", agreed.Asset, offer.Asset}
+		return differs("token", agreed.Asset, offer.Asset)
 	case !strings.EqualFold(offer.PayTo, agreed.Payee):
-		return &TermsError{"payee", agreed.Payee, offer.PayTo}
+		return differs("payee", agreed.Payee, offer.PayTo)
 	case offer.MaxTimeoutSeconds > maxValidity:
-		return &TermsError{"time to settle", fmt.Sprint(maxValidity, " seconds at most"), fmt.Sprint(offer.MaxTimeoutSeconds, " seconds")}
+		return differs("time to settle", fmt.Sprint(maxValidity, " seconds at most"), fmt.Sprint(offer.MaxTimeoutSeconds, " seconds"))
 	}
 	o := t.contract.At(request.Method, request.URL.Path)
 	if o == nil {
-		return &TermsError{"operation", "the contract", request.Method + " " + request.URL.Path}
+		return differs("operation", "the contract", request.Method+" "+request.URL.Path)
 	}
 	amount, err := strconv.ParseUint(offer.Amount, 10, 64)
 	if price := agreed.price(o); err != nil || amount > price {
-		return &TermsError{"price", x402.FormatUSD(price) + " USD", offer.Amount + " atomic units"}
+		return differs("price", x402.FormatUSD(price)+" USD", offer.Amount+" atomic units")
 	}
 	return nil
 }

@@ -39,20 +39,6 @@ func EscapeJSON(text string) string {
 	})
 }
 
-// Line returns text that somebody else wrote on one line, in which every character is seen.
-func Line(text string) string {
-	return Visible(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(text))
-}
-
-// Cell returns text that somebody else wrote for a cell of CSV. Every character in it is seen, and it begins with an apostrophe where a
-// spreadsheet would take it for a formula.
-func Cell(text string) string {
-	if text != "" && strings.ContainsAny(text[:1], "=+-@\t\r\n") {
-		text = "'" + text
-	}
-	return Reveal(text)
-}
-
 // replaceHidden replaces the characters that a reader cannot see, and bytes that are not UTF-8.
 func replaceHidden(text string, with func(rune) string) string {
 	if !strings.ContainsFunc(text, isHidden) && utf8.ValidString(text) {
@@ -120,8 +106,8 @@ func VisibleName(name string) string {
 // PlainWord returns a word that the contract limits to letters, digits and the like, such as a username or an id. A server that lies may
 // send anything, which is not shown.
 func PlainWord(word string) string {
-	if shown := VisibleName(word); shown == word {
-		return shown
+	if word == "" || VisibleName(word) == word {
+		return word
 	}
 	return "(not shown)"
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/parley-chat/parley/client"
@@ -23,14 +27,14 @@ type Settings struct {
 	Secrets Secrets
 	// Networks are the chains and tokens that are paid with. If nil, they are USDC on Base and on Base Sepolia.
 	Networks []x402.Network
-	// Chain, if not nil, is asked whether payments that the server refused can still be taken, and what is left of deposits. Without it
-	// they count for a day.
+	// Chain, if not nil, is asked what the wallet has, and whether payments that the server refused can still be taken. Without it they
+	// count for a day.
 	Chain Chain
 	// Transport sends the requests. If nil, a transport of [client.NewTransport] is used.
 	Transport http.RoundTripper
 }
 
-// Open returns the agent of a wallet. It makes no call. The error is a [*StateError] if the wallet's file is damaged.
+// Open returns the agent of a wallet. It makes no call.
 func Open(settings Settings) (*Agent, error) {
 	contract, err := LoadContract()
 	if err != nil {
@@ -48,20 +52,13 @@ func Open(settings Settings) (*Agent, error) {
 	if _, err := agreed.read(); err != nil {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
-	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, chain: settings.Chain,
-		address: settings.Signer.Address()}
-	ledger.keep, ledger.chain = a.keepSecrets, settings.Chain
-	ledger.network = func() string { return agreed.agreed().Network }
+	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, address: settings.Signer.Address()}
+	ledger.keep, ledger.chain, ledger.address = a.keepSecrets, settings.Chain, a.address
 	transport := settings.Transport
 	if transport == nil {
 		transport = client.NewTransport()
 	}
-	transport = observed{client.Limited(transport), func(request *http.Request) uint64 {
-		if o := contract.At(request.Method, request.URL.Path); o != nil {
-			return agreed.agreed().price(o)
-		}
-		return 0
-	}}
+	transport = client.Limited(transport)
 	a.payer = &client.Payer{
 		Signer: settings.Signer, Budget: ledger, Journal: ledger, Terms: agreed, Networks: settings.Networks,
 		Base: keyed{a, transport}, Channels: client.NewPaymentChannels(settings.Signer, channels{ledger}, maxDeposit),
@@ -71,13 +68,32 @@ func Open(settings Settings) (*Agent, error) {
 	return a, nil
 }
 
+// WithoutWallet returns an agent that knows the contract and nothing else.
+func WithoutWallet() (*Agent, error) {
+	contract, err := LoadContract()
+	return &Agent{contract: contract, terms: &terms{contract: contract}}, err
+}
+
 // LedgerFile returns the path of the ledger of a wallet in a folder.
 func LedgerFile(folder, address string) string {
 	return filepath.Join(folder, "wallets", strings.ToLower(address), stateFile)
 }
 
-// maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
-const maxDeposit = 1_000_000
+// CheckFolder returns an error if other users may write to a folder: they could change the limit and the ledger. A folder that does not
+// exist is good. On Windows a user's folders are not open to others.
+func CheckFolder(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look who may write to the wallet's folder: %w", err)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("other users may write to the folder %s, so they could change the wallet's limit and settings; run: chmod go-w %[1]s, "+
+			"or name another folder with PARLEY_HOME", path)
+	}
+	return nil
+}
 
 // keyed adds the API key to requests of the agreed server that need one, after they were stored. So it is stored in one place only. A
 // refund needs none.
@@ -102,7 +118,7 @@ func (k keyed) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // ErrNoAccount means that the wallet has no account yet.
-var ErrNoAccount = errors.New("this wallet has no account; create one with: parley init")
+var ErrNoAccount = failf(ExitNoKey, "no_account", "init", "this wallet has no account")
 
 // secretName names a field of secretFields of this wallet's account at a server: another one must not get it.
 func (a *Agent) secretName(field, server string) (string, error) {
@@ -154,6 +170,26 @@ func (a *Agent) keepSecrets(ctx context.Context, id string, body []byte) error {
 	return nil
 }
 
+// HasAccount reports whether the wallet has the API key of an account.
+func (a *Agent) HasAccount() (bool, error) {
+	_, err := a.apiKey()
+	if errors.Is(err, ErrNoAccount) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Refund asks the server for the part of the deposits in the payment channel that it did not charge, and returns the amount in atomic
+// units. It needs no account; the API key of one goes with it ([keyed]), because that proves more than a voucher that was claimed and is
+// public. A server that does not answer cannot keep that part: the wallet can withdraw it on the blockchain.
+func (a *Agent) Refund(ctx context.Context) (uint64, error) {
+	refunded, err := a.payer.Refund(ctx, a.Server()+a.contract[operationGetOwnAgent].Path, "")
+	if refused, ok := errors.AsType[*client.RefundError](err); ok {
+		err = &RefusedError{"refund", refused.Status, refused.RetryAfter, refused.ParleyError}
+	}
+	return refunded, withoutURL(err)
+}
+
 // Close closes idle connections and the wallet's file.
 func (a *Agent) Close() {
 	a.http.CloseIdleConnections()
@@ -165,6 +201,9 @@ func (a *Agent) Deposited() (uint64, error) { return a.payer.Deposited() }
 
 // Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }
+
+// Server returns the base URL of the server whose terms were agreed, or "".
+func (a *Agent) Server() string { return a.terms.agreed().Server }
 
 // Address returns the address of the wallet.
 func (a *Agent) Address() string { return a.address }

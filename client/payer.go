@@ -135,6 +135,9 @@ const leastPause = 50 * time.Millisecond
 func (p *Payer) insist(request *http.Request, body []byte, payment string) (*http.Response, error) {
 	began := time.Now()
 	deadline := began.Add(cmp.Or(p.Patience, time.Minute) + heldBack(request))
+	if ends, ok := request.Context().Deadline(); ok && ends.Before(deadline) {
+		deadline = ends // so that the last response is returned
+	}
 	sent := false
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		response, err := p.send(request, body, payment)

@@ -1,15 +1,14 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"maps"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
@@ -30,60 +29,41 @@ const untrustedKey = "parley/untrusted"
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		s.written()
-		asked, answer := s.answerTo(request)
-		_, command := agent.BeginCommand(ctx)
-		if asked.began != nil {
-			command = asked.began
-		}
-		counted, cancel := context.WithTimeout(command.Continue(ctx), s.patience)
+		counted, _ := agent.BeginCommand(ctx)
+		counted, cancel := context.WithTimeout(counted, s.patience)
 		defer cancel()
 		a, err := s.open()
 		if err != nil {
-			return s.result(nil, nil, a.Explain(err)), nil
+			return s.result(nil, a.Explain(counted, err)), nil
 		}
 		run := &agent.Run{Agent: a, Context: counted, Room: room, Patience: s.patience}
-		value, err := s.run(t, run, request, asked, answer)
-		if confirm, ok := errors.AsType[*agent.ConfirmError](err); ok && answer == nil && hasForms(request) {
-			return s.ask(counted, question{confirm: confirm, arguments: string(request.Params.Arguments), began: command}), nil
-		}
+		value, err := s.run(t, run, request)
 		if err == nil && ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
 			s.unseen.Store(request.Extra.Header.Get(requestHeader), run)
-			if t.name == "parley_send" {
-				select {
-				case s.sent <- struct{}{}:
-				default: // it is known that something was sent
-				}
-			}
-			return s.result(run, value, nil), nil
+			return s.result(value, nil), nil
 		}
 		run.Release()
-		if _, open := errors.AsType[*agent.OpenError](err); open {
-			s.resume(context.WithoutCancel(ctx), a)
+		failed := a.Explain(counted, cmp.Or(err, ctx.Err()))
+		if failed.Question != "" && hasForms(request) {
+			return ask(failed), nil
 		}
-		return s.result(run, nil, a.Explain(err)), nil
+		return s.result(nil, failed), nil
 	}
 }
 
 // run runs the action of a call.
-func (s *parleyServer) run(
-	t tool, run *agent.Run, request *mcp.CallToolRequest, asked question, answer *mcp.ElicitResult,
-) (*agent.Value, error) {
-	if answer != nil {
-		if err := asked.confirmed(answer, string(request.Params.Arguments)); err != nil {
-			return nil, err
-		}
-		run.Confirmed = true
+func (s *parleyServer) run(t tool, run *agent.Run, request *mcp.CallToolRequest) (*agent.Value, error) {
+	answered, yes := confirmed(request)
+	if answered && !yes {
+		return nil, errDeclined
 	}
-	raw := request.Params.Arguments
-	if halfPair(raw) {
-		return nil, agent.NewArgumentError("a text has half of a surrogate pair, which is no character; nothing was done")
-	}
+	run.Confirmed = yes
 	given := map[string]any{}
-	if len(raw) > 0 && json.Unmarshal(raw, &given) != nil {
-		return nil, agent.NewArgumentError("the arguments are not a JSON object")
-	}
-	if given == nil { // some clients send null
-		given = map[string]any{}
+	if raw := request.Params.Arguments; len(raw) > 0 && string(raw) != "null" { // which some clients send
+		// It refuses half of a surrogate pair, which encoding/json would replace by another character.
+		if err := json.Unmarshal(raw, &given); err != nil {
+			return nil, agent.Usagef("the arguments are not a JSON object: %s; nothing was done", err)
+		}
 	}
 	action, err := t.action(given)
 	if err != nil {
@@ -98,39 +78,19 @@ func (s *parleyServer) run(
 	return action.Do(run)
 }
 
-var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
-
-// halfPair reports whether JSON has half of a surrogate pair, which its decoder would replace by another character.
-func halfPair(raw []byte) bool {
-	high := -1 // where the second half must begin
-	for _, at := range escapes.FindAllIndex(raw, -1) {
-		code, err := strconv.ParseUint(strings.TrimPrefix(string(raw[at[0]+1:at[1]]), "u"), 16, 32)
-		isHigh, isLow := err == nil && code>>10 == 0xd800>>10, err == nil && code>>10 == 0xdc00>>10
-		if at[1]-at[0] != len(`\u0000`) {
-			isHigh, isLow = false, false
-		}
-		if (high >= 0) != isLow || isLow && high != at[0] {
-			return true
-		}
-		if high = -1; isHigh {
-			high = at[1]
-		}
-	}
-	return high >= 0
-}
-
-// result makes the result of a run: the value or the failure, in lines and in fields.
-func (s *parleyServer) result(run *agent.Run, value *agent.Value, failed *agent.Failure) *mcp.CallToolResult {
-	fields, lines, fence, foreign := map[string]any{}, []string(nil), agent.NewFence(), false
+// result makes the result of a value or a failure, in lines and in fields.
+func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.CallToolResult {
+	var fields map[string]any
+	var lines []string
+	fence, foreign := agent.NewFence(), false
 	if failed != nil {
-		lines = append(lines, "error "+failed.Code+": "+failed.Message)
-		maps.Copy(fields, map[string]any{"error": failed.Message, "code": failed.Code, "retryable": failed.Retryable, "charged": failed.Charged})
-		if next := s.next(failed); next != "" {
-			lines, fields["next"] = append(lines, "next: "+next), next
+		next := s.next(failed)
+		fields, lines = failed.Fields(next), []string{"error " + failed.Code + ": " + failed.Message}
+		if next != "" {
+			lines = append(lines, "next: "+next)
 		}
-	}
-	if value != nil {
-		maps.Copy(fields, bounded(value.Data).(map[string]any)) //nolint:forcetypeassert // it stays an object
+	} else {
+		fields, _ = bounded(value.Data).(map[string]any)
 		size := 0
 		for i, part := range value.Parts {
 			line := part.Line
@@ -143,19 +103,8 @@ func (s *parleyServer) result(run *agent.Run, value *agent.Value, failed *agent.
 			}
 			lines = append(lines, line)
 		}
-	}
-	if run != nil {
-		finished, err := run.Finished(run.Context)
-		if err != nil {
-			s.Log.Error("look for finished calls", "error", err)
-		}
-		for _, one := range finished {
-			lines = append(lines, one.String())
-		}
-		money, line := run.Money()
-		maps.Copy(fields, money)
-		if line != "" {
-			lines = append(lines, line)
+		if value.Paid != "" {
+			lines = append(lines, value.Paid)
 		}
 	}
 	result := &mcp.CallToolResult{
@@ -195,40 +144,22 @@ func cut(text string) string {
 	return agent.Cut(text, maxString)
 }
 
-var commands = regexp.MustCompile(`^parley ((?:group|channel|contacts|profile|key|wallet) )?([a-z]+)(.*)$`)
-
 // next returns the next step of a failure: a call of a tool, or a command for the human, who has another shell than this program.
 func (s *parleyServer) next(failed *agent.Failure) string {
-	found := commands.FindStringSubmatch(failed.Next)
 	switch {
-	case failed.Code == "outcome_open":
+	case failed.Exit == agent.ExitOpen:
 		return "make exactly the same call again in a minute; it is not charged twice"
-	case failed.Code == "confirmation_needed" && failed.Next != "": // this client cannot ask
-		return "ask your human to run: " + failed.Next + s.home()
-	case found == nil:
-		return failed.Next
-	}
-	if action := agent.ActionNamed(found[1] + found[2]); action != nil && action.Tool != "" {
-		for _, t := range s.tools {
-			if t.name == action.Tool {
-				rest := strings.ReplaceAll(strings.TrimSpace(found[3]), "--", "")
-				if len(t.actions) > 1 {
-					rest = strings.TrimSpace("action " + action.Verb() + " " + rest)
-				}
-				return strings.TrimSpace("call " + t.name + " " + rest)
-			}
-		}
-	}
-	return "ask your human to run: " + failed.Next + s.home()
-}
-
-// home is the flag that names the wallet's folder.
-func (s *parleyServer) home() string {
-	if s.Home == "" {
+	case failed.Next == "":
 		return ""
 	}
-	if !agent.Tame(s.Home) || strings.Contains(s.Home, " ") {
-		return " --home " + strconv.Quote(s.Home)
+	action, arguments := agent.ActionIn(failed.Next)
+	i := slices.IndexFunc(s.tools, func(t tool) bool { return action != nil && t.name == action.Tool })
+	if failed.Question != "" || i < 0 { // this client cannot ask, or a human decides
+		return "ask your human to run: " + s.Line(failed.Next)
 	}
-	return " --home " + s.Home
+	next := "call " + action.Tool
+	if len(s.tools[i].actions) > 1 {
+		next += " action " + action.Verb()
+	}
+	return strings.TrimSpace(next + " " + strings.ReplaceAll(arguments, "--", ""))
 }

@@ -37,7 +37,7 @@ func (s *parleyServer) push(ctx context.Context, to *watching) {
 	for {
 		a, err := s.open()
 		if err == nil {
-			err = a.Follow(ctx, s.polling, s.sent, func(page *agent.Page) error { return s.pushInbox(ctx, to, a, page) })
+			err = a.Follow(ctx, s.polling, func(page *agent.Page) error { return s.pushInbox(ctx, to, a, page) })
 		}
 		if ctx.Err() != nil {
 			return
@@ -61,7 +61,7 @@ func (s *parleyServer) pushInbox(ctx context.Context, to *watching, a *agent.Age
 	if len(page.Messages) == 1 {
 		meta["from"] = agent.PlainWord(page.Messages[0].SenderUsername)
 	}
-	text := s.result(nil, value, nil).Content[0].(*mcp.TextContent).Text //nolint:forcetypeassert // as it makes it
+	text := s.result(value, nil).Content[0].(*mcp.TextContent).Text //nolint:forcetypeassert // as it makes it
 	parameters, err := json.Marshal(event{text, meta})
 	if err != nil {
 		return err

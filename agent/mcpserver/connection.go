@@ -103,60 +103,31 @@ func Stdio() mcp.Transport { return over(os.Stdin, os.Stdout) }
 // over returns the transport of a reader and a writer.
 func over(from io.Reader, to io.Writer) mcp.Transport {
 	out := &lockedWriter{to: to}
-	return &mcp.IOTransport{Reader: &messages{lines: bufio.NewReaderSize(from, 64<<10), out: out}, Writer: out, MaxLineLength: maxLine + 2}
-}
-
-// messages reads the lines that are messages.
-type messages struct {
-	lines *bufio.Reader
-	out   io.Writer
-	rest  []byte
-}
-
-func (m *messages) Close() error { return nil }
-
-func (m *messages) Read(into []byte) (int, error) {
-	for len(m.rest) == 0 {
-		line, long, err := m.line()
-		text := bytes.TrimSpace(line)
-		switch problem := problemOf(text, long); {
-		case len(text) == 0 && !long:
-		case problem != "":
-			if _, err := io.WriteString(m.out, problem+"\n"); err != nil {
-				return 0, err
+	read, write := io.Pipe()
+	go func() {
+		lines := bufio.NewReader(from)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if text := bytes.TrimSpace(line); len(text) > 0 {
+				if problem := problemOf(text); problem == "" {
+					_, _ = write.Write(append(text, '\n')) // fails when the session has ended
+				} else if _, failed := io.WriteString(out, problem+"\n"); err == nil {
+					err = failed
+				}
 			}
-		default:
-			text = append(text, '\n')
-			m.rest = text
+			if err != nil {
+				_ = write.CloseWithError(err) // returns no error
+				return
+			}
 		}
-		if err != nil && len(m.rest) == 0 {
-			return 0, err
-		}
-	}
-	n := copy(into, m.rest)
-	m.rest = m.rest[n:]
-	return n, nil
-}
-
-// line reads a line, of which it keeps nothing if it is too long.
-func (m *messages) line() (line []byte, long bool, err error) {
-	for {
-		part, err := m.lines.ReadSlice('\n')
-		if long = long || len(line)+len(part) > maxLine; long {
-			line = nil
-		} else {
-			line = append(line, part...)
-		}
-		if err != bufio.ErrBufferFull { //nolint:errorlint // returned unwrapped
-			return line, long, err
-		}
-	}
+	}()
+	return &mcp.IOTransport{Reader: read, Writer: out, MaxLineLength: maxLine + 2}
 }
 
 // problemOf returns the response to a line that is no message, or "".
-func problemOf(line []byte, long bool) string {
+func problemOf(line []byte) string {
 	const response = `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`
-	if long || !json.Valid(line) {
+	if len(line) > maxLine || !json.Valid(line) {
 		return fmt.Sprintf(response, jsonrpc.CodeParseError, "the line is not JSON, or longer than 4 MiB")
 	}
 	if _, err := jsonrpc.DecodeMessage(line); err != nil {

@@ -91,6 +91,7 @@ func (o *owner) connect(
 	if options.Open == nil {
 		options.Open = func() (*agent.Agent, error) { return o.Agent, nil }
 	}
+	options.Line = func(command string) string { return "parley " + command }
 	ours, theirs := mcp.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -229,7 +230,7 @@ func TestArgumentsOfClients(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.register("alice"), w.register("bob")
 	s := alice.session(Options{Tools: ToolsAll}, nil, "")
-	s.does("parley_inbox", map[string]any{"wait": "0", "n": "5", "keep": "true", "stored": nil})
+	s.does("parley_inbox", map[string]any{"wait": "0", "n": "5", "keep": "true", "follow": nil})
 	s.does("parley_find", map[string]any{"words": "bob", "page": "1"})
 	s.does("parley_status", json.RawMessage("null"))
 	_, found := s.does("parley_call", map[string]any{"operation": "searchAgents", "arguments": `{"query": "bob", "page_size": "3"}`})
@@ -290,14 +291,14 @@ func TestWithoutWallet(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).register("alice")
 	there := false
-	s := o.session(Options{Home: "/home/my agent", Open: func() (*agent.Agent, error) {
+	s := o.session(Options{Open: func() (*agent.Agent, error) {
 		if !there {
 			return nil, agent.ErrNoAccount
 		}
 		return o.Agent, nil
 	}}, nil, "")
 	for _, tool := range []string{"parley_status", "parley_inbox"} {
-		testkit.Contains(t, s.fails("no_account", tool, nil), `ask your human to run: parley init --home "/home/my agent"`)
+		testkit.Contains(t, s.fails("no_account", tool, nil), "ask your human to run: parley init")
 	}
 	there = true
 	s.does("parley_status", nil)
@@ -419,8 +420,7 @@ func TestHostileServer(t *testing.T) {
 		tool      string
 		arguments map[string]any
 	}{
-		{"parley_inbox", nil}, {"parley_inbox", map[string]any{"stored": true}}, {"parley_read",
-			map[string]any{"conversation": testkit.HostileRoom}},
+		{"parley_inbox", nil}, {"parley_read", map[string]any{"conversation": testkit.HostileRoom}},
 		{"parley_find", map[string]any{"words": "x"}}, {"parley_who", map[string]any{"name": testkit.Eve}},
 		{"parley_group", map[string]any{"action": "info", "conversation": testkit.HostileRoom}}, {"parley_contacts", nil},
 	} {

@@ -39,8 +39,8 @@ type Options struct {
 	Tools string
 	// Channel pushes messages into sessions of clients that support claude/channel.
 	Channel bool
-	// Home is the wallet's folder for the commands that results name, or "" if it is the default folder.
-	Home string
+	// Line returns a command line, without the name of the program, as the human can run it.
+	Line func(command string) string
 	// Log is where problems of background work are reported. It must not write to standard output. Nil discards them.
 	Log *slog.Logger
 
@@ -61,13 +61,9 @@ const Instructions = `Parley is paid messaging between AI agents. Calls cost USD
 // parleyServer is what the tools share.
 type parleyServer struct {
 	Options
-	sent chan struct{} // a message was sent, so an answer may come
-
-	mu       sync.Mutex
-	agent    *agent.Agent
-	asked    map[string]question // questions to the human whose answers are awaited
-	resuming bool
-	tools    []tool
+	mu    sync.Mutex
+	agent *agent.Agent
+	tools []tool
 
 	unseen  sync.Map     // by request, the run whose result is to be written
 	writing sync.RWMutex // locked while a result is written and counted as seen
@@ -81,7 +77,7 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	}
 	options.patience, options.polling = cmp.Or(options.patience, patience), cmp.Or(options.polling, agent.DefaultPolling)
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
-	s := &parleyServer{Options: options, sent: make(chan struct{}, 1), asked: map[string]question{}, tools: toolsOf(options.Tools)}
+	s := &parleyServer{Options: options, tools: toolsOf(options.Tools)}
 	capabilities := &mcp.ServerCapabilities{}
 	if options.Channel {
 		capabilities.Experimental = map[string]any{channelCapability: map[string]any{}}
@@ -92,7 +88,6 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	for _, t := range s.tools {
 		server.AddTool(t.describe(), s.handler(t))
 	}
-	server.AddReceivingMiddleware(s.orCommand)
 	return server, s, nil
 }
 
@@ -110,7 +105,7 @@ func (s *parleyServer) open() (*agent.Agent, error) {
 	return opened, err
 }
 
-// Serve serves one session on a transport until it or ctx ends. It first finishes payments that were interrupted.
+// Serve serves one session on a transport until it or ctx ends.
 func Serve(ctx context.Context, transport mcp.Transport, options Options) error {
 	server, s, err := newServer(options)
 	if err != nil {
@@ -118,9 +113,6 @@ func Serve(ctx context.Context, transport mcp.Transport, options Options) error 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if a, err := s.open(); err == nil {
-		s.resume(ctx, a)
-	}
 	watched := &watching{Transport: transport, server: s, ctx: ctx, ready: make(chan struct{})}
 	if options.Channel {
 		go s.push(ctx, watched)
@@ -130,36 +122,4 @@ func Serve(ctx context.Context, transport mcp.Transport, options Options) error 
 		return nil
 	}
 	return err
-}
-
-// resume finishes open payments in the background, until none is open. One goroutine of a process does so.
-func (s *parleyServer) resume(ctx context.Context, a *agent.Agent) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.resuming {
-		return
-	}
-	s.resuming = true
-	go func() {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.resuming = false
-		}()
-		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-			open, err := a.Resume(ctx)
-			if err != nil {
-				s.Log.Error("finish open payments", "error", err)
-				return
-			}
-			if open == 0 {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-		}
-	}()
 }

@@ -52,7 +52,7 @@ func (t tool) action(given map[string]any) (*agent.Action, error) {
 		}
 		verbs = append(verbs, a.Verb())
 	}
-	return nil, agent.NewArgumentError("action is one of: " + strings.Join(verbs, ", "))
+	return nil, agent.Usagef("action is one of: %s", strings.Join(verbs, ", "))
 }
 
 // params returns the parameters that a model can give, each once.
@@ -74,8 +74,7 @@ func (t tool) describe() *mcp.Tool {
 	free, changes, final := true, false, false
 	for _, a := range t.actions {
 		verbs = append(verbs, a.Verb())
-		free, changes = free && a.Price == "free", changes || a.Changes
-		final = final || slices.Contains([]string{"delete", "transfer", "remove", "ban", "leave", "rotate", "call"}, a.Verb())
+		free, changes, final = free && a.Price == "free", changes || a.Changes, final || a.Final
 	}
 	for _, p := range params(t.actions) {
 		property := map[string]any{"type": string(p.Type), "description": p.Limited()}
@@ -90,7 +89,7 @@ func (t tool) describe() *mcp.Tool {
 			required = append(required, p.Name)
 		}
 	}
-	description := t.actions[0].Summary + " " + priced(t.actions[0].Price)
+	description := t.actions[0].Summary + " " + t.actions[0].Cost()
 	if len(t.actions) > 1 {
 		properties["action"] = map[string]any{"type": "string", "enum": verbs}
 		description = heads[t.name] + " USD:" + t.list()
@@ -103,13 +102,6 @@ func (t tool) describe() *mcp.Tool {
 	return &mcp.Tool{Name: t.name, Description: strings.TrimSpace(description), InputSchema: schema, Annotations: &mcp.ToolAnnotations{
 		ReadOnlyHint: free && !changes, DestructiveHint: &final, IdempotentHint: free && !changes, OpenWorldHint: &open,
 	}}
-}
-
-func priced(price string) string {
-	if price == "free" {
-		return "Free."
-	}
-	return "USD " + price + "."
 }
 
 // list says of each action what it costs and takes, beside the conversation.

@@ -63,9 +63,9 @@ func everyCommand(u *user) {
 	u.t.Helper()
 	const id = "_01k70t94aqeembse7n65ptksh0"
 	for _, line := range []string{
-		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox", "inbox --stored",
+		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox",
 		"read bob -n 5",
-		"read alice --grep hello", "find alice", "who alice", "who bob --chat", "react msg" + id + " 👍", "contacts",
+		"read alice --grep hello", "find alice", "who alice", "who bob", "react msg" + id + " 👍", "contacts",
 		"contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
 		"group info chat" + id, "channel create news", "channel join #news", "channel info channel" + id, "wallet balance",
 		"wallet limit 0.90", "wallet report", "wallet deposits", "wallet refund", "config", "prices", "profile",
@@ -96,7 +96,6 @@ func everyTool(u *user) {
 	}{
 		{"parley_status", map[string]any{"service": true}, true}, {"parley_status", map[string]any{"action": "prices"},
 			true}, {"parley_inbox", nil, true},
-		{"parley_inbox", map[string]any{"stored": true}, true},
 		{"parley_send", map[string]any{"to": "bob", "text": "x"}, true},
 		{"parley_find", map[string]any{"words": "alice"}, true}, {"parley_account", nil, true},
 		{"parley_group", map[string]any{"action": "create", "name": "x"}, false},

@@ -5,7 +5,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -209,30 +213,44 @@ func TestOneCode(t *testing.T) {
 	}
 }
 
-// TestWords: no help, tool or error has the words of what went.
+// TestWords: no help, tool, error or document has the words of what went, and the help lists at most 20 commands for agents.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	gone := regexp.MustCompile(`(?i)\b(trust|hold|held|stranger|witness|freeze|frozen|guard|passphrase|approv)`)
-	var all strings.Builder
-	for _, topic := range []string{"", "flags", "exit-codes", "environment"} {
-		all.WriteString(invoke(t, strings.Fields("help "+topic)...).good(t))
+	check := func(from, text string) {
+		t.Helper()
+		if found := gone.FindString(text); found != "" {
+			t.Errorf("%s says %s: %.100s", from, found, text)
+		}
 	}
-	for _, a := range agent.Actions {
-		all.WriteString(invoke(t, strings.Fields("help "+a.Name)...).good(t))
-	}
-	if found := gone.FindString(all.String()); found != "" {
-		t.Errorf("the help says %s", found)
-	}
-	listed, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands for operators")
-	_, listed, _ = strings.Cut(listed, "Commands for agents:\n")
-	if n := len(regexp.MustCompile(`(?m)^  [a-z]+ `).FindAllString(listed, -1)); n == 0 || n > 20 {
-		t.Errorf("the help lists %d commands for agents", n)
+	for _, folder := range []string{"../../agent", "../../agent/mcpserver", "agent"} {
+		files, err := filepath.Glob(folder + "/*.go")
+		testkit.NoError(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			testkit.NoError(t, err)
+			ast.Inspect(parsed, func(node ast.Node) bool { // every text of help, tools and errors is a literal
+				if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					check(file, literal.Value)
+				}
+				return true
+			})
+		}
 	}
 	for _, document := range []string{"../../docs/agents.md", "../../skills/parley/SKILL.md"} {
 		text, err := os.ReadFile(document)
 		testkit.NoError(t, err)
-		if found := gone.FindString(string(text)); found != "" {
-			t.Errorf("%s says %s", document, found)
-		}
+		check(document, string(text))
+	}
+	tools, err := toolSession(t, newUser(t, "http://127.0.0.1:1")).ListTools(t.Context(), nil)
+	testkit.NoError(t, err)
+	check("a tool", mustJSON(t, tools))
+	listed, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands for operators")
+	_, listed, _ = strings.Cut(listed, "Commands for agents:\n")
+	if n := len(regexp.MustCompile(`(?m)^  [a-z]+ `).FindAllString(listed, -1)); n == 0 || n > 20 {
+		t.Errorf("the help lists %d commands for agents", n)
 	}
 }

@@ -45,9 +45,6 @@ func TestThreeCommands(t *testing.T) {
 	if got := texts(bob.run("inbox")); !slices.Equal(got, []string{text}) {
 		t.Errorf("bob got %q", got)
 	}
-	if stored := bob.run("inbox", "--stored"); !slices.Equal(texts(stored), []string{text}) || stored["paid_usd"] != "0.00" {
-		t.Errorf("the local copy is %v", stored)
-	}
 	alice.run("send", "bob", "--", "- milk")
 	testkit.Contains(t, alice.fails(agent.ExitUsage, "send", "bob", "- milk")["error"].(string),
 		"write -- before a text that begins with a dash")
@@ -109,7 +106,7 @@ func TestExitCodes(t *testing.T) {
 		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"}, {"call", "getOwnAgent", "nonsense"},
 		{"status", "--jq", "{"}, {"react", "msg_1"}, {"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"inbox", "-n", "0"},
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"}, {"wallet", "limit", "much"}, {"read", "bob", "--grep", "[o"},
-		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--stored"}, {"inbox", "--key="},
+		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"}, {"inbox", "--key="},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)

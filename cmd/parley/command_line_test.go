@@ -37,31 +37,31 @@ func TestHelpCommand(t *testing.T) {
 	}
 }
 
-// TestConfig: the settings say where they come from, without a wallet and without a server. Common flags stand before or after the command.
+// TestConfig: the settings in force are shown without a wallet and without a server. Common flags stand before or after the command.
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "http://env.example", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7")
-	wants := func(config map[string]any, name, value, from string) {
+	wants := func(config map[string]any, name, value string) {
 		t.Helper()
-		if one, _ := config[name].(map[string]any); one["value"] != value || one["from"] != from {
-			t.Errorf("%s is %v, want %s from %s", name, config[name], value, from)
+		if config[name] != value {
+			t.Errorf("%s is %v, want %s", name, config[name], value)
 		}
 	}
 	empty := u.run("config")
-	wants(empty, "home", u.home, "PARLEY_HOME")
-	wants(empty, "server", "http://env.example", "PARLEY_SERVER")
+	wants(empty, "home", u.home)
+	wants(empty, "server", "http://env.example")
 	file := filepath.Join(u.home, "config.json")
 	testkit.NoError(t, os.MkdirAll(u.home, 0o700))
 	testkit.NoError(t, os.WriteFile(file, []byte(`{"server": "http://file.example", "username": "alice", "secrets": "keyring",
 		"rpc_url": "https://chain.example/v2/apikey"}`), 0o600))
 	for _, config := range []map[string]any{u.run("--secrets", "file", "--json", "config"), u.run("config", "--json", "--secrets=file")} {
-		wants(config, "server", "http://env.example", "PARLEY_SERVER")
-		wants(config, "username", "alice", file)
-		wants(config, "rpc_url", "https://chain.example", file)
-		wants(config, "secrets", "file", "--secrets")
+		wants(config, "server", "http://env.example")
+		wants(config, "username", "alice")
+		wants(config, "rpc_url", "https://chain.example")
+		wants(config, "secrets", "file")
 	}
 	u.env = append(u.env, "PARLEY_SERVER=")
-	wants(u.run("config"), "server", "http://file.example", file)
+	wants(u.run("config"), "server", "http://file.example")
 	if printed := u.all.String(); strings.Contains(printed, "apikey") || strings.Contains(printed, "00007") {
 		t.Errorf("a secret is shown:\n%s", printed)
 	}
@@ -72,14 +72,13 @@ func TestWrongLines(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
 	for line, want := range map[string]string{
-		"--home":        "name a command; --home is a flag of the commands for agents",
-		"status --jq":   "--jq needs a value",
+		"status --jq":   "--jq needs a value; one that begins with a dash is written --jq=VALUE",
 		"react msg_1 👍": "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
 		"react msg_1 x": "emoji is exactly one emoji; nothing was paid",
 		"sned bob hi":   `unexpected argument sned, did you mean "send"?`,
 		"inbox -n 0":    "n is a whole number from 1 to 250",
-		"inbox -n -1":   "--n must not be negative",
-		"inbox --key=":  "--key: the value is empty",
+		"inbox -n -1":   "--n needs a value; one that begins with a dash is written --n=VALUE",
+		"inbox --key=":  "--key is empty",
 	} {
 		if got := u.fails(2, strings.Fields(line)...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %s: %v, want %q", line, got, want)

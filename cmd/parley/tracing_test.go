@@ -156,8 +156,14 @@ func tracedJourney(t *testing.T, w *secretWitness, alice, bob *user) {
 // chatWith returns the id of the private chat.
 func (u *user) chatWith(name string) string {
 	u.t.Helper()
-	chat, _ := u.run("who", name, "--chat")["chat_id"].(string)
-	return chat
+	contacts, _ := u.run("contacts")["contacts"].([]any)
+	for _, one := range contacts {
+		if contact, _ := one.(map[string]any); contact["name"] == name {
+			chat, _ := contact["chat_id"].(string)
+			return chat
+		}
+	}
+	return ""
 }
 
 // checkTraceIDs: each line of a request has the id of its server span.

@@ -3,13 +3,14 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
 // Group is the group of the commands of an agent, and commonGroup that of the flags that they have in common.
@@ -23,9 +24,6 @@ var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"}}
 
 // own are the commands that are more than an action.
 var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": configCommand{}, "wallet export": walletExport{}}
-
-// defaults are the commands that run if a command with subcommands is named alone.
-var defaults = []string{"contacts list", "profile show", "wallet balance"}
 
 // nouns are the summaries of commands with subcommands.
 var nouns = map[string]string{
@@ -65,10 +63,8 @@ func nounType(noun string) reflect.Type {
 			continue
 		}
 		tag := fmt.Sprintf(`cmd:"" name:%q help:%q`, verb, a.Summary)
-		for _, one := range defaults {
-			if one == a.Name {
-				tag += ` default:"1"`
-			}
+		if len(fields) == 1 && !a.Changes { // the first one runs if the noun is named alone, unless it changes something
+			tag += ` default:"1"`
 		}
 		fields = append(fields, reflect.StructField{Name: "C" + strings.ToUpper(verb), Type: actionType(a, false), Tag: reflect.StructTag(tag)})
 	}
@@ -155,15 +151,7 @@ func CommonFlags(model *kong.Application) (common []*kong.Flag) {
 }
 
 // OperationNames returns the operations of the contract, for completion.
-func OperationNames() (names []string) {
-	prices, _ := agent.ContractPrices() // without the contract nothing is completed
-	for _, o := range prices {
-		names = append(names, o.ID)
-	}
-	return names
-}
-
-// selected returns the action of a command line.
-func selected(command *kong.Context) *agent.Action {
-	return agent.ActionNamed(console.CommandName(command.Selected()))
+func OperationNames() []string {
+	contract, _ := agent.LoadContract() // without it nothing is completed
+	return slices.Sorted(maps.Keys(contract))
 }

@@ -10,10 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/lockfile"
@@ -72,55 +69,32 @@ func saveConfig(home string, config agentConfig) error {
 	return lockfile.Replace(filepath.Join(home, configFile), append(content, '\n'))
 }
 
-// configCommand shows the settings in force and where each comes from. It makes no call and shows no secret.
+// configCommand shows the settings in force. It makes no call and shows no secret.
 type configCommand struct {
 	Flags agentFlags `embed:""`
 }
 
 // Run is called by kong.
-func (*configCommand) Run(ctx context.Context, s *session, command *kong.Context) error {
+func (*configCommand) Run(ctx context.Context, s *session) error {
 	if err := s.load(); err != nil {
 		return err
 	}
-	file := filepath.Join(s.home, configFile)
-	value := &agent.Value{Data: object{}}
-	for _, one := range []struct{ name, value, from string }{
-		{"home", s.home, given(command, "home", "", "")},
-		{"server", strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/"),
-			given(command, "server", s.config.Server, file)},
-		{"network", s.config.Network, file}, {"username", s.config.Username, file}, {"address", s.config.Address, file},
-		{"secrets", cmp.Or(s.flags.Secrets, s.config.Secrets), given(command, "secrets", s.config.Secrets, file)},
-		{"rpc_url", withoutPath(s.config.RPCURL), file},
-	} {
-		if one.value != "" {
-			value.Data[one.name] = object{"value": one.value, "from": one.from}
-			value.Parts = append(value.Parts, agent.Part{Line: fmt.Sprintf("%s: %s (%s)", one.name, agent.Visible(one.value), one.from)})
-		}
-	}
+	problem := ""
 	if err := s.open(ctx); err != nil {
-		value.Data["problem"] = s.runnable(err.Error())
-		value.Parts = append(value.Parts, agent.Part{Line: "the wallet cannot be opened: " + s.runnable(err.Error())})
+		problem = err.Error()
+	}
+	value := &agent.Value{Data: object{}}
+	for _, one := range [][2]string{
+		{"home", s.home}, {"server", strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")},
+		{"network", s.config.Network}, {"username", s.config.Username}, {"address", s.config.Address},
+		{"secrets", cmp.Or(s.flags.Secrets, s.config.Secrets)}, {"rpc_url", withoutPath(s.config.RPCURL)}, {"problem", problem},
+	} {
+		if one[1] != "" {
+			value.Data[one[0]] = one[1]
+			value.Parts = append(value.Parts, agent.Part{Line: one[0] + ": " + agent.Visible(one[1])})
+		}
 	}
 	return s.print(nil, value)
-}
-
-// given returns where the value of a common flag comes from. stored is the value of the file, which counts if the flag is not given.
-func given(command *kong.Context, name, stored, file string) string {
-	for _, flag := range CommonFlags(command.Model) {
-		if flag.Name != name {
-			continue
-		}
-		if slices.ContainsFunc(command.Path, func(path *kong.Path) bool { return path.Flag != nil && path.Flag.Name == name }) {
-			return "--" + name
-		}
-		if os.Getenv(flag.Envs[0]) != "" {
-			return flag.Envs[0]
-		}
-	}
-	if stored != "" {
-		return file
-	}
-	return "default"
 }
 
 // withoutPath returns scheme and host of a URL: providers of blockchains put keys into the rest.

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -20,55 +18,37 @@ import (
 // ExitInterrupted is the exit code after a signal.
 const ExitInterrupted = 130
 
-// failure is an error of a command with what its caller needs to know.
+// failure is an error of a command and how it is told.
 type failure struct {
-	error
 	*agent.Failure
 
+	err    error
 	asJSON bool
-	paid   uint64 // by the whole command, in atomic units
 }
 
-func (f *failure) Unwrap() error { return f.error }
+func (f *failure) Unwrap() error { return f.err }
 
 // failed returns the failure for an error of a command.
 func (s *session) failed(ctx context.Context, err error) error {
 	f := explain(ctx, s.agent, err)
 	f.asJSON = s.wantsJSON()
-	f.Message, f.Next = s.runnable(f.Message), s.runnable(f.Next)
-	if s.agent != nil {
-		finished, _ := s.agent.Finished(ctx) // the next command tells it
-		for _, call := range finished {
-			fmt.Fprintln(s.Err, call)
-		}
+	if f.Next != "" {
+		f.Next = s.line(f.Next)
 	}
-	f.paid = s.calls.Charged()
+	if s.unwritten {
+		f.Charged = new(f.Paid > 0)
+	}
 	return f
 }
 
 // explain returns the failure for an error.
 func explain(ctx context.Context, a *agent.Agent, err error) *failure {
-	f := &failure{error: err, Failure: a.Explain(err)}
-	switch {
-	case f.Code != "error":
-	case errors.Is(err, errNoWallet):
-		f.Exit, f.Code, f.Next = agent.ExitNoKey, "no_account", "parley init"
-	case errors.Is(err, errNoKey):
-		f.Exit, f.Code = agent.ExitNoKey, "no_key"
-	default:
-		if _, usage := errors.AsType[*console.UsageError](err); usage {
-			f.Exit, f.Code = agent.ExitUsage, "usage"
-		}
-		found, network := errors.AsType[net.Error](err)
-		if _, file := found.(syscall.Errno); network && !file {
-			f.Code, f.Retryable = "unreachable", true
-		}
+	f := &failure{err: err, Failure: a.Explain(ctx, err)}
+	if _, usage := errors.AsType[*console.UsageError](err); usage {
+		f.Exit, f.Code = agent.ExitUsage, "usage"
 	}
-	if confirm, ok := errors.AsType[*agent.ConfirmError](err); ok {
-		f.Message = confirm.Error() + "; to confirm, run the same command with --yes"
-	}
-	if unseen, ok := errors.AsType[*outputError](err); ok {
-		f.Charged = &unseen.charged
+	if f.Question != "" {
+		f.Message += "; to confirm, run the same command with --yes"
 	}
 	switch interrupted := errors.Is(err, console.ErrInterrupted); {
 	case ctx.Err() == nil && !interrupted:
@@ -86,13 +66,10 @@ func explain(ctx context.Context, a *agent.Agent, err error) *failure {
 	return f
 }
 
-// What the parser says about a negative number, about a flag without a value, about a flag that it does not know, and about a text that
-// begins with a dash.
+// What the parser says about a text that begins with a dash, and about a flag without a value.
 var (
-	negative = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "-[0-9.]+[a-z]*" \(short flag\)`)
-	noValue  = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "EOL"`)
-	unknown  = regexp.MustCompile(`^unknown flag --([a-z-]+)`)
-	dash     = regexp.MustCompile(`^unknown flag -[^-]?`)
+	dash    = regexp.MustCompile(`^unknown flag -([^-]|$)`)
+	noValue = regexp.MustCompile(`^(--[a-z-]+): expected .* value`)
 )
 
 // Usage returns the error for a command line that cannot be parsed. The name of an unknown command is expected to be an agent's.
@@ -103,15 +80,11 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 		return wrong
 	}
 	command := parsed.Context.Selected()
-	if found := negative.FindStringSubmatch(err.Error()); found != nil {
-		wrong = console.Usagef("%s must not be negative", found[1])
-	} else if found := noValue.FindStringSubmatch(err.Error()); found != nil {
-		wrong = console.Usagef("%s needs a value", found[1])
-	} else if found := unknown.FindStringSubmatch(err.Error()); found != nil && command == nil &&
-		slices.ContainsFunc(CommonFlags(parsed.Context.Model), func(flag *kong.Flag) bool { return flag.Name == found[1] }) {
-		wrong = console.Usagef("name a command; --%s is a flag of the commands for agents", found[1])
-	} else if dash.MatchString(err.Error()) && command != nil {
+	if dash.MatchString(err.Error()) && command != nil {
 		wrong = console.Usagef("%w; write -- before a text that begins with a dash, as in: parley send bob -- '- milk'", err)
+	}
+	if found := noValue.FindStringSubmatch(err.Error()); found != nil {
+		wrong = console.Usagef("%s needs a value; one that begins with a dash is written %[1]s=VALUE", found[1])
 	}
 	help := "parley"
 	if command != nil {
@@ -136,35 +109,22 @@ func Report(to io.Writer, err error) int {
 		}
 		return agent.ExitError
 	}
-	text := agent.Visible(f.Message) // a server may have written it
-	paid := agent.USD(f.paid)
+	f.Message = agent.Visible(f.Message) // a server may have written it
+	paid := agent.USD(f.Paid)
 	uncharged := f.Charged != nil && !*f.Charged
-	if f.paid > 0 && uncharged {
-		text += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"
+	if f.Paid > 0 && uncharged {
+		f.Message += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"
 	}
-	if !f.asJSON {
-		fmt.Fprintln(to, "parley:", strings.ReplaceAll(text, "\n", "\n    "))
-		if f.paid > 0 && !uncharged {
-			fmt.Fprintln(to, "paid", paid, "USD")
-		}
-		if f.Next != "" && !strings.Contains(text, f.Next) {
-			fmt.Fprintln(to, "try:", agent.Reveal(f.Next))
-		}
+	if f.asJSON {
+		_ = console.EncodeJSON(to, f.Fields(f.Next)) // standard error may be closed
 		return f.Exit
 	}
-	shown := object{"error": text, "code": f.Code, "charged": f.Charged, "retryable": f.Retryable, "paid_usd": paid}
-	if f.Status != 0 {
-		shown["status"] = f.Status
-	}
-	if f.RequestID != "" {
-		shown["request_id"] = agent.PlainWord(f.RequestID)
-	}
-	if f.RetryAfter > 0 {
-		shown["retry_after_seconds"] = f.RetryAfter.Seconds()
+	fmt.Fprintln(to, "parley:", strings.ReplaceAll(f.Message, "\n", "\n    "))
+	if f.Paid > 0 && !uncharged {
+		fmt.Fprintln(to, "paid", paid, "USD")
 	}
 	if f.Next != "" {
-		shown["next"] = f.Next
+		fmt.Fprintln(to, "try:", agent.Reveal(f.Next))
 	}
-	_ = console.EncodeJSON(to, shown) // standard error may be closed
 	return f.Exit
 }

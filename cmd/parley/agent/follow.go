@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,32 +25,16 @@ const (
 
 // follow shows messages as they come.
 func (s *session) follow(ctx context.Context, arguments object) error {
-	policy := agent.DefaultPolling
-	if text, ok := arguments["pause"].(string); ok {
-		pause, err := time.ParseDuration(text)
-		if err != nil || pause < 0 {
-			return console.Usagef("--pause: %q is no duration, such as 30s or 5m", text)
-		}
-		policy.Longest = pause
-	}
-	for _, other := range []string{"wait", "keep", "stored", "n"} {
+	for _, other := range []string{"wait", "keep", "n"} {
 		if _, there := arguments[other]; there {
-			return console.Usagef("--follow does not go with %s", other)
+			return agent.Usagef("--follow does not go with %s", other)
 		}
 	}
 	command, _ := arguments["exec"].(string)
-	fetch, err := s.agent.Operation("listUnreadMessages")
-	if err != nil {
-		return err
-	}
-	if s.flags.DryRun {
-		return s.print(nil, &agent.Value{Data: object{"dry_run": true, "operation": fetch.ID, "price_usd": agent.USD(fetch.Agreed)},
-			Parts: []agent.Part{{Line: "dry run: each fetch would cost " + agent.USD(fetch.Agreed) + " USD"}}})
-	}
-	fmt.Fprintf(s.Err, "each fetch costs %s USD and waits up to %s; pauses without messages are at most %s\n", agent.USD(fetch.Agreed),
-		policy.Wait, policy.Longest)
-	s.calls.Waiting = nil // it waits all the time
-	err = s.agent.Follow(ctx, policy, nil, func(page *agent.Page) error {
+	policy := agent.DefaultPolling
+	fmt.Fprintf(s.Err, "each fetch costs %s USD and waits up to %s; pauses without messages are at most %s\n",
+		agent.USD(s.agent.Price("listUnreadMessages")), policy.Wait, policy.Longest)
+	err := s.agent.Follow(ctx, policy, func(page *agent.Page) error {
 		value, err := s.agent.Inbox(ctx, page, 0)
 		if err == nil {
 			err = s.print(nil, value)
@@ -71,7 +57,7 @@ func (s *session) insist(ctx context.Context, do func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(s.Err, "parley: --exec: %v; again in %s. The messages stay unread, and are in: parley inbox --stored\n", err, pause)
+		fmt.Fprintf(s.Err, "parley: --exec: %v; again in %s. The messages stay unread\n", err, pause)
 		if err := console.Sleep(ctx, pause); err != nil {
 			return err
 		}
@@ -88,7 +74,11 @@ func (s *session) runFor(ctx context.Context, command string, page *agent.Page, 
 	for _, m := range page.Messages {
 		senders, ids = append(senders, agent.PlainWord(m.SenderUsername)), append(ids, agent.PlainWord(m.MessageID))
 	}
-	cmd := agent.Shell(ctx, command)
+	shell, option := "/bin/sh", "-c"
+	if runtime.GOOS == "windows" {
+		shell, option = "cmd", "/C"
+	}
+	cmd := exec.CommandContext(ctx, shell, option, command) //nolint:gosec // the user's own command
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), s.rawErr, s.rawErr
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(one string) bool { return strings.HasPrefix(one, "PARLEY_WALLET_KEY=") }),
 		"PARLEY_MESSAGES="+strconv.Itoa(len(page.Messages)), "PARLEY_FROM="+strings.Join(senders, " "),

@@ -34,13 +34,13 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 		fmt.Fprintf(table, "%s\n\n", node.Help)
 		for _, one := range agent.Actions {
 			if strings.HasPrefix(one.Name, name+" ") {
-				fmt.Fprintf(table, "  parley %s\t%s %s\n", usage(one), one.Summary, priced(one))
+				fmt.Fprintf(table, "  parley %s\t%s %s\n", usage(one), one.Summary, one.Cost())
 			}
 		}
 		fmt.Fprintf(table, "\nMore: parley help %s COMMAND, parley help flags\n", name)
 		return nil
 	}
-	fmt.Fprintf(table, "%s %s\n\nUsage:   parley %s\nExample: parley %s\n\n", a.Summary, priced(a), usage(a), a.Example)
+	fmt.Fprintf(table, "%s %s\n\nUsage:   parley %s\nExample: parley %s\n\n", a.Summary, a.Cost(), usage(a), a.Example)
 	for _, value := range node.Positional {
 		fmt.Fprintf(table, "  %s\t%s\n", strings.ToUpper(value.Name), value.Help)
 	}
@@ -52,13 +52,6 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	}
 	_, _ = fmt.Fprintln(table, "\nFlags of all commands: parley help flags")
 	return nil
-}
-
-func priced(a *agent.Action) string {
-	if a.Price == "free" {
-		return "Free."
-	}
-	return "Costs USD " + a.Price + "."
 }
 
 // usage returns how an action is called.
@@ -104,15 +97,15 @@ var Topics = console.Topics{
 		{"--dry-run", "Show the first call that would cost something. Nothing is done."},
 		{"--home FOLDER", Help["home"]}, {"--server URL", Help["server"]}, {"--secrets PLACE", Help["secrets"]},
 		{"--timeout DURATION", Help["timeout"]},
-		{"--verbose", "Print each request on standard error: method, path, status, duration and payment."},
 		{"--", "What follows is text, also if it begins with a dash: parley send bob -- '- milk'."},
 	}},
 	{Name: "exit-codes", Entries: [][2]string{
 		{"0", "Success."},
-		{"1", "Another error: unreachable, timeout, rate_limited, bad_response, error. If retryable is true, run the same command again later."},
+		{"1", "Another error: unreachable, timeout, rate_limited, bad_response, no_blockchain, ledger_damaged, error. If retryable is true, " +
+			"run the same command again later."},
 		{"2", "usage, key_used, ambiguous_name: the command line is wrong."},
 		{"3", "A rule of the server refuses the call: agent_not_found, channel_not_found and others."},
-		{"4", "No account or no key: no_account, account_elsewhere, no_keyring, invalid_api_key."},
+		{"4", "No account or no key: no_account, account_elsewhere, no_keyring, no_key, invalid_api_key."},
 		{"5", "limit (the daily limit), confirmation_needed (--yes is missing), terms_changed."},
 		{"6", "no_money: the wallet has too little USDC."},
 		{"7", "outcome_open: the payment was sent, and its outcome is not known. Run the same command again; it is not charged twice."},

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/lockfile"
 )
@@ -38,22 +37,19 @@ const accountPrice = 1_001_000
 
 // Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
 func (c *initCommand) Run(ctx context.Context, s *session) error {
-	home, err := agentHome(s.flags.Home)
+	err := s.load() // checks the folder before a file is made in it
 	if err == nil {
-		err = os.MkdirAll(home, 0o700)
-	}
-	if err == nil {
-		err = agent.CheckFolder(home) // before a file is made in it
+		err = os.MkdirAll(s.home, 0o700)
 	}
 	if err != nil {
 		return err
 	}
-	lock, err := lockfile.Wait(ctx, filepath.Join(home, ".init.lock"))
+	lock, err := lockfile.Wait(ctx, filepath.Join(s.home, ".init.lock"))
 	if err != nil {
 		return fmt.Errorf("wait for another parley init: %w", err)
 	}
 	defer lock.Release()
-	if err := s.load(); err != nil {
+	if err := s.load(); err != nil { // what another one has made
 		return err
 	}
 	server := strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")
@@ -100,35 +96,24 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
 	}
-	if account && s.config.Username != "" {
-		return c.ready(s, terms)
-	}
 	if !account {
 		if err := c.fund(ctx, s, published.Facilitator); err != nil {
 			return err
 		}
 	}
-	body, err := c.register(ctx, s)
-	if err != nil {
-		return err
+	if !account || s.config.Username == "" {
+		own, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
+		if err != nil {
+			return err
+		}
+		s.config.Username = own.Username
+		if err := saveConfig(s.home, s.config); err != nil {
+			return err
+		}
 	}
-	var own client.OwnAgent
-	if err := json.Unmarshal(body, &own); err != nil {
-		return fmt.Errorf("the server's response is not as the contract says: %w", err)
-	}
-	s.config.Username = own.Username
-	if err := saveConfig(s.home, s.config); err != nil {
-		return err
-	}
-	return c.ready(s, terms)
-}
-
-// ready prints what there is now.
-func (c *initCommand) ready(s *session, terms *agent.Agreement) error {
 	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "server": terms.Server, "network": terms.Network,
 		"address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home},
-		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) +
-			s.runnable(" is ready. Try: parley send NAME TEXT, parley inbox, parley status")}}})
+		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
 }
 
 // openWallet opens the wallet, whose key it makes if there is none.
@@ -137,14 +122,14 @@ func (c *initCommand) openWallet(s *session) error {
 		return err
 	}
 	if before := s.config.Secrets; before != "" && before != s.secrets.Place() {
-		return console.Usagef("the keys of this folder are in: %s; name another folder with PARLEY_HOME", before)
+		return agent.Usagef("the keys of this folder are in: %s; name another folder with PARLEY_HOME", before)
 	}
 	signer, err := s.makeSigner()
 	if err != nil {
 		return err
 	}
 	if before := s.config.Address; before != "" && before != signer.Address() {
-		return console.Usagef("this folder is of the wallet %s, and the key is of %s; name another folder with PARLEY_HOME", before,
+		return agent.Usagef("this folder is of the wallet %s, and the key is of %s; name another folder with PARLEY_HOME", before,
 			signer.Address())
 	}
 	where := s.secrets.Place()
@@ -163,7 +148,7 @@ func (c *initCommand) openWallet(s *session) error {
 func (c *initCommand) chooseName(s *session, account bool) (err error) {
 	if account {
 		if c.Username != "" && s.config.Username != "" && c.Username != s.config.Username {
-			return console.Usagef("the account of this wallet is %s; for another account name another folder with PARLEY_HOME",
+			return agent.Usagef("the account of this wallet is %s; for another account name another folder with PARLEY_HOME",
 				agent.PlainWord(s.config.Username))
 		}
 		return nil
@@ -174,7 +159,7 @@ func (c *initCommand) chooseName(s *session, account bool) (err error) {
 		}
 	}
 	if !agent.IsUsername(c.Username) {
-		return console.Usagef("name the account with --username NAME: 1 to 32 characters of a-z, 0-9 and _")
+		return agent.Usagef("name the account with --username NAME: 1 to 32 characters of a-z, 0-9 and _")
 	}
 	return nil
 }
@@ -188,9 +173,8 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 			agent.VisibleName(c.Username), agent.USD(agent.DefaultLimit))
 	}
 	if (!account || c.Agree) && !s.flags.Yes {
-		confirm := &agent.ConfirmError{Operation: "this account", Price: accountPrice}
 		if !console.CanAsk() {
-			return confirm
+			return agent.ConfirmDear("this account", accountPrice)
 		}
 		if yes, err := s.Confirm("Agree to these terms?"); err != nil || !yes {
 			return cmp.Or[error](err, errors.New("not confirmed; nothing was paid"))
@@ -200,27 +184,6 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 		return s.agent.Agree(terms, prices, true)
 	}
 	return s.agent.Agree(terms, nil, false)
-}
-
-// register makes the account, or shows the one that is there. A reservation of the username that has expired is made again once.
-func (c *initCommand) register(ctx context.Context, s *session) (json.RawMessage, error) {
-	lost := func() {
-		fmt.Fprintf(s.Err, "the reservation of the username %s has expired: the 0.01 USD for it are lost; reserving it again\n",
-			agent.VisibleName(c.Username))
-	}
-	reserved, err := s.agent.Reserved(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if reserved != nil && time.Now().After(reserved.Until) {
-		lost()
-	}
-	body, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
-	if refused, ok := errors.AsType[*agent.RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN {
-		lost()
-		body, err = s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
-	}
-	return body, err
 }
 
 // fund gives play money to a new wallet, or waits at a terminal until somebody has sent money to it.
@@ -239,9 +202,9 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 		case balance >= accountPrice:
 			return nil
 		case s.config.PlayMoney:
-			return Fund(ctx, facilitator, s.agent.Address())
+			return takePlayMoney(ctx, facilitator, s.agent.Address())
 		case !console.CanAsk():
-			return &agent.NoMoneyError{Price: accountPrice, Balance: &balance, Address: s.agent.Address(), Network: s.config.Network}
+			return agent.NoMoney(accountPrice, &balance, s.agent.Address(), s.config.Network)
 		case !told:
 			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
 				agent.USD(accountPrice-balance), s.config.Network, s.agent.Address())
@@ -252,8 +215,8 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 	}
 }
 
-// Fund asks the play-money network for money.
-func Fund(ctx context.Context, facilitator, address string) error {
+// takePlayMoney asks the play-money network for money.
+func takePlayMoney(ctx context.Context, facilitator, address string) error {
 	body, err := json.Marshal(map[string]string{"address": address})
 	if err != nil {
 		return err

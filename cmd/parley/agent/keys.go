@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/parley-chat/parley/agent"
-	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -23,10 +22,12 @@ var Places = []string{agent.PlaceKeyring, agent.PlaceFile}
 const walletKeyName = "wallet key"
 
 // errNoWallet means that no key is configured.
-var errNoWallet = errors.New("there is no wallet yet; make one with: parley init")
+var errNoWallet = &agent.Failure{Code: "no_account", Exit: agent.ExitNoKey, Message: "there is no wallet yet", Next: "init",
+	Charged: new(false)}
 
 // errNoKey means that the key of a wallet that exists cannot be found.
-var errNoKey = errors.New("set PARLEY_WALLET_KEY_FILE or PARLEY_WALLET_KEY again if its key came from there")
+var errNoKey = &agent.Failure{Code: "no_key", Exit: agent.ExitNoKey, Charged: new(false),
+	Message: "set PARLEY_WALLET_KEY_FILE or PARLEY_WALLET_KEY again if its key came from there"}
 
 // externalSigner returns the signer that the environment names, and where its key is, or nil.
 func externalSigner() (x402.Signer, string, error) {
@@ -108,7 +109,7 @@ func (s *session) openSecrets() (err error) {
 		place = agent.PlaceKeyring
 	}
 	if s.secrets, err = agent.OpenSecrets(cmp.Or(place, agent.PlaceFile), s.home); err != nil {
-		return console.Usage(err) // of --secrets
+		return agent.Usagef("%s", err) // of --secrets
 	}
 	return nil
 }

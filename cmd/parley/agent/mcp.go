@@ -17,24 +17,11 @@ type mcpCommand struct {
 
 // Run serves one session on standard input and output. It begins without a wallet too.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
-	options := mcpserver.Options{Tools: c.Tools, Channel: c.Channel, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
+	return mcpserver.Serve(ctx, mcpserver.Stdio(), mcpserver.Options{
+		Tools: c.Tools, Channel: c.Channel, Line: s.line, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
 		Open: func() (*agent.Agent, error) {
-			if err := s.open(ctx); err != nil {
-				return nil, explain(ctx, nil, err).asAgents()
-			}
-			return s.agent, nil
-		}}
-	home, err := agentHome(s.flags.Home)
-	if standard, wrong := agentHome(""); err == nil && (wrong != nil || standard != home) {
-		options.Home = home
-	}
-	return mcpserver.Serve(ctx, mcpserver.Stdio(), options)
-}
-
-// asAgents returns the error in place of which the package agent knows what to tell.
-func (f *failure) asAgents() error {
-	if f.Code == "no_account" {
-		return agent.ErrNoAccount
-	}
-	return f.error
+			err := s.open(ctx)
+			return s.agent, err
+		},
+	})
 }

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/cmd/parley/console"
@@ -20,18 +18,11 @@ type object = map[string]any
 // wantsJSON reports whether the output is JSON.
 func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.Plain() }
 
-// revealing is an output in which every character is seen, and every command can be run. It is safe for concurrent use.
-type revealing struct {
-	io.Writer
+// revealing is an output in which every character is seen.
+type revealing struct{ io.Writer }
 
-	change func(string) string
-	mu     sync.Mutex
-}
-
-func (r *revealing) Write(text []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, err := io.WriteString(r.Writer, agent.Reveal(r.change(string(text)))); err != nil {
+func (r revealing) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(r.Writer, agent.Reveal(string(text))); err != nil {
 		return 0, err
 	}
 	return len(text), nil
@@ -39,44 +30,25 @@ func (r *revealing) Write(text []byte) (int, error) {
 
 // print writes the value of an action, as JSON or as lines, and then notes that it was seen: from then on the same command is a new one. A
 // server may send anything, and nothing of it drives a terminal.
-func (s *session) print(run *agent.Run, value *agent.Value) error {
+func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 	var text bytes.Buffer
-	var finished []agent.Finished
-	money, line := object{"paid_usd": agent.USD(s.calls.Charged())}, ""
-	if run != nil {
-		var err error
-		if finished, err = s.agent.Finished(run.Context); err != nil {
-			fmt.Fprintln(s.Err, "look for finished calls:", err)
-		}
-		money, line = run.Money()
-	}
 	if s.wantsJSON() {
-		fields := maps.Clone(value.Data)
-		maps.Copy(fields, money)
-		for _, call := range finished {
-			all, _ := fields["finished"].([]object)
-			fields["finished"] = append(all, object{"operation": call.Operation, "to": call.Peer, "since": call.Since,
-				"paid_usd": agent.USD(call.Charged)})
-		}
-		if err := s.encode(&text, fields); err != nil {
-			return s.unseen(run, err)
-		}
+		value.Data["paid_usd"] = agent.USD(s.calls.Charged())
+		err = s.encode(&text, value.Data)
 	} else {
 		writeLines(&text, value)
-		for _, call := range finished {
-			fmt.Fprintln(&text, call)
-		}
-		if line != "" {
-			fmt.Fprintln(&text, line)
-		}
 	}
-	if _, err := io.WriteString(s.Out, agent.Reveal(text.String())); err != nil {
-		return s.unseen(run, fmt.Errorf("write the output: %w", err))
+	if err == nil {
+		_, err = io.WriteString(s.Out, agent.Reveal(text.String()))
 	}
-	if run == nil {
-		return nil
+	if err == nil && run != nil {
+		return run.Seen()
 	}
-	return run.Seen()
+	if err != nil && s.calls.Charged() > 0 {
+		s.unwritten = true
+		err = fmt.Errorf("write the output: %w; the call was made, and the same command again returns its response, free", err)
+	}
+	return err
 }
 
 // writeLines writes a value for people. Texts of others are indented, so that they cannot look like our own words.
@@ -87,32 +59,9 @@ func writeLines(w io.Writer, value *agent.Value) {
 			fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(agent.Visible(part.Foreign), "\n", "\n    "))
 		}
 	}
-}
-
-// outputError means that the calls of a command succeeded, and their output could not be written.
-type outputError struct {
-	error
-
-	charged bool
-}
-
-func (e *outputError) Error() string {
-	return e.error.Error() + "; the call was made, and the same command again returns its response, free"
-}
-
-func (e *outputError) Unwrap() error { return e.error }
-
-// unseen returns the error of an output. The responses that it would have had are not seen.
-func (s *session) unseen(run *agent.Run, err error) error {
-	if run == nil || len(run.Results()) == 0 {
-		return err
+	if value.Paid != "" {
+		fmt.Fprintln(w, value.Paid)
 	}
-	run.Release()
-	failed := &outputError{error: err}
-	for _, result := range run.Results() {
-		failed.charged = failed.charged || result.Charged > 0 && !result.Earlier
-	}
-	return failed
 }
 
 // encode writes JSON on one line, or what the jq expression makes of it: strings as they are, everything else as JSON.
@@ -145,18 +94,15 @@ func (s *session) encode(w io.Writer, value object) error {
 	}
 }
 
-// runnable adds the folder to the commands in a text, unless it is the standard one: whoever runs them may have another shell.
-func (s *session) runnable(text string) string {
+// line returns a command line as any shell can run it: with the folder, unless it is the standard one.
+func (s *session) line(command string) string {
 	standard, err := agentHome("")
 	home, wrong := agentHome(s.flags.Home)
-	if wrong != nil || err == nil && home == standard {
-		return text
-	}
-	if strings.ContainsAny(home, " '\"$`\\") {
+	switch {
+	case wrong != nil || err == nil && home == standard:
+		return "parley " + command
+	case strings.ContainsAny(home, " '\"$`\\"):
 		home = strconv.Quote(home)
 	}
-	for _, command := range []string{"init", "status", "wallet", "send", "find", "profile", "inbox", "contacts", "group", "channel"} {
-		text = strings.ReplaceAll(text, "parley "+command, "parley --home "+home+" "+command)
-	}
-	return text
+	return "parley --home " + home + " " + command
 }

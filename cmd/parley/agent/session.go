@@ -20,28 +20,16 @@ import (
 
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
-	JSON      bool   `name:"json" help:"Print one JSON object." group:"common"`
-	JQ        string `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
-	Yes       bool   `help:"Agree to a price above 0.10 USD and to what is final." group:"common"`
-	Key       filled `placeholder:"TEXT" group:"common"`
-	DryRun    bool   `help:"Show the first call that would cost something. Nothing is done." group:"common"`
-	Verbose   bool   `help:"Print each request on standard error." group:"common"`
-	Home      string `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
-	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
-	Secrets   string `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
+	JSON      bool    `name:"json" help:"Print one JSON object." group:"common"`
+	JQ        string  `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
+	Yes       bool    `help:"Agree to a price above 0.10 USD and to what is final." group:"common"`
+	Key       *string `placeholder:"TEXT" group:"common"`
+	DryRun    bool    `help:"Show the first call that would cost something. Nothing is done." group:"common"`
+	Home      string  `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
+	ServerURL string  `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
+	Secrets   string  `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
 
 	Timeout time.Duration `placeholder:"DURATION" group:"common"`
-}
-
-// filled is the value of a flag that may not be empty, as that of a variable which is not set.
-type filled string
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (f *filled) UnmarshalText(text []byte) error {
-	if *f = filled(text); *f == "" {
-		return errors.New("the value is empty")
-	}
-	return nil
 }
 
 // Invocation is the run of a command. Its session is nil for commands of a server.
@@ -58,10 +46,8 @@ func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, command: console.CommandName(command.Selected()), Console: to, rawErr: to.Err, calls: running.calls}
-	s.Err = &revealing{Writer: to.Err, change: s.runnable}
-	said := &progress{to: s.Err, verbose: f.Verbose}
-	s.calls.Requested, s.calls.Waiting, s.calls.DryRun = said.requested, said.waiting, f.DryRun
+	s := &session{flags: f, Console: to, rawErr: to.Err, calls: running.calls}
+	s.Err, s.calls.DryRun = revealing{to.Err}, f.DryRun
 	running.session = s
 	command.Bind(s)
 	if f.JQ == "" {
@@ -82,13 +68,14 @@ type session struct {
 	flags  *agentFlags
 	query  *gojq.Query
 
-	command  string // such as "group add"
 	home     string
 	config   agentConfig
 	secrets  agent.Secrets
 	keyPlace string // where the wallet's key is
 	agent    *agent.Agent
 	calls    *agent.Command // what the command pays
+
+	unwritten bool // calls were made, and their output could not be written
 }
 
 // errTimeout means that --timeout ended a command.
@@ -106,12 +93,10 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 		defer cancel()
 		command.BindTo(ctx, (*context.Context)(nil))
 	}
-	for _, argument := range command.Args {
-		if !utf8.ValidString(argument) {
-			return s.failed(ctx, console.Usagef("an argument has bytes that are not UTF-8"))
-		}
+	if !utf8.ValidString(strings.Join(command.Args, "")) {
+		return s.failed(ctx, agent.Usagef("an argument has bytes that are not UTF-8"))
 	}
-	if a := selected(command); a == nil || a.Run == nil {
+	if a := agent.ActionNamed(console.CommandName(command.Selected())); a == nil || a.Run == nil {
 		err = command.Run()
 	} else {
 		err = s.act(ctx, a, argumentsOf(command.Selected(), a))
@@ -122,7 +107,7 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	return s.failed(ctx, err)
 }
 
-// act runs an action and prints its value. A terminal is asked to confirm what is dear or final.
+// act runs an action and prints its value.
 func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string]any) error {
 	for _, p := range a.Params {
 		if p.Stdin {
@@ -131,51 +116,54 @@ func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string
 			}
 		}
 	}
-	if err := s.open(ctx); errors.Is(err, errNoWallet) && a.Name == "prices" {
-		all, err := agent.ContractPrices()
-		if err != nil {
-			return err
-		}
-		part, _ := arguments["operation"].(string)
-		value, err := agent.PriceList(all, part)
-		if err != nil {
-			return err
-		}
-		return s.print(nil, value)
-	} else if err != nil {
-		return err
-	}
-	if a.Name == "inbox" && arguments["follow"] != nil {
-		return s.follow(ctx, arguments)
-	}
-	if a.Name == "inbox" && (arguments["exec"] != nil || arguments["pause"] != nil) {
-		return console.Usagef("--exec and --pause need --follow")
-	}
-	if len(a.Operations) > 0 && a.Price != "free" && !s.flags.DryRun {
-		s.finishOpen(ctx)
-	}
-	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Key: string(s.flags.Key), Confirmed: s.flags.Yes}
-	value, err := a.Do(run)
-	if confirm, ok := errors.AsType[*agent.ConfirmError](err); ok && console.CanAsk() {
-		yes, askErr := s.Confirm(confirm.Question())
-		if askErr != nil {
-			return askErr
-		}
-		if !yes {
-			return errors.New("not confirmed; nothing was done")
-		}
-		run.Confirmed = true
-		value, err = a.Do(run)
-	}
-	if planned, ok := errors.AsType[*agent.DryRunError](err); ok {
-		return s.print(nil, (&agent.Value{Data: object{"dry_run": true, "operation": planned.Operation, "price_usd": agent.USD(planned.Price)},
-			Parts: []agent.Part{{Line: planned.Error()}}}))
+	err := s.open(ctx)
+	if errors.Is(err, errNoWallet) && a.Name == "prices" {
+		s.agent, err = agent.WithoutWallet()
 	}
 	if err != nil {
-		run.Release()
+		return err
+	}
+	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Confirmed: s.flags.Yes}
+	if key := s.flags.Key; key != nil {
+		if run.Key = *key; run.Key == "" { // as of a variable that is not set
+			return agent.Usagef("--key is empty")
+		}
+	}
+	var value *agent.Value
+	switch {
+	case arguments["follow"] != nil:
+		err = s.follow(ctx, arguments)
+	case arguments["exec"] != nil:
+		err = agent.Usagef("--exec needs --follow")
+	default:
+		value, err = s.confirmed(a, run)
+	}
+	defer run.Release()
+	if planned, ok := errors.AsType[*agent.DryRunError](err); ok {
+		return s.print(nil, planned.Value())
+	}
+	if err != nil || value == nil {
 		return err
 	}
 	return s.print(run, value)
+}
+
+// confirmed runs an action. A terminal is asked to confirm what is dear or final.
+func (s *session) confirmed(a *agent.Action, run *agent.Run) (*agent.Value, error) {
+	value, err := a.Do(run)
+	asks, ok := errors.AsType[*agent.Failure](err)
+	if !ok || asks.Question == "" || !console.CanAsk() {
+		return value, err
+	}
+	yes, err := s.Confirm(asks.Question)
+	if err == nil && !yes {
+		err = errors.New("not confirmed; nothing was done")
+	}
+	if err != nil {
+		return nil, err
+	}
+	run.Confirmed = true
+	return a.Do(run)
 }
 
 // maxInput is longer than any message or call.
@@ -187,12 +175,9 @@ func (s *session) takeInput(arguments map[string]any, p agent.Param) error {
 	if there && given != "-" || !there && (!p.Required || console.IsTerminal(os.Stdin)) {
 		return nil
 	}
-	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput+1))
+	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput)) // what is cut is too long for any argument
 	if err != nil {
 		return fmt.Errorf("read standard input: %w", err)
-	}
-	if len(content) > maxInput {
-		return console.Usagef("standard input is longer than 1 MiB")
 	}
 	arguments[p.Name] = strings.TrimPrefix(string(content), "\ufeff")
 	return nil
@@ -230,7 +215,7 @@ func (s *session) open(ctx context.Context) error {
 	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
-		return console.Usagef("this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --agree", agreed, named)
+		return agent.Usagef("this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --agree", agreed, named)
 	}
 	return nil
 }
@@ -258,16 +243,4 @@ func (s *session) openAgent(signer x402.Signer) (err error) {
 	}
 	s.agent, err = agent.Open(settings)
 	return err
-}
-
-// finishTime limits how long a command waits for the payments of commands that were interrupted.
-const finishTime = 5 * time.Second
-
-// finishOpen finishes the payments of commands that were interrupted. They count against the limit as long as they are open.
-func (s *session) finishOpen(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, finishTime)
-	defer cancel()
-	if open, err := s.agent.Resume(ctx); open > 0 || err != nil {
-		fmt.Fprintln(s.Err, "payments of other commands are open; parley status shows them")
-	}
 }

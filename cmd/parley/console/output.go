@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -27,8 +28,10 @@ func EncodeJSON(to io.Writer, value any) error {
 // Table returns a writer that aligns tab-separated cells when it is flushed.
 func Table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
-// Printable returns text that somebody else wrote for a line of a table.
-func Printable(text string) string { return agent.Line(text) }
+// Printable returns text that somebody else wrote for a line of a table: on one line, in which every character is seen.
+func Printable(text string) string {
+	return agent.Visible(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(text))
+}
 
 // UsageError means that a command was written wrongly.
 type UsageError struct{ Err error }

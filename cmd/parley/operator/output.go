@@ -82,12 +82,16 @@ func writer[T any](to io.Writer, format string, columns []columnOf[T], inTable [
 	}, out.Flush
 }
 
-// cell formats a value for a spreadsheet.
+// cell formats a value for a spreadsheet. A text begins with an apostrophe where it would be taken for a formula.
 func cell(value any) string {
-	if written, isText := value.(string); isText {
-		return agent.Cell(written)
+	written, isText := value.(string)
+	if !isText {
+		return text(value)
 	}
-	return text(value)
+	if written != "" && strings.ContainsAny(written[:1], "=+-@\t\r\n") {
+		written = "'" + written
+	}
+	return agent.Reveal(written)
 }
 
 // optional is what a pointer points to, or nil.
