@@ -104,10 +104,7 @@ func environment() (variables []string) {
 			variables = append(variables, variable)
 		}
 	}
-	for _, limit := range []string{"ADDRESS", "CALLER"} {
-		variables = append(variables, "PARLEY_LIMIT_"+limit+"_RATE=1000000")
-	}
-	return variables
+	return append(variables, "PARLEY_LIMIT_ADDRESS_RATE=1000000")
 }
 
 // cpu is the processor time that the process has used.

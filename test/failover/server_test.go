@@ -68,10 +68,7 @@ func (s *server) start(shift time.Duration) error {
 		x402.NetworkBaseSepolia,
 		"--facilitator-url", s.facilitator, "--rpc-url", s.facilitator + "/rpc", "--listen", s.listen, "--base-url", "http://" + s.listen},
 		s.keys...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_CLOCK_SHIFT=" + shift.String()}
-	for _, whose := range []string{"ADDRESS", "CALLER"} {
-		cmd.Env = append(cmd.Env, "PARLEY_LIMIT_"+whose+"_RATE=20000000")
-	}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PARLEY_CLOCK_SHIFT=" + shift.String(), "PARLEY_LIMIT_ADDRESS_RATE=100000000"}
 	cmd.Stdout, cmd.Stderr = log, log
 	s.mu.Lock()
 	defer s.mu.Unlock()
