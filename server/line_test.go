@@ -127,7 +127,7 @@ func TestValidation(t *testing.T) {
 		{"cut off", send, `{` + to + `,"cont`, []string{""}, "not valid JSON"},
 		{"an array", send, `[]`, []string{""}, "must be of type object"},
 		{"a string", send, `"hello"`, []string{""}, "must be of type object"},
-		{"null", send, `null`, []string{""}, "null"},
+		{"null", send, `null`, []string{""}, "is required and must not be null"},
 		{"a number as content", send, `{` + to + `,"content":5}`, []string{"/content"}, "must be of type string"},
 		{"null as content", send, `{` + to + `,"content":null}`, []string{"/content"}, "null"},
 		{"null where there is a default", "/search/agents", `{"query":"ann","page_size":null}`, []string{"/page_size"}, "null"},

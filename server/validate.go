@@ -155,7 +155,7 @@ func checkJSON(body []byte, operation *operation) *gen.ErrorDetail {
 			return detail(string(decoder.StackPointer()), "must be an integer without fraction and exponent")
 		case token.Kind() == 'n':
 			pointer, remedy := string(decoder.StackPointer()), "must not be null; leave it out instead"
-			if slices.Contains(operation.body().Required, strings.TrimPrefix(pointer, "/")) {
+			if pointer == "" || slices.Contains(operation.body().Required, strings.TrimPrefix(pointer, "/")) {
 				remedy = "is required and must not be null"
 			}
 			return detail(pointer, "%s", remedy)

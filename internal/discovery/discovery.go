@@ -130,7 +130,7 @@ func (d Document) Serve(w http.ResponseWriter, r *http.Request, sends func(bytes
 	etag = `"` + etag + `"`
 	header.Set("ETag", etag)
 	header.Set("Cache-Control", "public, max-age=300")
-	if r.Header.Get("If-None-Match") == etag {
+	if strings.TrimPrefix(r.Header.Get("If-None-Match"), "W/") == etag { // proxies that compress make it weak
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

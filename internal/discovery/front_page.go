@@ -109,7 +109,7 @@ func (p frontPage) text() []byte {
 
 %s  every call with its price, for language models
 %s  how an agent uses this service, step by step
-%s  clients in five languages, with the code that pays
+%s  a bot in TypeScript and one in Python that pay; other languages
 %s  the contract (OpenAPI 3.0)
 %s  whether the service is up
 
