@@ -339,6 +339,14 @@ func TestPaymentsResolve(t *testing.T) {
 		!strings.Contains(err.Error(), "known to be settled in "+hash(0xab)) {
 		t.Errorf("resolve a settled one as not settled: %v", err)
 	}
+	// The clock of this machine is ten minutes ahead.
+	b.exec(`CREATE SCHEMA slow; CREATE FUNCTION slow.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+		AS 'SELECT pg_catalog.clock_timestamp() - interval ''10 minutes'''`)
+	b.url += "&search_path=slow,public,pg_catalog"
+	early := b.enter(store.PaymentUnknown, 0, over)
+	if _, err := b.run("resolve", early.id, "--not-settled", "--reason=x"); err == nil || !strings.Contains(err.Error(), "can still be settled") {
+		t.Errorf("resolve one that has expired by this machine's clock only: %v", err)
+	}
 }
 
 func TestPaymentsNeedADatabase(t *testing.T) {
