@@ -323,7 +323,7 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 func (r *randomRun) disturb(until context.Context) {
 	points := []string{
 		"parsed", "dry-run", "begun", "settled", "committing", "delivered", "claimed", "resettled",
-		"charged", "refunding", "refunded", "claiming", "claimed on chain",
+		"charged", "refunding", "refunded", "claiming", "claimed on chain", "paid out",
 	}
 	for number := 1; ; number++ {
 		chance := r.chance("disturbance", number)
@@ -404,18 +404,11 @@ func (r *randomRun) endFaults() {
 	}
 }
 
-// open tells how many payments wait for their end.
-const openPayments = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')"
-
 // awaitEnd waits until no payment is open.
 func (r *randomRun) awaitEnd() {
 	began := time.Now()
-	if !testkit.Eventually(settleDown, func() bool { return r.Count(openPayments) == 0 }) {
-		var rows string
-		r.Scan(`SELECT coalesce(string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)',
-			id, operation, payer, state, attempts,
-			failure_reason, valid_before, lease_until), E'\n'), '') FROM payments WHERE state IN ('settling', 'unknown')`, nil, &rows)
-		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, rows)
+	if open := r.leftOpen(settleDown); open != "" {
+		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, open)
 	}
 	r.T.Logf("nothing was open any more %s after the faults had ended", time.Since(began).Round(time.Second))
 }
