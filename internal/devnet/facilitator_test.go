@@ -34,9 +34,7 @@ func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload
 	requirements x402.PaymentRequirements) *x402.SettleResponse {
 	t.Helper()
 	verdict, err := client.Settle(t.Context(), payload, requirements)
-	if err != nil {
-		t.Fatalf("settle: %v", err)
-	}
+	noError(t, err)
 	return verdict
 }
 
@@ -46,9 +44,7 @@ func TestClientAgainstTheDevNetwork(t *testing.T) {
 	alice := Accounts()[0]
 
 	supported, err := client.Supported(t.Context())
-	if err != nil {
-		t.Fatalf("supported: %v", err)
-	}
+	noError(t, err)
 	want := []x402.SupportedKind{
 		{X402Version: 2, Scheme: "exact", Network: "eip155:84532"},
 		{X402Version: 1, Scheme: "exact", Network: "base-sepolia"},
@@ -60,17 +56,11 @@ func TestClientAgainstTheDevNetwork(t *testing.T) {
 
 	built, requirements := pay(t, alice, nil)
 	header, err := x402.EncodePaymentPayload(built)
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, err)
 	payload, err := x402.DecodePaymentPayload(header)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, err)
 	verified, err := client.Verify(t.Context(), payload, requirements)
-	if err != nil {
-		t.Fatalf("verify: %v", err)
-	}
+	noError(t, err)
 	if diff := cmp.Diff(&x402.VerifyResponse{IsValid: true, Payer: alice.Address}, verified); diff != "" {
 		t.Errorf("verify (-want +got):\n%s", diff)
 	}
@@ -155,13 +145,9 @@ func payV1(t *testing.T, payer Account) (*x402.PaymentPayload, x402.PaymentRequi
 	t.Helper()
 	built, requirements := pay(t, payer, nil)
 	header, err := x402test.EncodePaymentPayloadV1(built, "base-sepolia")
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, err)
 	payload, err := x402.DecodePaymentPayloadV1(header, token)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, err)
 	payload.Resource = &x402.ResourceInfo{URL: "https://host.example/chat/private/send", MimeType: "application/json"}
 	return payload, requirements
 }
@@ -186,13 +172,9 @@ func TestVersion1(t *testing.T) {
 	// An authorization is the same in both versions and moves money once.
 	again := *payload
 	header, err := x402.EncodePaymentPayload(&x402.PaymentPayload{X402Version: 2, Accepted: requirements, Payload: payload.Payload})
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, err)
 	second, err := x402.DecodePaymentPayload(header)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, err)
 	for version, repeated := range map[string]*x402.PaymentPayload{"base-sepolia": &again, NetworkID: second} {
 		verdict := settle(t, client, repeated, requirements)
 		if verdict.Success || verdict.ErrorReason != x402.ReasonNonceAlreadyUsed || verdict.Network != version {
@@ -206,14 +188,10 @@ func TestVersion1Requests(t *testing.T) {
 	_, ledger, client := serve(t, "")
 	payload, requirements := payV1(t, Accounts()[0])
 	terms, err := json.Marshal(requirements.V1("base-sepolia", *payload.Resource), json.Deterministic(true))
-	if err != nil {
-		t.Fatalf("encode the requirements: %v", err)
-	}
+	noError(t, err)
 	good := `{"x402Version":1,"paymentPayload":` + string(payload.Raw()) + `,"paymentRequirements":` + string(terms) + `}`
 	v2, err := json.Marshal(requirements, json.Deterministic(true))
-	if err != nil {
-		t.Fatalf("encode the requirements: %v", err)
-	}
+	noError(t, err)
 	ours, theirs := `"network":"base-sepolia"`, `"network":"base"`
 	replaceLast := func(old, new string) string {
 		i := strings.LastIndex(good, old)
@@ -293,9 +271,7 @@ func TestSettlementThatCannotBeWritten(t *testing.T) {
 func call(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatalf("make a request: %v", err)
-	}
+	noError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -337,9 +313,7 @@ func TestJunk(t *testing.T) {
 	_, ledger, client := serve(t, "")
 	payload, requirements := pay(t, Accounts()[0], nil)
 	good, err := json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": payload, "paymentRequirements": requirements})
-	if err != nil {
-		t.Fatalf("encode a request: %v", err)
-	}
+	noError(t, err)
 	for name, body := range map[string]string{
 		"nothing":                  ``,
 		"null":                     `null`,
@@ -382,9 +356,7 @@ func TestJunk(t *testing.T) {
 func TestAccountsAndBalances(t *testing.T) {
 	t.Parallel()
 	_, ledger, client := serve(t, "")
-	if err := ledger.Transfer(Accounts()[3].Address, Payee, 1, nonce(1), "0x01"); err != nil {
-		t.Fatalf("transfer: %v", err)
-	}
+	noError(t, ledger.Transfer(Accounts()[3].Address, Payee, 1, nonce(1), "0x01"))
 	var want []map[string]string
 	for i, account := range Accounts() {
 		balance := uint64(10_000_000_000)
@@ -424,9 +396,7 @@ func TestCancel(t *testing.T) {
 	key := keyOf(t, alice)
 	used := payload.Payload.Authorization.Nonce
 	signature, err := x402test.SignCancellation(key, tokenDomain, alice.Address, used)
-	if err != nil {
-		t.Fatalf("sign a cancellation: %v", err)
-	}
+	noError(t, err)
 	body := func(authorizer, nonce, signature string) string {
 		return `{"authorizer":"` + authorizer + `","nonce":"` + nonce + `","signature":"` + signature + `"}`
 	}
@@ -451,9 +421,7 @@ func TestCancel(t *testing.T) {
 
 	_ = ledger.Close()
 	signature, err = x402test.SignCancellation(key, tokenDomain, alice.Address, nonce(2))
-	if err != nil {
-		t.Fatalf("sign a cancellation: %v", err)
-	}
+	noError(t, err)
 	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel",
 		body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
 		t.Errorf("a cancellation that cannot be written has status %d, want 500", status)

@@ -143,9 +143,7 @@ func TestAlertsDashboard(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(content, &dashboard)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := newAlertWorld(t, "", alertCase{})
 	w.payer(w.alice).open(w.s, 2)
 	variables := strings.NewReplacer("$job", "parley", "$instance", ".*", "$__rate_interval", "10s")
@@ -222,9 +220,7 @@ func (w *alertWorld) connections(n int) (hold func()) {
 	return func() {
 		for len(open) < n {
 			one, err := net.Dial("tcp", w.s.listen)
-			if err != nil {
-				w.T.Fatal(err)
-			}
+			testkit.NoError(w.T, err)
 			open = append(open, one)
 		}
 		open = slices.DeleteFunc(open, func(one net.Conn) bool {
@@ -245,9 +241,7 @@ func (w *alertWorld) keys(lines ...string) {
 	w.T.Helper()
 	i := slices.Index(w.s.flags, "--authorizer-key")
 	file := filepath.Join(w.T.TempDir(), "authorizer")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600))
 	w.s.flags[i+1] = "file:" + file
 	w.s.restart("")
 }

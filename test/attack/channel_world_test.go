@@ -37,9 +37,7 @@ func (w *world) channelFlags() []string {
 	key := fmt.Sprintf("%x", evm.FromECDSA(authorizer))
 	w.Secret(key)
 	file := filepath.Join(w.T.TempDir(), "authorizer")
-	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, os.WriteFile(file, []byte(key), 0o600))
 	return []string{"--authorizer-key", "file:" + file, "--channel-min-deposit", "0.000001"}
 }
 
@@ -62,9 +60,7 @@ func (w *world) payer(of *agent) *channelPayer {
 	w.T.Helper()
 	salt := fmt.Sprintf("0x%064x", contentNumber.Add(1))
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(of.wallet), salt, channelOffer(sendPath, day))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	return &channelPayer{w: w, agent: of, signer: signer}
 }
 
@@ -73,9 +69,7 @@ func (p *channelPayer) with(o order, payment *x402.BatchPayment) order {
 	p.w.T.Helper()
 	payment.Accepted = channelOffer(o.path, day)
 	header, err := x402.EncodeBatchPayment(payment)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	o.header, o.payment = header, nil
 	p.w.Secret(header)
 	if signature := payment.Payload.Voucher.Signature; len(signature) > 40 {
@@ -92,9 +86,7 @@ func (p *channelPayer) says(about string, cumulative, deposit uint64) order {
 		to = p.w.alice
 	}
 	payment, err := p.signer.Sign(p.w.T.Context(), cumulative, deposit, p.w.Ledger.Now())
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	return p.with(p.agent.says(to, about), payment)
 }
 
@@ -114,9 +106,7 @@ func (p *channelPayer) open(s *server, messages int) (charged uint64) {
 func (p *channelPayer) refund(charged, amount uint64) order {
 	p.w.T.Helper()
 	payment, err := p.signer.SignRefund(p.w.T.Context(), charged, amount)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	return p.with(order{operation: operations[mePath]}, payment)
 }
 
@@ -145,9 +135,7 @@ func (w *world) paidOut() {
 // by the delay.
 func (w *world) withdraws(p *channelPayer, amount uint64) {
 	w.T.Helper()
-	if err := w.Ledger.InitiateWithdraw(p.signer.Config, amount); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, w.Ledger.InitiateWithdraw(p.signer.Config, amount))
 	w.Ledger.Advance(day + time.Second)
 	if _, err := w.Ledger.FinalizeWithdraw(p.signer.Config); err != nil {
 		w.T.Fatal(err)
@@ -158,9 +146,7 @@ func (w *world) withdraws(p *channelPayer, amount uint64) {
 func (w *world) cluster(statements ...string) {
 	w.T.Helper()
 	address, err := url.Parse(w.DatabaseURL)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	name := strings.TrimPrefix(address.Path, "/")
 	address.Path = "/postgres"
 	other := testkit.World{T: w.T, DatabaseURL: address.String()}

@@ -151,9 +151,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 		s := r.newServer(append(r.channelFlags(), "--rpc-url", chain.URL, "--channel-withdraw-delay", randomDelay.String(),
 			"--channel-claim-sum", "0.02")...) // claims are made all the time
 		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { _ = log.Close() })
 		s.output.Watch = r.watch(s.url, log)
 		s.start("")
@@ -494,9 +492,7 @@ func (r *randomRun) purse(name string, amount uint64, poor bool) *purse {
 	binary.BigEndian.PutUint64(seed[:], r.seed)
 	sum := sha256.Sum256(append(seed[:], name...))
 	key, err := evm.ToECDSA(sum[:])
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	testkit.NoError(r.T, err)
 	p := &purse{key: key, address: strings.ToLower(testkit.Address(key)), poor: poor}
 	r.give(p, amount)
 	r.mu.Lock()

@@ -54,9 +54,7 @@ func (w *world) newServer(flags ...string) *server {
 // it serves or, with a crash point, has died: the recovery worker may reach one before anybody sends a request.
 func (s *server) start(crash string) {
 	s.w.T.Helper()
-	if err := s.launch(crash); err != nil {
-		s.w.T.Fatal(err)
-	}
+	testkit.NoError(s.w.T, s.launch(crash))
 	if s.life.Serves(30*time.Second) || crash != "" && s.life.HasEnded(0) {
 		return
 	}

@@ -158,9 +158,7 @@ func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[strin
 	o.header = w.Encode(o.payment)
 	if body != nil {
 		raw, err := json.Marshal(body)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		testkit.NoError(w.T, err)
 		o.body = string(raw)
 	}
 	if key != "" {
