@@ -60,6 +60,15 @@ func TestClockOfThisMachineIsWrong(t *testing.T) {
 			valid := request("alice", -1, 60+int64(w.Ledger.Now().Sub(now()).Seconds()))
 			valid.Require(t, "a payment that is valid for a minute of the chain's time", 200)
 			w.Secret(valid.Field(t, "tan"))
+			var left time.Duration
+			w.Scan(`SELECT expires_at - shifted.clock_timestamp() FROM registrations`, nil, &left)
+			if left < 9*time.Minute || left > 10*time.Minute {
+				t.Errorf("the TAN is valid for %s, want ten minutes", left)
+			}
+			w.Scan(`SELECT lease_until - created_at FROM payments`, nil, &left)
+			if left < time.Minute || left > 2*time.Minute {
+				t.Errorf("the payment was leased for %s, want less than two minutes", left)
+			}
 			revenue := w.Revenue()
 			request("expired", -3600, -60).WantRefused(t, "a payment that has expired", 402)
 			request("early", 60, 3600).WantRefused(t, "a payment that is not valid yet", 402)

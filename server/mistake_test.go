@@ -111,3 +111,31 @@ func TestQueryIsCheckedBeforeThePrice(t *testing.T) {
 	}
 	w.call(http.MethodGet, "/agent/unread?page=1&mark_read=false", "").Want(t, "a valid query", http.StatusPaymentRequired)
 }
+
+// TestSecretsInWrongPlaces: a key, a payment or a message that stands where it does not belong is neither repeated in the error nor logged,
+// which the world checks at its end.
+func TestSecretsInWrongPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	const content = "a confidential sentence"
+	w.Secret(content)
+	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
+	payment := w.sign(alice.Wallet, sendPath)
+	for name, test := range map[string]struct{ path, body, key, payment string }{
+		"a wrong key":                  {sendPath, body, alice.Key[:len(alice.Key)-3] + "xyz", payment},
+		"a damaged payment":            {sendPath, body, alice.Key, payment[1:]},
+		"key and payment interchanged": {sendPath, body, payment, alice.Key},
+		"half a body":                  {sendPath, body[:len(body)-3], alice.Key, payment},
+		"a key in the body":            {sendPath, `{"content":` + quote(alice.Key) + `,"tan":` + quote(content) + `}`, alice.Key, payment},
+		"a key in the path":            {sendPath + "/" + alice.Key, body, alice.Key, payment},
+		"a key in the query":           {sendPath + "?key=" + alice.Key, body, alice.Key, payment},
+	} {
+		a := w.call(http.MethodPost, test.path, test.body, "X-API-KEY", test.key, x402.HeaderPaymentSignature, test.payment,
+			"X-Request-Id", alice.Key+"/")
+		if a.Status < 400 || a.Status >= 500 {
+			t.Errorf("%s: %v, want a refusal", name, a)
+		}
+		w.CheckSecrets(t, name, string(a.Body))
+	}
+}

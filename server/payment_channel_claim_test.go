@@ -77,6 +77,11 @@ func TestClaims(t *testing.T) {
 	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE unclaimed_since > now() - interval '1 minute'`); n != 1 {
 		t.Errorf("%d payment channels have a new unclaimed voucher, want 1", n)
 	}
+	w.due()
+	claimed := func() bool { return w.Count(`SELECT claimed FROM payment_channels WHERE id = $1`, alices.ID) == 20_000 }
+	if !w.recoverUntil(claimed) || w.Ledger.Channel(alices.ID).TotalClaimed != 20_000 {
+		t.Errorf("the next claim makes %+v, want 20000 in all", w.Ledger.Channel(alices.ID))
+	}
 	w.checkChannels()
 }
 

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,6 +64,40 @@ func TestTwoServersClaim(t *testing.T) {
 	}
 	if n := w.Count(`SELECT sum(claimed) FROM payment_channels`); n != 25_000 {
 		t.Errorf("%d are recorded as claimed, want 25000", n)
+	}
+}
+
+// TestLostPayout: what is claimed and not paid out is paid out later, also by a server that starts after the claim.
+func TestLostPayout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	for _, test := range []struct {
+		name string
+		by   func() *world
+	}{{"the same server", func() *world { return w }}, {"another server", func() *world { return w.beside() }}} {
+		paid := w.Ledger.Received(devnet.Payee).Settled
+		payer := w.channelPayer(alice.Wallet)
+		deposit, charged := uint64(10_000), uint64(w.Count(`SELECT coalesce(max(charged), 0) FROM payment_channels`)) //nolint:gosec // a sum
+		alice.sendWith(payer.sign(sendPath, charged+5000, deposit), bob, test.name).Require(t, "a deposit", http.StatusOK)
+		w.due()
+		mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			lost := testkit.PaymentKind(body) == "settle"
+			if lost {
+				testkit.HangUp(rw)
+			}
+			return lost
+		})
+		if !w.recoverUntil(func() bool { return w.Count(`SELECT count(*) FROM payment_channels WHERE claimed < charged`) == 0 }) {
+			t.Fatalf("%s: nothing is claimed", test.name)
+		}
+		mend()
+		server := test.by()
+		if !server.recoverUntil(func() bool { return w.Ledger.Received(devnet.Payee).Settled == paid+5000 }) {
+			t.Errorf("%s: %+v, want that what is claimed is paid out", test.name, w.Ledger.Received(devnet.Payee))
+		}
 	}
 }
 

@@ -142,6 +142,9 @@ func TestLostRefund(t *testing.T) {
 			if state := w.Ledger.Channel(id); state.Balance != 5000 || state.RefundNonce != 1 {
 				t.Errorf("the channel has %+v, want one refund of 45000", state)
 			}
+			if balance := w.Count(`SELECT balance FROM payment_channels`); balance != 5000 {
+				t.Errorf("the ledger has a balance of %d, want 5000", balance)
+			}
 			w.checkChannels()
 		})
 	}

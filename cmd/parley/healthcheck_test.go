@@ -4,6 +4,7 @@ package main
 
 import (
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -24,7 +25,8 @@ func notified(t *testing.T, socket *net.UnixConn, want string) {
 	}
 }
 
-// TestSupervised: systemd hears when a server is ready and when it stops, and healthcheck says whether it is ready.
+// TestSupervised: systemd hears when a server is ready and when it stops, and healthcheck says whether it is ready. A server that drains
+// still serves.
 func TestSupervised(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -55,6 +57,9 @@ func TestSupervised(t *testing.T) {
 	eventually(t, "healthcheck says that the server drains", func() bool {
 		return strings.HasPrefix(check(admin), `the server is not ready: {"ready":false`)
 	})
+	if got := status(server.URL + "/health"); got != http.StatusOK {
+		t.Errorf("while the server drains a call returns %d", got)
+	}
 	if !server.HasEnded(time.Minute) {
 		t.Fatal("the server does not end")
 	}

@@ -55,30 +55,6 @@ func serveIn(t *testing.T, env []string, databaseURL string, arguments ...string
 	return server, "http://" + admin
 }
 
-// TestDrain: after SIGTERM the server is not ready, but serves for the drain time; then it ends with status 0.
-func TestDrain(t *testing.T) {
-	t.Parallel()
-	server, admin := serveWith(t, storetest.URL(t), "--drain-time", "4s")
-	if got := status(admin + "/readyz"); got != http.StatusOK {
-		t.Fatalf("/readyz returns %d", got)
-	}
-	begun := time.Now()
-	server.Signal(syscall.SIGTERM)
-	eventually(t, "/readyz returns 503", func() bool { return status(admin+"/readyz") == http.StatusServiceUnavailable })
-	for time.Since(begun) < time.Second {
-		if got := status(server.URL + "/health"); got != http.StatusOK && time.Since(begun) < 4*time.Second {
-			t.Fatalf("%v after SIGTERM a call returns %d", time.Since(begun), got)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if !server.HasEnded(time.Minute) || server.Err != nil {
-		t.Errorf("it ends with %v", server.Err)
-	}
-	if took := time.Since(begun); took < 4*time.Second {
-		t.Errorf("it ended %v after SIGTERM, want at least 4 s", took)
-	}
-}
-
 // TestSecondSignal: a second SIGTERM ends the server at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()

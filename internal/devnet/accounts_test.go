@@ -8,13 +8,19 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
+// noError ends the test if there is an error. Package testkit imports this one.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // keyOf returns the account's private key in the form that signing needs.
 func keyOf(t testing.TB, account Account) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := evm.HexToECDSA(strings.TrimPrefix(account.PrivateKey, "0x"))
-	if err != nil {
-		t.Fatalf("the private key of account %s: %v", account.Address, err)
-	}
+	noError(t, err)
 	return key
 }
 

@@ -79,13 +79,9 @@ func (w *world) withDelay(seconds uint64) *x402.BatchPayment {
 	config := w.payer(Accounts()[0], 0).Config
 	config.WithdrawDelay = seconds
 	id, err := channelDomain.ChannelID(config)
-	if err != nil {
-		w.Fatal(err)
-	}
+	noError(w, err)
 	voucher, err := channelDomain.SignVoucher(w.Context(), x402.NewKeySigner(keyOf(w.T, Accounts()[0])), id, 2000)
-	if err != nil {
-		w.Fatal(err)
-	}
+	noError(w, err)
 	w.offer.Extra["withdrawDelay"] = seconds
 	return &x402.BatchPayment{X402Version: 2, Accepted: w.offer,
 		Payload: x402.BatchPayload{Type: x402.BatchVoucher, ChannelConfig: config, Voucher: voucher}}

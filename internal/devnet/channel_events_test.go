@@ -40,9 +40,7 @@ func TestChannelEvents(t *testing.T) {
 	if _, err := w.chain.ChannelTransaction(t.Context(), token.Asset, nonce(99)); err == nil {
 		t.Error("an unknown transaction has events")
 	}
-	if err := w.ledger.RefundChannel(signer.Config, 500); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.RefundChannel(signer.Config, 500))
 	for _, test := range []struct {
 		name, address, topics string
 		want                  int

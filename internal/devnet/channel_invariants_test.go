@@ -57,9 +57,7 @@ func TestChannelInvariants(t *testing.T) {
 		}
 		check(w.ledger)
 	}
-	if err := w.ledger.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.Close())
 	check(openLedger(t, dir))
 	if w.ledger.Received(Payee).Settled == 0 {
 		t.Error("nothing was paid out, so nothing was tested")

@@ -21,18 +21,14 @@ func TestChannelsOnChain(t *testing.T) {
 	since := time.Now()
 	settled := w.wantSettled(w.facilitator.SettleDeposit(t.Context(), deposit, w.offer))
 	depositNonce, err := x402.DepositNonce(signer.ID, deposit.Payload.Deposit.Authorization.ERC3009.Salt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	used, err := w.chain.Authorization(t.Context(), token.Asset, alice.Address, depositNonce, since)
 	if err != nil || !used.Used || used.To != strings.ToLower(x402.DepositCollectorContract) || used.Amount != 5000 ||
 		used.Transaction != settled.Transaction {
 		t.Errorf("the deposit's authorization is %+v, %v", used, err)
 	}
 	block, _, err := w.chain.Newest(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	w.wantSettled(w.claim(w.claims(signer, 2000)))
 	w.wantSettled(w.facilitator.SettleReceiver(t.Context(), receiver))
 	for transfer, err := range w.chain.Transfers(t.Context(), token.Asset, Payee, 0, block+10) {

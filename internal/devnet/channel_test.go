@@ -133,9 +133,7 @@ func TestWithdrawals(t *testing.T) {
 	revert(RevertWithdrawalNotPending, err)
 	revert(RevertNothingToWithdraw, w.ledger.InitiateWithdraw(signer.Config, 0))
 	revert(RevertWithdrawAmountExceeds, w.ledger.InitiateWithdraw(signer.Config, 10_001))
-	if err := w.ledger.InitiateWithdraw(signer.Config, 9000); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.InitiateWithdraw(signer.Config, 9000))
 	revert(RevertWithdrawalAlreadyPending, w.ledger.InitiateWithdraw(signer.Config, 1))
 	at := w.ledger.Channel(signer.ID).WithdrawRequestedAt
 	if at == 0 || time.Since(time.Unix(at, 0)) > time.Minute {
@@ -161,9 +159,7 @@ func TestRefunds(t *testing.T) {
 	w := openWorld(t, "")
 	signer := w.payer(Accounts()[0], 0)
 	w.deposit(signer, 10_000)
-	if err := w.ledger.InitiateWithdraw(signer.Config, 5000); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.InitiateWithdraw(signer.Config, 5000))
 	at := w.ledger.Channel(signer.ID).WithdrawRequestedAt
 	w.wantSettled(w.refund(signer, 1000, 2000, x402.Channel{}))
 	w.wantChannel(signer, x402.Channel{Balance: 8000, TotalClaimed: 1000, WithdrawAmount: 3000, WithdrawRequestedAt: at, RefundNonce: 1})
@@ -186,9 +182,7 @@ func TestPlainDeposits(t *testing.T) {
 	t.Parallel()
 	w := openWorld(t, "")
 	signer := w.payer(Accounts()[0], 0)
-	if err := w.ledger.DepositIntoChannel(signer.Config, 4000); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.DepositIntoChannel(signer.Config, 4000))
 	w.wantChannel(signer, x402.Channel{Balance: 4000})
 	for name, row := range map[string]struct {
 		change func(c *x402.ChannelConfig)
@@ -221,17 +215,13 @@ func TestChannelsSurvive(t *testing.T) {
 	w.wantSettled(w.claim(w.claims(signer, 1000))) // a block without effect
 	w.wantSettled(w.facilitator.SettleReceiver(t.Context(), receiver))
 	w.wantSettled(w.refund(signer, 3000, 1000, w.ledger.Channel(signer.ID)))
-	if err := w.ledger.InitiateWithdraw(signer.Config, 500); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.InitiateWithdraw(signer.Config, 500))
 	w.ledger.Advance(48 * time.Hour)
 	if _, err := w.ledger.FinalizeWithdraw(signer.Config); err != nil {
 		t.Fatal(err)
 	}
 	before, balance := w.ledger.Channel(signer.ID), w.ledger.Balance(Accounts()[0].Address)
-	if err := w.ledger.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.ledger.Close())
 	again := openLedger(t, dir)
 	if diff := cmp.Diff(before, again.Channel(signer.ID)); diff != "" ||
 		again.Received(Payee) != (x402.ReceivedSums{Claimed: 3000, Settled: 2000}) {

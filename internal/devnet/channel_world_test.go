@@ -34,9 +34,7 @@ func openWorld(t *testing.T, dir string) *world {
 func (w *world) payer(account Account, n int) *x402.ChannelSigner {
 	w.Helper()
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(keyOf(w.T, account)), nonce(n), w.offer)
-	if err != nil {
-		w.Fatal(err)
-	}
+	noError(w, err)
 	return signer
 }
 
@@ -44,23 +42,17 @@ func (w *world) payer(account Account, n int) *x402.ChannelSigner {
 func (w *world) sign(signer *x402.ChannelSigner, maxClaimable, deposit uint64) *x402.BatchPayment {
 	w.Helper()
 	payment, err := signer.Sign(w.Context(), maxClaimable, deposit, w.ledger.Now())
-	if err != nil {
-		w.Fatal(err)
-	}
+	noError(w, err)
 	return w.receive(payment)
 }
 
 func (w *world) receive(payment *x402.BatchPayment) *x402.BatchPayment {
 	w.Helper()
 	header, err := x402.EncodeBatchPayment(payment)
-	if err != nil {
-		w.Fatal(err)
-	}
+	noError(w, err)
 	decoded, err := x402.DecodePayment(header)
 	received, _ := decoded.(*x402.BatchPayment)
-	if err != nil {
-		w.Fatalf("decode a payment: %v", err)
-	}
+	noError(w, err)
 	return received
 }
 
@@ -80,9 +72,7 @@ func (w *world) claims(signer *x402.ChannelSigner, maxClaimable uint64) []x402.V
 func (w *world) signClaims(claims []x402.VoucherClaim, by Account) string {
 	w.Helper()
 	signature, err := channelDomain.SignClaims(keyOf(w.T, by), claims)
-	if err != nil {
-		w.Fatal(err)
-	}
+	noError(w, err)
 	return signature
 }
 

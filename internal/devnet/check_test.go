@@ -32,21 +32,15 @@ func payFor(t testing.TB, payer Account, requirements x402.PaymentRequirements, 
 	t.Helper()
 	key := keyOf(t, payer)
 	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(key), requirements, nil, nil, time.Now())
-	if err != nil {
-		t.Fatalf("sign a payment: %v", err)
-	}
+	noError(t, err)
 	if change == nil {
 		return payload
 	}
 	change(&payload.Payload.Authorization)
 	domain, err := x402.DomainOf(requirements)
-	if err != nil {
-		t.Fatalf("the domain of the requirements: %v", err)
-	}
+	noError(t, err)
 	payload.Payload.Signature, err = x402.SignAuthorization(key, domain, payload.Payload.Authorization)
-	if err != nil {
-		t.Fatalf("sign a changed payment: %v", err)
-	}
+	noError(t, err)
 	return payload
 }
 
@@ -121,14 +115,10 @@ var checks = []struct {
 	}, x402.ReasonSignature},
 	{"7: used", nil, func(p *checkedPayment) {
 		a := p.payload.Payload.Authorization
-		if err := p.ledger.Transfer(a.From, a.To, 5000, a.Nonce, "0x01"); err != nil {
-			p.Fatalf("use the authorization: %v", err)
-		}
+		noError(p, p.ledger.Transfer(a.From, a.To, 5000, a.Nonce, "0x01"))
 	}, x402.ReasonNonceAlreadyUsed},
 	{"7: cancelled", nil, func(p *checkedPayment) {
-		if err := p.ledger.Cancel(Accounts()[0].Address, p.payload.Payload.Authorization.Nonce); err != nil {
-			p.Fatalf("cancel the authorization: %v", err)
-		}
+		noError(p, p.ledger.Cancel(Accounts()[0].Address, p.payload.Payload.Authorization.Nonce))
 	}, x402.ReasonNonceAlreadyUsed},
 	{"7: another token name", nil, func(p *checkedPayment) { p.requirements.Extra["name"] = "USD Coin"; p.resign() }, x402.ReasonTokenName},
 	{"7: another token version", nil, func(p *checkedPayment) { p.requirements.Extra["version"] = "1"; p.resign() }, x402.ReasonTokenVersion},
@@ -138,9 +128,7 @@ var checks = []struct {
 	{"7: used before name", nil, func(p *checkedPayment) {
 		p.requirements.Extra["name"] = "USD Coin"
 		p.resign()
-		if err := p.ledger.Cancel(Accounts()[0].Address, p.payload.Payload.Authorization.Nonce); err != nil {
-			p.Fatalf("cancel the authorization: %v", err)
-		}
+		noError(p, p.ledger.Cancel(Accounts()[0].Address, p.payload.Payload.Authorization.Nonce))
 	}, x402.ReasonNonceAlreadyUsed},
 	{"7: name before balance", nil, func(p *checkedPayment) {
 		p.requirements.Extra["name"] = "USD Coin"
@@ -189,7 +177,5 @@ func TestCheck(t *testing.T) {
 // empty takes all of an account's money.
 func empty(t *testing.T, ledger *Ledger, account Account) {
 	t.Helper()
-	if err := ledger.Transfer(account.Address, stranger, ledger.Balance(account.Address), nonce(99), "0x99"); err != nil {
-		t.Fatalf("empty the account: %v", err)
-	}
+	noError(t, ledger.Transfer(account.Address, stranger, ledger.Balance(account.Address), nonce(99), "0x99"))
 }

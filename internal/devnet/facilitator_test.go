@@ -34,21 +34,15 @@ func settle(t *testing.T, client *x402.Facilitator, payload *x402.PaymentPayload
 	requirements x402.PaymentRequirements) *x402.SettleResponse {
 	t.Helper()
 	verdict, err := client.Settle(t.Context(), payload, requirements)
-	if err != nil {
-		t.Fatalf("settle: %v", err)
-	}
+	noError(t, err)
 	return verdict
 }
 
-func TestClientAgainstTheDevNetwork(t *testing.T) {
+func TestSupported(t *testing.T) {
 	t.Parallel()
-	_, ledger, client := serve(t, t.TempDir())
-	alice := Accounts()[0]
-
+	_, _, client := serve(t, "")
 	supported, err := client.Supported(t.Context())
-	if err != nil {
-		t.Fatalf("supported: %v", err)
-	}
+	noError(t, err)
 	want := []x402.SupportedKind{
 		{X402Version: 2, Scheme: "exact", Network: "eip155:84532"},
 		{X402Version: 1, Scheme: "exact", Network: "base-sepolia"},
@@ -57,43 +51,6 @@ func TestClientAgainstTheDevNetwork(t *testing.T) {
 	if diff := cmp.Diff(want, supported.Kinds); diff != "" {
 		t.Errorf("what the dev network supports (-want +got):\n%s", diff)
 	}
-
-	built, requirements := pay(t, alice, nil)
-	header, err := x402.EncodePaymentPayload(built)
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
-	payload, err := x402.DecodePaymentPayload(header)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
-	verified, err := client.Verify(t.Context(), payload, requirements)
-	if err != nil {
-		t.Fatalf("verify: %v", err)
-	}
-	if diff := cmp.Diff(&x402.VerifyResponse{IsValid: true, Payer: alice.Address}, verified); diff != "" {
-		t.Errorf("verify (-want +got):\n%s", diff)
-	}
-	wantBalance(t, ledger, Payee, 0)
-
-	settled := settle(t, client, payload, requirements)
-	if diff := cmp.Diff(&x402.SettleResponse{
-		Success: true, Transaction: settled.Transaction, Network: NetworkID, Payer: alice.Address,
-	}, settled); diff != "" || !nonceForm.MatchString(settled.Transaction) {
-		t.Errorf("settle with the transaction %q, want 32 bytes (-want +got):\n%s", settled.Transaction, diff)
-	}
-	wantBalance(t, ledger, Payee, 5000)
-	wantBalance(t, ledger, alice.Address, genesisBalance-5000)
-
-	again := settle(t, client, payload, requirements)
-	if again.Success || again.ErrorReason != x402.ReasonNonceAlreadyUsed || again.Transaction != "" {
-		t.Errorf("settling again says %+v, want that the authorization is used", again)
-	}
-	verified, err = client.Verify(t.Context(), payload, requirements)
-	if err != nil || verified.IsValid || verified.InvalidReason != x402.ReasonNonceAlreadyUsed {
-		t.Errorf("verify after settle says %+v (%v), want that the authorization is used", verified, err)
-	}
-	wantBalance(t, ledger, Payee, 5000)
 }
 
 func TestPendingSettlement(t *testing.T) {
@@ -155,13 +112,9 @@ func payV1(t *testing.T, payer Account) (*x402.PaymentPayload, x402.PaymentRequi
 	t.Helper()
 	built, requirements := pay(t, payer, nil)
 	header, err := x402test.EncodePaymentPayloadV1(built, "base-sepolia")
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, err)
 	payload, err := x402.DecodePaymentPayloadV1(header, token)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, err)
 	payload.Resource = &x402.ResourceInfo{URL: "https://host.example/chat/private/send", MimeType: "application/json"}
 	return payload, requirements
 }
@@ -186,13 +139,9 @@ func TestVersion1(t *testing.T) {
 	// An authorization is the same in both versions and moves money once.
 	again := *payload
 	header, err := x402.EncodePaymentPayload(&x402.PaymentPayload{X402Version: 2, Accepted: requirements, Payload: payload.Payload})
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, err)
 	second, err := x402.DecodePaymentPayload(header)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, err)
 	for version, repeated := range map[string]*x402.PaymentPayload{"base-sepolia": &again, NetworkID: second} {
 		verdict := settle(t, client, repeated, requirements)
 		if verdict.Success || verdict.ErrorReason != x402.ReasonNonceAlreadyUsed || verdict.Network != version {
@@ -206,14 +155,10 @@ func TestVersion1Requests(t *testing.T) {
 	_, ledger, client := serve(t, "")
 	payload, requirements := payV1(t, Accounts()[0])
 	terms, err := json.Marshal(requirements.V1("base-sepolia", *payload.Resource), json.Deterministic(true))
-	if err != nil {
-		t.Fatalf("encode the requirements: %v", err)
-	}
+	noError(t, err)
 	good := `{"x402Version":1,"paymentPayload":` + string(payload.Raw()) + `,"paymentRequirements":` + string(terms) + `}`
 	v2, err := json.Marshal(requirements, json.Deterministic(true))
-	if err != nil {
-		t.Fatalf("encode the requirements: %v", err)
-	}
+	noError(t, err)
 	ours, theirs := `"network":"base-sepolia"`, `"network":"base"`
 	replaceLast := func(old, new string) string {
 		i := strings.LastIndex(good, old)
@@ -293,9 +238,7 @@ func TestSettlementThatCannotBeWritten(t *testing.T) {
 func call(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatalf("make a request: %v", err)
-	}
+	noError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -337,23 +280,14 @@ func TestJunk(t *testing.T) {
 	_, ledger, client := serve(t, "")
 	payload, requirements := pay(t, Accounts()[0], nil)
 	good, err := json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": payload, "paymentRequirements": requirements})
-	if err != nil {
-		t.Fatalf("encode a request: %v", err)
-	}
+	noError(t, err)
 	for name, body := range map[string]string{
 		"nothing":                  ``,
-		"null":                     `null`,
-		"a number":                 `7`,
-		"an array":                 `[]`,
 		"an empty object":          `{}`,
-		"half an object":           `{"x402Version":2`,
 		"trailing data":            string(good) + `{}`,
 		"version 1":                strings.Replace(string(good), `"x402Version":2`, `"x402Version":1`, 1),
 		"version in text":          `{"x402Version":"2"}`,
 		"nulls":                    `{"x402Version":2,"paymentPayload":null,"paymentRequirements":null}`,
-		"a payload in text":        `{"x402Version":2,"paymentPayload":"x","paymentRequirements":{}}`,
-		"null parts":               `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":null,"payload":null}}`,
-		"null authorization":       `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":{},"payload":{"authorization":null}}}`,
 		"requirements of numbers":  strings.Replace(string(good), `"paymentRequirements":{`, `"paymentRequirements":{"scheme":7,"was":`, 1),
 		"extra of the wrong type":  strings.ReplaceAll(string(good), `"extra":{`, `"extra":[],"was":{`),
 		"deep JSON":                `{"x402Version":2,"paymentPayload":` + strings.Repeat("[", 30000) + `}`,
@@ -382,9 +316,7 @@ func TestJunk(t *testing.T) {
 func TestAccountsAndBalances(t *testing.T) {
 	t.Parallel()
 	_, ledger, client := serve(t, "")
-	if err := ledger.Transfer(Accounts()[3].Address, Payee, 1, nonce(1), "0x01"); err != nil {
-		t.Fatalf("transfer: %v", err)
-	}
+	noError(t, ledger.Transfer(Accounts()[3].Address, Payee, 1, nonce(1), "0x01"))
 	var want []map[string]string
 	for i, account := range Accounts() {
 		balance := uint64(10_000_000_000)
@@ -424,9 +356,7 @@ func TestCancel(t *testing.T) {
 	key := keyOf(t, alice)
 	used := payload.Payload.Authorization.Nonce
 	signature, err := x402test.SignCancellation(key, tokenDomain, alice.Address, used)
-	if err != nil {
-		t.Fatalf("sign a cancellation: %v", err)
-	}
+	noError(t, err)
 	body := func(authorizer, nonce, signature string) string {
 		return `{"authorizer":"` + authorizer + `","nonce":"` + nonce + `","signature":"` + signature + `"}`
 	}
@@ -451,9 +381,7 @@ func TestCancel(t *testing.T) {
 
 	_ = ledger.Close()
 	signature, err = x402test.SignCancellation(key, tokenDomain, alice.Address, nonce(2))
-	if err != nil {
-		t.Fatalf("sign a cancellation: %v", err)
-	}
+	noError(t, err)
 	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel",
 		body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
 		t.Errorf("a cancellation that cannot be written has status %d, want 500", status)

@@ -20,9 +20,7 @@ func nonce(n int) string { return fmt.Sprintf("0x%064x", n) }
 func openLedger(t *testing.T, dir string) *Ledger {
 	t.Helper()
 	ledger, err := OpenLedger(dir)
-	if err != nil {
-		t.Fatalf("open the ledger: %v", err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = ledger.Close() })
 	return ledger
 }
@@ -38,9 +36,7 @@ func TestTransfer(t *testing.T) {
 	t.Parallel()
 	ledger := openLedger(t, "")
 	alice := Accounts()[0].Address
-	if err := ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err != nil {
-		t.Fatalf("transfer: %v", err)
-	}
+	noError(t, ledger.Transfer(alice, Payee, 5000, nonce(1), "0x01"))
 	wantBalance(t, ledger, alice, genesisBalance-5000)
 	wantBalance(t, ledger, strings.ToUpper(Payee[2:]), 0) // not an address
 	wantBalance(t, ledger, strings.ToLower(Payee), 5000)
@@ -122,9 +118,7 @@ func TestLedgerSurvives(t *testing.T) {
 		first.Transfer(alice, Payee, 5000, nonce(1), "0x01"),
 		first.Cancel(bob, nonce(2)),
 	} {
-		if err != nil {
-			t.Fatalf("use the ledger: %v", err)
-		}
+		noError(t, err)
 	}
 	// No Close: a killed process does not close either.
 	second := openLedger(t, dir)
@@ -146,22 +140,14 @@ func TestTornLastLine(t *testing.T) {
 	alice := Accounts()[0].Address
 	ledger := openLedger(t, dir)
 	for n := range 2 {
-		if err := ledger.Transfer(alice, Payee, 5000, nonce(n), "0x01"); err != nil {
-			t.Fatalf("transfer: %v", err)
-		}
+		noError(t, ledger.Transfer(alice, Payee, 5000, nonce(n), "0x01"))
 	}
-	if err := ledger.Close(); err != nil {
-		t.Fatalf("close: %v", err)
-	}
+	noError(t, ledger.Close())
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("read the journal: %v", err)
-	}
+	noError(t, err)
 	half := len(whole) / 2 // the first of two equally long lines
 	for torn := half; torn < len(whole); torn++ {
-		if err := os.WriteFile(path, whole[:torn], 0o600); err != nil {
-			t.Fatalf("tear the journal: %v", err)
-		}
+		noError(t, os.WriteFile(path, whole[:torn], 0o600))
 		again := openLedger(t, dir)
 		wantBalance(t, again, Payee, 5000)
 		if err := again.Transfer(alice, Payee, 5000, nonce(1), "0x01"); err != nil {
@@ -190,9 +176,7 @@ func TestDamagedJournal(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, journalName)
-		if err := os.WriteFile(path, []byte(good+line+"\n"+good), 0o600); err != nil {
-			t.Fatalf("write a journal: %v", err)
-		}
+		noError(t, os.WriteFile(path, []byte(good+line+"\n"+good), 0o600))
 		_, err := OpenLedger(dir)
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("a journal with %s in the middle says %v, want an error naming %s and line 2", name, err, path)
@@ -216,9 +200,7 @@ func TestLedgerStopsWhenItCannotWrite(t *testing.T) {
 	wantBalance(t, ledger, Payee, 0)
 
 	closed := openLedger(t, "")
-	if err := closed.Close(); err != nil {
-		t.Fatalf("close: %v", err)
-	}
+	noError(t, closed.Close())
 	if err := closed.Mint(alice, 1); err == nil {
 		t.Error("a closed ledger mints")
 	}

@@ -33,9 +33,7 @@ func wantTransfers(t *testing.T, chain *x402.Chain, from, until uint64, want ...
 	t.Helper()
 	var got []x402.Transfer
 	for transfer, err := range chain.Transfers(t.Context(), token.Asset, Payee, from, until) {
-		if err != nil {
-			t.Fatalf("list transfers: %v", err)
-		}
+		noError(t, err)
 		got = append(got, transfer)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -58,9 +56,7 @@ func TestChain(t *testing.T) {
 		ledger.Transfer(bob, stranger, 9, nonce(3), transaction(3)),   // block 4
 		ledger.Transfer(Payee, bob, 1000, nonce(4), transaction(4)),   // block 5
 	} {
-		if err != nil {
-			t.Fatalf("use the ledger: %v", err)
-		}
+		noError(t, err)
 	}
 
 	if id, err := chain.ChainID(ctx); err != nil || id != 84532 {
@@ -129,9 +125,7 @@ func TestAuthorizationOnChain(t *testing.T) {
 		ledger.Transfer(alice, Payee, 5000, nonce(1), transaction(2)),
 		ledger.Cancel(alice, nonce(2)),
 	} {
-		if err != nil {
-			t.Fatalf("use the ledger: %v", err)
-		}
+		noError(t, err)
 	}
 	for name, test := range map[string]struct {
 		nonce string
@@ -181,9 +175,7 @@ func TestBlockAt(t *testing.T) {
 		}
 		fmt.Fprintln(&journal, "}")
 	}
-	if err := os.WriteFile(filepath.Join(dir, journalName), journal.Bytes(), 0o600); err != nil {
-		t.Fatalf("write a journal: %v", err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, journalName), journal.Bytes(), 0o600))
 	ledger := openLedger(t, dir)
 	chain := openChain(t, ledger)
 	for at, want := range map[int64]uint64{
@@ -195,9 +187,7 @@ func TestBlockAt(t *testing.T) {
 		}
 	}
 	newest, began, err := chain.Newest(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	ledger.Advance(time.Second)
 	if later, at, err := chain.Newest(t.Context()); err != nil || later <= newest || !at.After(began) {
 		t.Errorf("a second later the newest block is %d of %s, %v, want a new one: time goes on", later, at, err)
@@ -214,9 +204,7 @@ func TestBatchOnChain(t *testing.T) {
 	chain := openChain(t, ledger)
 	var want []string
 	for i, account := range Accounts() {
-		if err := ledger.Transfer(account.Address, Payee, 5000, nonce(i), transaction(1)); err != nil {
-			t.Fatalf("transfer: %v", err)
-		}
+		noError(t, ledger.Transfer(account.Address, Payee, 5000, nonce(i), transaction(1)))
 		want = append(want, nonce(i))
 	}
 	var got []string
@@ -234,9 +222,7 @@ func TestOddCalls(t *testing.T) {
 	t.Parallel()
 	ledger := openLedger(t, "")
 	alice := Accounts()[0].Address
-	if err := ledger.Transfer(alice, Payee, 5000, nonce(1), transaction(1)); err != nil {
-		t.Fatalf("transfer: %v", err)
-	}
+	noError(t, ledger.Transfer(alice, Payee, 5000, nonce(1), transaction(1)))
 	server := httptest.NewServer(NewFacilitator(ledger))
 	t.Cleanup(server.Close)
 	used := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + token.Asset + `","data":"0xe94a0102` +

@@ -59,9 +59,7 @@ func newAlertWorld(t testing.TB, alert string, test alertCase) *alertWorld {
 func (w *alertWorld) watch(every time.Duration, replace [2]string) {
 	w.T.Helper()
 	rules, err := os.ReadFile(rulesFile)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	text := shorten(string(rules), every)
 	if replace[0] != "" {
 		if strings.Count(text, replace[0]) == 0 {
@@ -73,9 +71,7 @@ func (w *alertWorld) watch(every time.Duration, replace [2]string) {
 	config := fmt.Sprintf("global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}\nrule_files: [rules.yaml]\n"+
 		"scrape_configs:\n  - job_name: parley\n    static_configs: [{targets: ['%[2]s']}]\n", every, w.s.admin)
 	for name, content := range map[string]string{"rules.yaml": text, "prometheus.yaml": config} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
-			w.T.Fatal(err)
-		}
+		testkit.NoError(w.T, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))
 	}
 	listen := testkit.FreeAddress(w.T)
 	output := &testkit.Buffer{}
@@ -188,9 +184,7 @@ func (w *alertWorld) lock(table string) (end func()) {
 	if err == nil {
 		_, err = session.Exec(w.T.Context(), "BEGIN; LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
 	}
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	return func() {
 		w.cluster(fmt.Sprintf("SELECT pg_terminate_backend(%d)", session.PgConn().PID()))
 		_ = session.Close(w.T.Context())
@@ -203,9 +197,7 @@ var alertForm = regexp.MustCompile(`(?m)^ +- alert: (\w+)$`)
 func alertNames(t testing.TB) (names []string) {
 	t.Helper()
 	content, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, found := range alertForm.FindAllStringSubmatch(string(content), -1) {
 		names = append(names, found[1])
 	}

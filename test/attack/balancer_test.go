@@ -44,9 +44,7 @@ func newBalancer(t testing.TB) *balancer {
 func (b *balancer) start(one, two *server) {
 	b.t.Helper()
 	text, err := os.ReadFile("../../docs/haproxy.cfg")
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
 	config := string(text)
 	for from, to := range map[string]string{
 		balancerBind: "bind " + strings.TrimPrefix(b.url, "http://"), balancerSocket: b.socket,
@@ -58,9 +56,7 @@ func (b *balancer) start(one, two *server) {
 		config = strings.Replace(config, from, to, 1)
 	}
 	file := filepath.Join(filepath.Dir(b.socket), "haproxy.cfg")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.Command("haproxy", "-db", "-f", file)
 	cmd.Stdout, cmd.Stderr = b.output, b.output
 	life, err := testkit.Launch(cmd)

@@ -7,9 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/parley-chat/parley/internal/devnet"
@@ -32,15 +30,6 @@ const (
 // sendPrice is the price of all messages of these tests.
 var sendPrice = operations[sendPath].price
 
-// newChannelWorld is a world with a server that offers payment channels, and two agents.
-func newChannelWorld(t testing.TB) *world {
-	t.Helper()
-	w := newWorld(t)
-	w.s = w.serve(w.channelFlags()...)
-	w.alice, w.bob = w.s.agent("alice"), w.s.agent("bob")
-	return w
-}
-
 // channelFlags writes the authorizer's key to a file and returns the settings of payment channels: that file, and a least deposit that
 // leaves small deposits to the tests.
 func (w *world) channelFlags() []string {
@@ -48,9 +37,7 @@ func (w *world) channelFlags() []string {
 	key := fmt.Sprintf("%x", evm.FromECDSA(authorizer))
 	w.Secret(key)
 	file := filepath.Join(w.T.TempDir(), "authorizer")
-	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, os.WriteFile(file, []byte(key), 0o600))
 	return []string{"--authorizer-key", "file:" + file, "--channel-min-deposit", "0.000001"}
 }
 
@@ -66,51 +53,27 @@ type channelPayer struct {
 	w      *world
 	agent  *agent
 	signer *x402.ChannelSigner
-	id     string
-	sent   []order // each once
 }
 
 // payer returns a payer of an agent with a payment channel of its own.
 func (w *world) payer(of *agent) *channelPayer {
 	w.T.Helper()
-	salt := fmt.Sprintf("0x%064x", len(w.payers))
+	salt := fmt.Sprintf("0x%064x", contentNumber.Add(1))
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(of.wallet), salt, channelOffer(sendPath, day))
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	p := &channelPayer{w: w, agent: of, signer: signer, id: strings.ToLower(signer.ID)}
-	w.payers = append(w.payers, p)
-	return p
-}
-
-// pays replaces the payment of an order by a voucher for a cumulative amount, with a deposit if that is not 0.
-func (p *channelPayer) pays(o order, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) order {
-	p.w.T.Helper()
-	payment, err := p.signer.Sign(p.w.T.Context(), cumulative, deposit, p.w.Ledger.Now())
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
-	return p.with(o, payment, changes...)
+	testkit.NoError(w.T, err)
+	return &channelPayer{w: w, agent: of, signer: signer}
 }
 
 // with replaces the payment of an order.
-func (p *channelPayer) with(o order, payment *x402.BatchPayment, changes ...func(*x402.BatchPayment)) order {
+func (p *channelPayer) with(o order, payment *x402.BatchPayment) order {
 	p.w.T.Helper()
 	payment.Accepted = channelOffer(o.path, day)
-	for _, change := range changes {
-		change(payment)
-	}
 	header, err := x402.EncodeBatchPayment(payment)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
-	o.header, o.payment, o.v1 = header, nil, false
+	testkit.NoError(p.w.T, err)
+	o.header, o.payment = header, nil
 	p.w.Secret(header)
 	if signature := payment.Payload.Voucher.Signature; len(signature) > 40 {
 		p.w.Secret(signature)
-	}
-	if o.content != "" && !slices.ContainsFunc(p.sent, func(other order) bool { return other.content == o.content }) {
-		p.sent = append(p.sent, o)
 	}
 	return o
 }
@@ -122,7 +85,9 @@ func (p *channelPayer) says(about string, cumulative, deposit uint64) order {
 	if p.agent == to {
 		to = p.w.alice
 	}
-	return p.pays(p.agent.says(to, about), cumulative, deposit)
+	payment, err := p.signer.Sign(p.w.T.Context(), cumulative, deposit, p.w.Ledger.Now())
+	testkit.NoError(p.w.T, err)
+	return p.with(p.agent.says(to, about), payment)
 }
 
 // open deposits a dollar and pays for messages, and returns what the channel was charged.
@@ -141,24 +106,8 @@ func (p *channelPayer) open(s *server, messages int) (charged uint64) {
 func (p *channelPayer) refund(charged, amount uint64) order {
 	p.w.T.Helper()
 	payment, err := p.signer.SignRefund(p.w.T.Context(), charged, amount)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	return p.with(order{operation: operations[mePath]}, payment)
-}
-
-// delivered is what the delivered calls of the channel cost, seen from outside.
-func (p *channelPayer) delivered() (sum uint64) {
-	for _, o := range p.sent {
-		sum += uint64(p.w.messages(o.content)) * o.price //nolint:gosec // a count
-	}
-	return sum
-}
-
-// charged is what the server says that the channel was charged; 0 if it does not know the channel.
-func (p *channelPayer) charged() uint64 {
-	p.w.T.Helper()
-	return uint64(p.w.Count("SELECT coalesce((SELECT charged FROM payment_channels WHERE id = $1), 0)", p.id)) //nolint:gosec // not negative
 }
 
 // pass lets time pass for payment channels: the database's times become older.
@@ -182,46 +131,11 @@ func (w *world) paidOut() {
 	}
 }
 
-// checkChannels compares each payment channel with its delivered calls and with the chain: the sum of the charges is the sum of the
-// delivered prices, no more than that is claimed, and the contract has what it owes.
-func (w *world) checkChannels() {
-	w.T.Helper()
-	if !testkit.Eventually(recoveryTime, func() bool { return w.Count("SELECT count(*) FROM payment_channels WHERE state <> 'open'") == 0 }) {
-		w.T.Errorf("after %s a payment channel is still reserved", recoveryTime)
-	}
-	var balances, claimed uint64
-	for _, p := range w.payers {
-		recorded := uint64(w.Count("SELECT coalesce((SELECT claimed FROM payment_channels WHERE id = $1), 0)",
-			p.id)) //nolint:gosec // not negative
-		chain, charged := w.Ledger.Channel(p.id), p.charged() // in this order, since all of them grow
-		balances, claimed = balances+chain.Balance, claimed+chain.TotalClaimed
-		rows := w.Count("SELECT coalesce(sum(amount), 0) FROM payments WHERE payment_channel_id = $1 AND state = 'delivered'", p.id)
-		if delivered := p.delivered(); charged != delivered || uint64(rows) != delivered { //nolint:gosec // not negative
-			w.T.Errorf("a payment channel was charged %d, its payments are %d, and its delivered calls cost %d", charged, rows, delivered)
-		}
-		if recorded > chain.TotalClaimed {
-			w.T.Errorf("%d are recorded as claimed from a payment channel, but %d are", recorded, chain.TotalClaimed)
-		}
-		if chain.TotalClaimed > charged {
-			w.T.Errorf("%d were claimed from a payment channel that was charged %d", chain.TotalClaimed, charged)
-		}
-	}
-	sums := w.Ledger.Received(devnet.Payee)
-	if sums.Claimed != claimed || sums.Settled > sums.Claimed {
-		w.T.Errorf("the payee claimed and was paid %+v, but the payment channels say %d", sums, claimed)
-	}
-	if has := w.Ledger.Balance(x402.BatchSettlementContract); has != balances-sums.Settled {
-		w.T.Errorf("the contract has %d, want the channels' %d without the %d that were paid out", has, balances, sums.Settled)
-	}
-}
-
 // withdraws lets a payer withdraw on the chain as if the servers had not been able to claim in time. The chain's clock goes forward
 // by the delay.
 func (w *world) withdraws(p *channelPayer, amount uint64) {
 	w.T.Helper()
-	if err := w.Ledger.InitiateWithdraw(p.signer.Config, amount); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, w.Ledger.InitiateWithdraw(p.signer.Config, amount))
 	w.Ledger.Advance(day + time.Second)
 	if _, err := w.Ledger.FinalizeWithdraw(p.signer.Config); err != nil {
 		w.T.Fatal(err)
@@ -232,9 +146,7 @@ func (w *world) withdraws(p *channelPayer, amount uint64) {
 func (w *world) cluster(statements ...string) {
 	w.T.Helper()
 	address, err := url.Parse(w.DatabaseURL)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	name := strings.TrimPrefix(address.Path, "/")
 	address.Path = "/postgres"
 	other := testkit.World{T: w.T, DatabaseURL: address.String()}

@@ -212,9 +212,7 @@ func (x *trial) largeChat(n int, content func(number int) string) (reader *agent
 		text := content(number)
 		x.expect(text)
 		raw, err := json.Marshal(map[string]any{"recipient_agent_id": reader.id, "content": text})
-		if err != nil {
-			x.T.Fatal(err)
-		}
+		testkit.NoError(x.T, err)
 		r, err := paying.send(x.T.Context(), x.s, forged(writer.wallet, writer.key, sendPath, string(raw)))
 		if err != nil || r.Status != http.StatusOK {
 			x.T.Fatalf("message %d: %.300v %v", number, r, err)

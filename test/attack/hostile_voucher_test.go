@@ -30,9 +30,7 @@ func (x *trial) buyers(n int, caller *caller, of *agent, path, query, body strin
 	for range n {
 		key := x.Wallet(2 * testkit.Dollar)
 		signer, err := x402.NewChannelSigner(x402.NewKeySigner(key), fmt.Sprintf("0x%064x", 1), channelOffer(path, day))
-		if err != nil {
-			x.T.Fatal(err)
-		}
+		testkit.NoError(x.T, err)
 		o := order{operation: operations[path], body: body, headers: []string{"X-API-KEY", of.key}}
 		o.path += query
 		b := &buyer{signer: signer, order: o, caller: caller}

@@ -357,9 +357,7 @@ func (x *trial) judge(line *measurement) {
 			maxResponse)
 	}
 	file, err := os.OpenFile(filepath.Join("..", "..", "bin", "hostile.md"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
-	if err != nil {
-		x.T.Fatal(err)
-	}
+	testkit.NoError(x.T, err)
 	defer func() { _ = file.Close() }()
 	if size, err := file.Seek(0, io.SeekEnd); err == nil && size == 0 {
 		_, _ = io.WriteString(file, "| attack | requests | responses | peak RSS, MiB | p50/p99 quiet, ms | p50/p99 other address, ms | p50/p99 "+
@@ -429,9 +427,7 @@ func (x *trial) peak() int {
 	for line := range strings.Lines(string(status)) {
 		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kilobytes, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")))
-			if err != nil {
-				x.T.Fatal(err)
-			}
+			testkit.NoError(x.T, err)
 			return kilobytes << 10
 		}
 	}

@@ -4,7 +4,6 @@ package attack
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +29,6 @@ type proxy struct {
 	mu     sync.Mutex
 	server *http.Server // nil while the port is closed
 	fault  fault
-	mute   bool           // nothing is replied at all
 	calls  map[string]int // by path, by kind, and by payer: "/settle claim", "/settle by 0x…"
 	idle   chan struct{}  // closed when the test ends: whoever hangs lets go
 }
@@ -94,15 +92,7 @@ func (p *proxy) close() {
 func (p *proxy) breakWith(f fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fault, p.mute = f, false
-}
-
-// stopResponding takes every call of the facilitator, of whatever path, and responds to none of them until the test ends. The chain's
-// endpoint, which shares the port, goes on.
-func (p *proxy) stopResponding() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mute = true
+	p.fault = f
 }
 
 // mend lets every call through from now on.
@@ -114,9 +104,6 @@ func (p *proxy) count(path string) int {
 	defer p.mu.Unlock()
 	return p.calls[path]
 }
-
-// asked returns how often the facilitator was asked for anything that concerns a payment.
-func (p *proxy) asked() int { return p.count("/verify") + p.count("/settle") }
 
 // ServeHTTP is one call.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -131,12 +118,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.calls[r.URL.Path+" by "+payer]++
 	}
 	c := &call{p: p, path: r.URL.Path, body: body, w: w, r: r}
-	fault, mute := p.fault, p.mute
+	fault := p.fault
 	p.mu.Unlock()
-	if mute && c.path != "/rpc" {
-		silent(c)
-		return
-	}
 	if fault == nil || (c.path != "/verify" && c.path != "/settle" && c.path != "/supported") {
 		fault = pass
 	}
@@ -157,14 +140,6 @@ func (c *call) write(status int, body string) {
 	c.w.Header().Set("Content-Type", "application/json")
 	c.w.WriteHeader(status)
 	_, _ = io.WriteString(c.w, body) // a server that is gone reads nothing
-}
-
-// wait lasts until release is closed, or the test ends.
-func (c *call) wait(release <-chan struct{}) {
-	select {
-	case <-release:
-	case <-c.p.idle:
-	}
 }
 
 // pass lets the call through.
@@ -213,9 +188,6 @@ func delayed(d time.Duration, then fault) fault {
 	}
 }
 
-// silent takes the call and never replies.
-func silent(c *call) { c.wait(nil) }
-
 // onSettle breaks /settle only.
 func onSettle(f fault) fault {
 	return func(c *call) {
@@ -225,79 +197,4 @@ func onSettle(f fault) fault {
 		}
 		f(c)
 	}
-}
-
-// held are calls of /settle that the proxy keeps waiting.
-type held struct {
-	p       *proxy
-	reached chan struct{} // gets one for each call that waits
-	let     chan struct{} // closed by release
-	once    sync.Once
-}
-
-// hold keeps the next n calls of /settle that agents caused waiting until release; the others go through, as do claims and
-// payouts, which servers begin at times of their own. With acted the facilitator acts first, so that only its replies wait;
-// else it hears of them only then.
-func (p *proxy) hold(n int, acted bool) *held {
-	h := &held{p: p, reached: make(chan struct{}, n), let: make(chan struct{})}
-	left := make(chan struct{}, n)
-	for range n {
-		left <- struct{}{}
-	}
-	p.breakWith(onSettle(func(c *call) {
-		if kind := testkit.PaymentKind(c.body); kind == "claim" || kind == "settle" { // not a payment of an agent
-			pass(c)
-			return
-		}
-		select {
-		case <-left:
-		default:
-			pass(c)
-			return
-		}
-		if !acted {
-			h.reached <- struct{}{}
-			c.wait(h.let)
-			pass(c)
-			return
-		}
-		reply := c.forward()
-		h.reached <- struct{}{}
-		c.wait(h.let)
-		c.write(reply.Code, reply.Body.String())
-	}))
-	return h
-}
-
-// whileSettling sends a payment, runs meanwhile as its call of /settle waits, as hold says, and returns its reply.
-func (p *proxy) whileSettling(t testing.TB, acted bool, send func(context.Context) (testkit.Reply, error), meanwhile func()) testkit.Reply {
-	t.Helper()
-	hold := p.hold(1, acted)
-	replied := make(chan testkit.Reply, 1)
-	go func() {
-		r, _ := send(context.WithoutCancel(t.Context()))
-		replied <- r
-	}()
-	hold.await(t)
-	meanwhile()
-	hold.release()
-	return <-replied
-}
-
-// await returns when a further call waits.
-func (h *held) await(t testing.TB) {
-	t.Helper()
-	select {
-	case <-h.reached:
-	case <-time.After(20 * time.Second):
-		t.Fatal("no call of /settle came in 20 s")
-	}
-}
-
-// release lets the calls go on, and those that come later through.
-func (h *held) release() {
-	h.once.Do(func() {
-		h.p.mend()
-		close(h.let)
-	})
 }

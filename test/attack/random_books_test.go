@@ -47,9 +47,7 @@ func (r *randomRun) onChain() map[[2]string]spent {
 		cancelled = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 	)
 	var newest evm.Uint64
-	if err := client.CallResult(r.T.Context(), "eth_blockNumber", nil, &newest); err != nil {
-		r.T.Fatal(err)
-	}
+	testkit.NoError(r.T, client.CallResult(r.T.Context(), "eth_blockNumber", nil, &newest))
 	all := map[[2]string]spent{}
 	for from := evm.Uint64(0); from <= newest; from += 5000 {
 		var events []struct {
@@ -59,9 +57,7 @@ func (r *randomRun) onChain() map[[2]string]spent {
 		}
 		filter := map[string]any{"address": testkit.PlayMoney.Asset, "fromBlock": from, "toBlock": min(from+4999, newest),
 			"topics": []any{[]string{transfer, used, cancelled}}}
-		if err := client.CallResult(r.T.Context(), "eth_getLogs", []any{filter}, &events); err != nil {
-			r.T.Fatal(err)
-		}
+		testkit.NoError(r.T, client.CallResult(r.T.Context(), "eth_getLogs", []any{filter}, &events))
 		for i, e := range events {
 			if e.Topics[0] == evm.HexToHash(transfer) {
 				continue
@@ -117,9 +113,7 @@ func (r *randomRun) checkBooks() {
 // checkHistories: what the actors saw can have happened one call after another.
 func (r *randomRun) checkHistories() {
 	facts, err := consistency.Load(r.T.Context(), r.DatabaseURL, time.Time{})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	testkit.NoError(r.T, err)
 	report := &consistency.Report{}
 	// The service writes notes by itself, and what the actors read and change is more than the model has.
 	report.Check(r.recorder.Partitions(facts, consistency.Scope{}))

@@ -151,9 +151,7 @@ func newRandomRun(t *testing.T, seed uint64) *randomRun {
 		s := r.newServer(append(r.channelFlags(), "--rpc-url", chain.URL, "--channel-withdraw-delay", randomDelay.String(),
 			"--channel-claim-sum", "0.02")...) // claims are made all the time
 		log, err := os.Create(filepath.Join(r.logs, fmt.Sprintf("server%d.log", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { _ = log.Close() })
 		s.output.Watch = r.watch(s.url, log)
 		s.start("")
@@ -323,7 +321,7 @@ func (r *randomRun) chain(w http.ResponseWriter, request *http.Request) {
 func (r *randomRun) disturb(until context.Context) {
 	points := []string{
 		"parsed", "dry-run", "begun", "settled", "committing", "delivered", "claimed", "resettled",
-		"charged", "refunding", "refunded", "claiming", "claimed on chain",
+		"charged", "refunding", "refunded", "claiming", "claimed on chain", "paid out",
 	}
 	for number := 1; ; number++ {
 		chance := r.chance("disturbance", number)
@@ -404,18 +402,11 @@ func (r *randomRun) endFaults() {
 	}
 }
 
-// open tells how many payments wait for their end.
-const openPayments = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')"
-
 // awaitEnd waits until no payment is open.
 func (r *randomRun) awaitEnd() {
 	began := time.Now()
-	if !testkit.Eventually(settleDown, func() bool { return r.Count(openPayments) == 0 }) {
-		var rows string
-		r.Scan(`SELECT coalesce(string_agg(format('%s %s %s %s (%s attempts, %s, valid before %s, lease until %s)',
-			id, operation, payer, state, attempts,
-			failure_reason, valid_before, lease_until), E'\n'), '') FROM payments WHERE state IN ('settling', 'unknown')`, nil, &rows)
-		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, rows)
+	if open := r.leftOpen(settleDown); open != "" {
+		r.offence("%s after the faults ended payments are still open:\n%s", settleDown, open)
 	}
 	r.T.Logf("nothing was open any more %s after the faults had ended", time.Since(began).Round(time.Second))
 }
@@ -501,9 +492,7 @@ func (r *randomRun) purse(name string, amount uint64, poor bool) *purse {
 	binary.BigEndian.PutUint64(seed[:], r.seed)
 	sum := sha256.Sum256(append(seed[:], name...))
 	key, err := evm.ToECDSA(sum[:])
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	testkit.NoError(r.T, err)
 	p := &purse{key: key, address: strings.ToLower(testkit.Address(key)), poor: poor}
 	r.give(p, amount)
 	r.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/parley-chat/parley/internal/devnet"
@@ -55,9 +54,7 @@ func (w *world) newServer(flags ...string) *server {
 // it serves or, with a crash point, has died: the recovery worker may reach one before anybody sends a request.
 func (s *server) start(crash string) {
 	s.w.T.Helper()
-	if err := s.launch(crash); err != nil {
-		s.w.T.Fatal(err)
-	}
+	testkit.NoError(s.w.T, s.launch(crash))
 	if s.life.Serves(30*time.Second) || crash != "" && s.life.HasEnded(0) {
 		return
 	}
@@ -100,28 +97,12 @@ func (s *server) kill() {
 	}
 }
 
-// stop asks the process to end and returns when it has.
-func (s *server) stop() {
-	s.w.T.Helper()
-	s.life.Signal(syscall.SIGTERM)
-	s.awaitEnd(30 * time.Second)
-}
-
 // awaitEnd waits until the process has ended by itself.
 func (s *server) awaitEnd(patience time.Duration) {
 	s.w.T.Helper()
 	if !s.life.HasEnded(patience) {
 		s.w.T.Fatalf("the server still lives after %s:\n%s", patience, s.output)
 	}
-}
-
-// died reports whether the process was ended by SIGKILL.
-func (s *server) died() bool {
-	if !s.life.HasEnded(0) {
-		return false
-	}
-	status, ok := s.life.Cmd.ProcessState.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 func withoutSettings(environment []string) []string {

@@ -139,9 +139,7 @@ func (w *upgradeWorld) checkWithoutServers() {
 		w.b.await(w.name(s), "DOWN")
 	}
 	r, err := testkit.Request(w.T.Context(), w.http, http.MethodPost, w.b.url+"/chat/group/send", "{}")
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	r.Want(w.T, "a call without a server", http.StatusServiceUnavailable, "payment_unknown")
 	if id := r.Header.Get("X-Request-Id"); r.Header.Get("Retry-After") == "" || id == "" || r.Text("request_id") != id {
 		w.T.Errorf("a call without a server: %v %v, want Retry-After and a request id", r, r.Header)

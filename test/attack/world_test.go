@@ -9,16 +9,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/parley-chat/parley/x402/x402test"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,20 +26,6 @@ import (
 
 func TestMain(m *testing.M) { storetest.Main(m) }
 
-// rounds is how often a place is attacked.
-func rounds(t testing.TB) int {
-	t.Helper()
-	text := os.Getenv("ATTACK_ROUNDS")
-	if text == "" {
-		return 20
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("ATTACK_ROUNDS is %q, want a number from 1", text)
-	}
-	return n
-}
-
 // world is a database, a payment network and any number of server processes, with what the test knows about them.
 type world struct {
 	*testkit.World
@@ -53,7 +35,6 @@ type world struct {
 
 	s          *server // of the worlds that need one: the only one, or the first
 	alice, bob *agent
-	payers     []*channelPayer
 
 	mu       sync.Mutex
 	servers  []*server
@@ -63,12 +44,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldOn(t, storetest.URL(t))
-}
-
-func newWorldOn(t testing.TB, databaseURL string) *world {
-	t.Helper()
-	w := &world{World: testkit.NewWorld(t, databaseURL), contents: map[string]bool{}, serverSecret: testkit.KeyFile(t)}
+	w := &world{World: testkit.NewWorld(t, storetest.URL(t)), contents: map[string]bool{}, serverSecret: testkit.KeyFile(t)}
 	w.proxy = newProxy(t, w.Facilitator)
 	// Servers die and come back: a kept connection would be of the life before.
 	w.http = &http.Client{
@@ -161,49 +137,28 @@ type order struct {
 	operation
 	body    string
 	headers []string
-	header  string // PAYMENT-SIGNATURE, or with v1 X-PAYMENT
-	v1      bool
+	header  string // PAYMENT-SIGNATURE
 	payment *x402.PaymentPayload
-	content string // of the message, if it sends one
-}
-
-// sign makes a payment for an operation, changed before it is signed.
-func (w *world) sign(key *ecdsa.PrivateKey, path string, changes ...func(*x402.PaymentPayload)) (string, *x402.PaymentPayload) {
-	w.T.Helper()
-	operation, ok := operations[path]
-	if !ok {
-		w.T.Fatalf("%s is no paid operation", path)
-	}
-	payload := testkit.Payment(w.T, key, testkit.Offer(operation.price), changes...)
-	return w.Encode(payload), payload
 }
 
 // secret are the paths of the operations whose responses hold a secret. They are repeated only to a payment identifier, or
 // to a fresh authorization by the same wallet.
 var secret = map[string]bool{"/register/request_account": true, "/register/create_account": true, "/agent/rotate_key": true}
 
-// named puts a payment identifier of its own into a payment.
-func named(p *x402.PaymentPayload) {
-	testkit.Identified(rand.Text() + rand.Text())(p)
-}
-
-// unnamed takes the payment identifier out of a payment.
-func unnamed(p *x402.PaymentPayload) { p.Extensions = nil }
-
 // order signs a payment for a request; key is the API key, "" for none. Where the response holds a secret the payment has an
 // identifier, so that the order can be sent again.
-func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[string]any, changes ...func(*x402.PaymentPayload)) order {
+func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[string]any) order {
 	w.T.Helper()
-	o := order{operation: operations[path]}
+	var changes []func(*x402.PaymentPayload)
 	if secret[path] {
-		changes = append([]func(*x402.PaymentPayload){named}, changes...)
+		changes = append(changes, testkit.Identified(rand.Text()+rand.Text()))
 	}
-	o.header, o.payment = w.sign(wallet, path, changes...)
+	o := order{operation: operations[path]}
+	o.payment = testkit.Payment(w.T, wallet, testkit.Offer(o.price), changes...)
+	o.header = w.Encode(o.payment)
 	if body != nil {
 		raw, err := json.Marshal(body)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		testkit.NoError(w.T, err)
 		o.body = string(raw)
 	}
 	if key != "" {
@@ -212,33 +167,34 @@ func (w *world) order(wallet *ecdsa.PrivateKey, key, path string, body map[strin
 	return o
 }
 
-// asV1 is the same order with its payment in x402's version 1: the very same authorization, another header.
-func (o order) asV1(w *world) order {
-	w.T.Helper()
-	header, err := x402test.EncodePaymentPayloadV1(o.payment, testkit.PlayMoney.V1Name)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	w.Secret(header)
-	o.header, o.v1 = header, true
-	return o
-}
-
 // withPayment returns the payment's header, if there is one, those of the order, and further ones.
 func (o order) withPayment(headers ...string) []string {
-	if o.header == "" {
-		return append(slices.Clone(o.headers), headers...)
+	headers = slices.Concat(o.headers, headers)
+	if o.header != "" {
+		headers = append(headers, x402.HeaderPaymentSignature, o.header)
 	}
-	name := x402.HeaderPaymentSignature
-	if o.v1 {
-		name = x402.HeaderPaymentV1
-	}
-	return append(append([]string{name, o.header}, o.headers...), headers...)
+	return headers
 }
 
 // send sends the order; the error is a lost connection.
 func (s *server) send(ctx context.Context, o order) (testkit.Reply, error) {
 	return s.try(ctx, o.method, o.path, o.body, o.withPayment()...)
+}
+
+// insist sends an order until the reply is final, as a good client does: it comes again after a lost connection, a 503
+// and "in progress".
+func (s *server) insist(o order) testkit.Reply {
+	s.w.T.Helper()
+	var last testkit.Reply
+	final := testkit.Eventually(recoveryTime, func() bool {
+		r, err := s.send(s.w.T.Context(), o)
+		last = r
+		return err == nil && r.Status != http.StatusServiceUnavailable && r.Code != "payment_in_progress"
+	})
+	if !final {
+		s.w.T.Errorf("%s: no final reply in %s, the last one is %v", o.id, recoveryTime, last)
+	}
+	return last
 }
 
 // pay is send that must get a reply.
@@ -251,15 +207,13 @@ func (s *server) pay(o order) testkit.Reply {
 	return r
 }
 
-// sendAll sends orders at the same time and returns their replies in order; one that was lost has status 0.
-func (s *server) sendAll(orders ...order) []testkit.Reply {
-	replies := make([]testkit.Reply, len(orders))
+// sendAll sends orders at the same time.
+func (s *server) sendAll(orders ...order) {
 	var group sync.WaitGroup
-	for i, o := range orders {
-		group.Go(func() { replies[i], _ = s.send(s.w.T.Context(), o) })
+	for _, o := range orders {
+		group.Go(func() { _, _ = s.send(s.w.T.Context(), o) })
 	}
 	group.Wait()
-	return replies
 }
 
 // agent is a registered agent with its wallet.
@@ -275,26 +229,12 @@ type agent struct {
 func (s *server) agent(name string) *agent {
 	s.w.T.Helper()
 	a := &agent{w: s.w, name: name, wallet: s.w.Wallet(1000 * testkit.Dollar)}
-	a.learn(s.insist(a.creates(s)))
+	tan := s.insist(s.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": name})).Field(s.w.T, "tan")
+	a.key = s.insist(s.w.order(a.wallet, "", "/register/create_account",
+		map[string]any{"username": name, "tan": tan, "description": "I am " + name + "."})).Field(s.w.T, "api_key")
 	a.id = s.insist(s.w.order(a.wallet, a.key, "/agent/me", nil)).Field(s.w.T, "agent_id")
+	s.w.Secret(tan, a.key)
 	return a
-}
-
-// creates requests the agent's account and returns the order that creates it.
-func (a *agent) creates(s *server) order {
-	a.w.T.Helper()
-	requested := s.insist(a.w.order(a.wallet, "", "/register/request_account", map[string]any{"requested_username": a.name}))
-	tan := requested.Field(a.w.T, "tan")
-	a.w.Secret(tan)
-	return a.w.order(a.wallet, "", "/register/create_account",
-		map[string]any{"username": a.name, "tan": tan, "description": "I am " + a.name + "."})
-}
-
-// learn reads the API key out of the reply to creates.
-func (a *agent) learn(r testkit.Reply) {
-	a.w.T.Helper()
-	a.key = r.Field(a.w.T, "api_key")
-	a.w.Secret(a.key)
 }
 
 // contentNumber makes texts and names that there are only once.
@@ -316,53 +256,32 @@ func (w *world) expect(content string) {
 }
 
 // says is the order to send a private message with a new content.
-func (a *agent) says(to *agent, about string, changes ...func(*x402.PaymentPayload)) order {
+func (a *agent) says(to *agent, about string) order {
 	a.w.T.Helper()
-	return a.saysFrom(a.wallet, to, about, changes...)
-}
-
-// saysFrom is says paid by another wallet.
-func (a *agent) saysFrom(wallet *ecdsa.PrivateKey, to *agent, about string, changes ...func(*x402.PaymentPayload)) order {
-	a.w.T.Helper()
-	content := a.w.content(about)
-	o := a.w.order(wallet, a.key, "/chat/private/send", map[string]any{"recipient_agent_id": to.id, "content": content}, changes...)
-	o.content = content
-	return o
-}
-
-// messages is how often a content was delivered.
-func (w *world) messages(content string) int {
-	w.T.Helper()
-	return w.Count("SELECT count(*) FROM messages WHERE content = $1", content)
-}
-
-// state is what the ledger says about an order: state and failure reason, "" if it has no row.
-func (w *world) state(o order) (state string) {
-	w.T.Helper()
-	w.Scan("SELECT coalesce((SELECT state FROM payments WHERE nonce = $1), '')",
-		[]any{strings.ToLower(o.payment.Payload.Authorization.Nonce)}, &state)
-	return state
-}
-
-// used reports whether the order's money has moved on the chain, or can no longer move.
-func (w *world) used(o order) bool {
-	return w.Ledger.Used(o.payment.Payload.Authorization.From, o.payment.Payload.Authorization.Nonce)
+	return a.w.order(a.wallet, a.key, sendPath, map[string]any{"recipient_agent_id": to.id, "content": a.w.content(about)})
 }
 
 // recoveryTime is how long the servers have to finish what was begun.
 const recoveryTime = 20 * time.Second
 
+// leftOpen waits until no payment is open, and returns those that still are after the time.
+func (w *world) leftOpen(limit time.Duration) (open string) {
+	w.T.Helper()
+	testkit.Eventually(limit, func() bool {
+		w.Scan(`SELECT coalesce(string_agg(format('%s %s %s %s %s (%s attempts, %s, valid before %s, lease until %s)', id, operation, payer,
+			nonce, state, attempts, failure_reason, valid_before, lease_until), E'\n'), '')
+			FROM payments WHERE state IN ('settling', 'unknown')`, nil, &open)
+		return open == ""
+	})
+	return open
+}
+
 // check waits until no payment is open any more, and then compares the books with the world: the promise, seen from
 // outside.
 func (w *world) check() {
 	w.T.Helper()
-	const open = "SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')"
-	if !testkit.Eventually(recoveryTime, func() bool { return w.Count(open) == 0 }) {
-		var rows string
-		w.Scan(`SELECT coalesce(string_agg(format('%s %s %s (%s attempts, %s)', operation, nonce, state, attempts, failure_reason), E'\n'), '')
-			FROM payments
-			WHERE state IN ('settling', 'unknown')`, nil, &rows)
-		w.T.Errorf("after %s payments are still open:\n%s", recoveryTime, rows)
+	if open := w.leftOpen(recoveryTime); open != "" {
+		w.T.Errorf("after %s payments are still open:\n%s", recoveryTime, open)
 	}
 	// A call whose caller hung up may have begun only now. What payment channels were charged is paid out later.
 	var paid, revenue uint64
@@ -380,17 +299,6 @@ func (w *world) check() {
 	}
 	w.checkEffects()
 	w.checkContents()
-	if len(w.payers) > 0 {
-		w.checkChannels()
-	}
-}
-
-// arrivedOnce checks that the message of an order is there, and not twice.
-func (w *world) arrivedOnce(o order) {
-	w.T.Helper()
-	if n := w.messages(o.content); n != 1 {
-		w.T.Errorf("the message %q is there %d times, want once", o.content, n)
-	}
 }
 
 // checkEffects compares what was paid for with what is there.

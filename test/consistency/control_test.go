@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // control is a protection that is removed from the program, and the kind of history that shows it.
@@ -138,18 +140,14 @@ func TestControls(t *testing.T) {
 func unprotected(t *testing.T) (program string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	folder := t.TempDir()
 	texts := map[string]string{"store/without.go": without}
 	for _, c := range controls {
 		for _, e := range c.edits {
 			if _, read := texts[e.file]; !read {
 				text, err := os.ReadFile(filepath.Join(root, e.file))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				texts[e.file] = string(text)
 			}
 			if n := strings.Count(texts[e.file], e.old); n != 1 {
@@ -161,9 +159,7 @@ func unprotected(t *testing.T) (program string) {
 	replace := map[string]string{}
 	for name, text := range texts {
 		changed := filepath.Join(folder, strings.ReplaceAll(name, "/", "-"))
-		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(changed, []byte(text), 0o600))
 		replace[filepath.Join(root, name)] = changed
 	}
 	overlay, program := filepath.Join(folder, "overlay.json"), filepath.Join(folder, "parley")
@@ -171,9 +167,7 @@ func unprotected(t *testing.T) (program string) {
 	if err == nil {
 		err = os.WriteFile(overlay, replacements, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./cmd/parley")
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {

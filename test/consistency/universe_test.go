@@ -253,8 +253,6 @@ func (u *universe) rotate(ctx context.Context, all *sync.WaitGroup) {
 func (u *universe) check(t testing.TB, report *Report) {
 	t.Helper()
 	facts, err := Load(t.Context(), u.w.DatabaseURL, u.began)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	report.Check(u.recorder.Partitions(facts, Scope{Rights: true, Unread: true, Complete: true}))
 }

@@ -48,9 +48,7 @@ func newWorld(t testing.TB, program string, environment ...string) *world {
 		"--authorizer-key", "file:" + testkit.KeyFile(t), "--server-secret", "file:" + testkit.KeyFile(t)}
 	for i := range w.servers {
 		w.listen = append(w.listen, testkit.FreeAddress(t))
-		if err := w.start(i); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.start(i))
 		t.Cleanup(func() { w.servers[i].Kill() })
 	}
 	return w

@@ -101,9 +101,7 @@ func (c *cluster) prepare(node int) {
 	if err == nil {
 		err = execute("chown", "-R", "nobody", c.folder(node))
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	c.write(filepath.Join("n"+strconv.Itoa(node), "patroni.yml"), "patroni.yml.tmpl", map[string]any{
 		"Node": node, "Address": addressOf(node), "Addresses": addresses, "Network": network, "Folder": c.folder(node),
 		"WAL": filepath.Join(volume, "wal"), "Programs": c.programs, "Synchronous": c.synchronous,
@@ -114,13 +112,9 @@ func (c *cluster) prepare(node int) {
 func (c *cluster) write(name, from string, values map[string]any) {
 	c.t.Helper()
 	filled, err := template.New(from).Funcs(template.FuncMap{"inc": func(n int) int { return n + 1 }}).ParseFS(templates, from)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	var text bytes.Buffer
-	if err := filled.Execute(&text, values); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, filled.Execute(&text, values))
 	if err := os.WriteFile(filepath.Join(c.root, name), text.Bytes(), 0o644); err != nil { //nolint:gosec // nobody reads it, the user
 		c.t.Fatal(err)
 	}
@@ -130,9 +124,7 @@ func (c *cluster) write(name, from string, values map[string]any) {
 func (c *cluster) launch(name, namespace, program string, arguments ...string) *testkit.Process {
 	c.t.Helper()
 	log, err := os.OpenFile(filepath.Join(c.root, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // logs of a test
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	defer func() { _ = log.Close() }()
 	if namespace != "" {
 		arguments = append([]string{"netns", "exec", namespace, "setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups",
@@ -142,9 +134,7 @@ func (c *cluster) launch(name, namespace, program string, arguments ...string) *
 	cmd := exec.Command(program, arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	process, err := testkit.Launch(cmd)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	return process
 }
 
@@ -165,9 +155,7 @@ func (c *cluster) startEtcd(node int) {
 func (c *cluster) startPatroni(node int) {
 	c.t.Helper()
 	patroni, err := filepath.Abs("../../bin/patroni/bin/patroni")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	up := &atomic.Bool{}
 	up.Store(true)
 	c.up[node] = up

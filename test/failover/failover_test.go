@@ -43,9 +43,7 @@ func TestFailover(t *testing.T) {
 func TestAsynchronousReplicationLoses(t *testing.T) {
 	r := newRun(t, false)
 	list, err := chosen(loseLeader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// The payments of lost messages stay open: nobody waits for them longer than for the outage.
 	r.load.maxOpen = 10 * time.Second
 	for _, a := range r.load.agents {
@@ -88,9 +86,7 @@ func newRun(t testing.TB, synchronous bool) *run {
 	for i := range routes {
 		s := newServer(t, i, r.cluster, facilitator.URL, keys)
 		r.servers = append(r.servers, s)
-		if err := s.start(0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.start(0))
 		t.Cleanup(s.kill)
 	}
 	for _, s := range r.servers {
@@ -107,16 +103,12 @@ func (r *run) createDatabase() {
 	r.t.Helper()
 	address := addressOf(r.cluster.leader())
 	database, err := pgx.Connect(r.t.Context(), "postgres://postgres@"+address+"/postgres?sslmode=disable")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	defer func() { _ = database.Close(context.WithoutCancel(r.t.Context())) }()
 	if _, err := database.Exec(r.t.Context(), "CREATE DATABASE parley"); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := execute(program, "migrate", "--database-url", r.cluster.url(routeHosts)); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, execute(program, "migrate", "--database-url", r.cluster.url(routeHosts)))
 }
 
 // duration is how long faults come.
@@ -155,9 +147,7 @@ func (r *run) test(list []fault, limit time.Duration) *books {
 	r.load.done.Wait()
 	r.load.readAll()
 	found, err := r.load.check(context.WithoutCancel(r.t.Context()), r.cluster.url(routeHosts))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	r.t.Logf("seed %d: %d messages acknowledged, %d lost, %d doubled, %d contradicted", r.seed, found.acked, found.lost, found.doubled,
 		found.contradicted)
 	r.t.Log(r.load.consumers)

@@ -146,9 +146,7 @@ var logLine = regexp.MustCompile(`[a-z]+_test\.go:\d+: .{0,100}`)
 func newDrill(t *testing.T, way string) *drill {
 	t.Helper()
 	folder, err := os.MkdirTemp("/var/tmp", "parley-restore-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	d := &drill{t: t, way: way, skip: os.Getenv("DRILL_SKIP"), guide: readGuide(t), folder: folder}
 	if d.skip != "" && !slices.ContainsFunc(steps(way), func(s step) bool { return s.name == d.skip }) {
 		t.Skipf("%s has no step %s", way, d.skip)

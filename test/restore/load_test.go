@@ -84,9 +84,7 @@ func (d *drill) post(m message) testkit.Reply {
 		headers = append(headers, x402.HeaderPaymentSignature, m.payment)
 	}
 	reply, err := testkit.Request(d.t.Context(), http.DefaultClient, http.MethodPost, d.url+"/chat/private/send", m.body, headers...)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	testkit.NoError(d.t, err)
 	return reply
 }
 
@@ -95,9 +93,7 @@ func (d *drill) write(s *sender, content string) message {
 	d.t.Helper()
 	m := message{key: s.Key, content: content, body: fmt.Sprintf(`{"recipient_agent_id":%q,"content":%q}`, s.to, content)}
 	required, err := x402.DecodePaymentRequired(d.post(m).Header.Get(x402.HeaderPaymentRequired))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	testkit.NoError(d.t, err)
 	m.payment = d.world.Encode(testkit.Payment(d.t, s.Wallet, required))
 	d.post(m).Require(d.t, "the message", http.StatusOK)
 	return m

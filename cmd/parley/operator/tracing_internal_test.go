@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,7 +18,8 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 )
 
-// TestSpansHaveNoSecrets: spans lack the query and the headers of a URL, the text of an error, and the values of a statement.
+// TestSpansHaveNoSecrets: spans lack the query and the headers of a URL, the text of an error, and the values of a statement. They do not
+// belong to a trace that a caller names.
 //
 //nolint:paralleltest // it sets the environment
 func TestSpansHaveNoSecrets(t *testing.T) {
@@ -52,11 +54,15 @@ func TestSpansHaveNoSecrets(t *testing.T) {
 	}))
 	request := httptest.NewRequestWithContext(t.Context(), secret, "/"+secret+"?q="+secret, http.NoBody)
 	request.Header.Set("User-Agent", secret)
+	request.Header.Set("Traceparent", fmt.Sprintf("00-%x-b7ad6b7169203331-01", "the caller's one"))
 	handler.ServeHTTP(httptest.NewRecorder(), request)
 	traces.stop(t.Context())
 	text := <-sent
 	if bytes.Contains(text, []byte(secret)) {
 		t.Error("the spans have a secret")
+	}
+	if bytes.Contains(text, []byte("the caller's one")) {
+		t.Error("the spans are a part of the caller's trace")
 	}
 	for _, want := range []string{"blockchain", "SELECT $1::text::int", "22P02", "request", "host.example"} {
 		if !bytes.Contains(text, []byte(want)) {
