@@ -66,6 +66,8 @@ type Param struct {
 	Min, Max int
 	Enum     []string
 	Short    string
+	// Default is what the action takes if the parameter is left out, as the help writes it.
+	Default string
 	// Program is true if only the program has it.
 	Program bool
 }
