@@ -223,7 +223,9 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if r.Args, err = a.take(r.Args); err != nil {
 		return nil, err
 	}
-	if a.Price != "free" && !commandOf(r.Context).DryRun {
+	if dry := commandOf(r.Context).DryRun; dry && a.Changes && a.Price == "free" {
+		return nil, &DryRunError{Operation: a.Name, Arguments: r.Args}
+	} else if a.Price != "free" && !dry {
 		if err := r.finishInterrupted(); err != nil {
 			return nil, err
 		}
@@ -231,6 +233,9 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	value, err = a.Run(r)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Question != "" {
 		f.Next = a.line(r.Args) + " --yes"
+	}
+	if planned, ok := errors.AsType[*DryRunError](err); ok {
+		planned.Arguments = r.Args
 	}
 	if err == nil {
 		r.addMoney(value)

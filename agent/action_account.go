@@ -198,9 +198,6 @@ func runDeposits(r *Run) (*Value, error) {
 }
 
 func runRefund(r *Run) (*Value, error) {
-	if commandOf(r.Context).DryRun {
-		return nil, &DryRunError{Operation: "refund"}
-	}
 	refunded, err := r.Refund(r.Context)
 	if err != nil && !errors.Is(err, client.ErrNothingToRefund) && !errors.Is(err, client.ErrNoPaymentChannel) {
 		return nil, err
