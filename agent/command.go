@@ -14,6 +14,8 @@ import (
 type Command struct {
 	// DryRun ends the command before the last call that costs or changes something, with a [*DryRunError]. Look-ups before are not made.
 	DryRun bool
+	// Warn, if it is not nil, is told why a fetch failed that [Agent.Follow] repeats.
+	Warn func(error)
 
 	began   time.Time
 	charged atomic.Uint64
