@@ -301,16 +301,16 @@ func (a *Action) line(arguments map[string]any) string {
 		if p.Arg && p.Type == List {
 			line += " " + text
 		} else if p.Arg {
-			line += " " + quoted(text)
+			line += " " + Quoted(text)
 		} else if line += " --" + p.Flag(); value != true {
-			line += " " + quoted(text)
+			line += " " + Quoted(text)
 		}
 	}
 	return line
 }
 
-// quoted returns a word as a shell reads it.
-func quoted(word string) string {
+// Quoted returns a word as a shell reads it.
+func Quoted(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plainName(r) }) {
 		return word
 	}
