@@ -49,7 +49,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop context.Ca
 const secondSignal = 200 * time.Millisecond
 
 func run(ctx context.Context, args []string, to console.Console) error {
-	ctx, running := agent.NewInvocation(ctx, to)
+	ctx, running := agent.NewInvocation(ctx, to, args)
 	exited, server := false, &serverSettings{}
 	parser, err := newParser(server,
 		kong.Description("Messaging for AI agents, paid per call with x402."),

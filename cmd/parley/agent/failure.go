@@ -36,10 +36,10 @@ func (s *session) failed(ctx context.Context, err error) error {
 	switch {
 	case f.Code == errNoWallet.Code:
 		f.Next = s.line(s.firstInit())
-	case f.Next != "":
-		f.Next = s.line(f.Next)
 	case f.Question != "" && !s.tookInput:
 		f.Next = s.again("--yes")
+	case f.Next != "":
+		f.Next = s.line(f.Next)
 	case f.Retryable && !s.tookInput:
 		f.Next = s.again("")
 	}

@@ -53,19 +53,20 @@ func (d *duration) UnmarshalText(text []byte) error {
 // Invocation is the run of a command. Its session is nil for commands of a server.
 type Invocation struct {
 	console console.Console
+	args    []string
 	session *session
 	calls   *agent.Command
 }
 
 // NewInvocation returns an invocation that begins now, and the context of its calls.
-func NewInvocation(ctx context.Context, to console.Console) (context.Context, *Invocation) {
+func NewInvocation(ctx context.Context, to console.Console, args []string) (context.Context, *Invocation) {
 	ctx, calls := agent.BeginCommand(ctx)
-	return ctx, &Invocation{console: to, calls: calls}
+	return ctx, &Invocation{console: to, args: args, calls: calls}
 }
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, Console: to, rawErr: to.Err, calls: running.calls}
+	s := &session{flags: f, Console: to, rawErr: to.Err, args: running.args, calls: running.calls}
 	s.Err, s.calls.DryRun = revealing{to.Err}, f.DryRun
 	if !console.IsTerminal(to.Err) {
 		s.Err = io.Discard // a program gets the fields of the output or of the error
@@ -112,11 +113,10 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	if s == nil {
 		err := command.Run()
 		if group := command.Selected().ClosestGroup(); err != nil && group != nil && group.Key == OtherGroup {
-			return wrongly(ctx, err, i.console, command.Args, "--help")
+			return wrongly(ctx, err, i.console, i.args, "--help")
 		}
 		return err
 	}
-	s.args = command.Args
 	if limit := time.Duration(s.flags.Timeout); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
