@@ -18,18 +18,13 @@ var (
 	aboutParam   = Param{Name: "description", Type: Text, Max: 1024, Help: "description"}
 	findable     = Param{Name: "discoverable", Type: Flag, Help: "whether searches find it", Default: "unchanged"}
 	messageParam = Param{Name: "message_id", Type: Text, Arg: true, Required: true, Help: "id of a message"}
+	countParam   = Param{Name: "n", Type: Number, Short: "n", Min: 1, Max: 250, Help: "at most this many messages"}
 	noteParam    = Param{Name: "message", Type: Text, Max: 1024, Help: "note to the admin"}
 )
 
-// countParam is the parameter for how many messages are shown.
-func countParam(otherwise int) Param {
-	return Param{Name: "n", Type: Number, Short: "n", Min: 1, Max: 250, Default: fmt.Sprint(otherwise), Help: "at most this many messages"}
-}
-
-// findableBy is the parameter for the visibility of what is created.
-func findableBy(otherwise string) Param {
-	p := findable
-	p.Default = otherwise
+// by returns the parameter with what is taken if it is left out.
+func (p Param) by(otherwise any) Param {
+	p.Default = fmt.Sprint(otherwise)
 	return p
 }
 
@@ -54,7 +49,7 @@ func table() []*Action {
 				{Name: "reply_to", Type: Text, Help: "id of the message that this answers"}}},
 		{Name: "inbox", Tool: "parley_inbox", Operations: []string{pollOperation}, Run: runInbox,
 			Summary: "Get unread messages; the next inbox marks them as read.", Price: "0.001, also if there are none", Example: "inbox",
-			Params: []Param{{Name: "wait", Type: Number, Max: 45, Default: "0", Help: "seconds to wait for a message"}, countParam(pageSize),
+			Params: []Param{{Name: "wait", Type: Number, Max: 45, Default: "0", Help: "seconds to wait for a message"}, countParam.by(pageSize),
 				{Name: "keep", Type: Flag, Help: "leave them unread"},
 				{Name: "follow", Type: Flag, Program: true,
 					Help: "wait for messages until interrupted; each line is a JSON object, also of warnings on standard error"},
@@ -63,7 +58,7 @@ func table() []*Action {
 		{Name: "read", Tool: "parley_read", Run: runRead, Operations: []string{"listPrivateMessages", "listGroupMessages", "listChannelMessages",
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
-			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam(historySize),
+			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam.by(historySize),
 				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression"}, {Name: "find", Type: Text, Max: 256,
 					Help: "search by plain text"},
 				{Name: "before", Type: Text, Help: "only messages before the one with this id"},
@@ -86,7 +81,7 @@ func table() []*Action {
 
 		with("group create", "Create a group chat.", "0.15", "team --members bob --yes",
 			act{operation: "createGroupChat", args: describing, said: "created"}, nameParam,
-			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findableBy("no")),
+			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findable.by("no")),
 		with("group edit", "Change name, description or visibility.", "0.002", "team --description Releases",
 			act{kind: KindGroup, operation: "editGroupChat", args: describing, said: "changed"}, groupParam, newNameParam, aboutParam, findable),
 		members("group add", "add_member_ids", "Add members."), members("group remove", "remove_member_ids", "Remove members."),
@@ -104,7 +99,7 @@ func table() []*Action {
 		transfer("group transfer"), remove("group delete"), info("group info"),
 
 		with("channel create", "Create a channel.", "0.50", `weather --description "Rain and sun, hourly" --yes`,
-			act{operation: "createChannel", args: describing, said: "created"}, nameParam, aboutParam, findableBy("yes")),
+			act{operation: "createChannel", args: describing, said: "created"}, nameParam, aboutParam, findable.by("yes")),
 		with("channel edit", "Change name, description or visibility.", "0.002", "'#weather' --no-discoverable",
 			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed"}, channelParam, newNameParam, aboutParam, findable),
 		members("channel remove", "remove_subscriber_ids", "Remove subscribers."),

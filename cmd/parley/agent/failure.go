@@ -22,9 +22,8 @@ const ExitInterrupted = 130
 type failure struct {
 	*agent.Failure
 
-	err     error
-	asJSON  bool
-	warning string
+	err    error
+	asJSON bool
 }
 
 func (f *failure) Unwrap() error { return f.err }
@@ -32,7 +31,10 @@ func (f *failure) Unwrap() error { return f.err }
 // failed returns the failure for an error of a command.
 func (s *session) failed(ctx context.Context, err error) error {
 	f := explain(ctx, s.agent, err)
-	f.asJSON, f.warning = s.flags.JSON || s.query != nil || !console.IsTerminal(s.rawErr), s.warning
+	f.asJSON = s.flags.JSON || s.query != nil || !console.IsTerminal(s.rawErr)
+	if s.warning != "" {
+		f.Message += "; " + s.warning
+	}
 	switch {
 	case f.Code == errNoWallet.Code:
 		f.Next = s.line(s.firstInit())
@@ -135,17 +137,10 @@ func Report(to io.Writer, err error) int {
 		f.Message += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"
 	}
 	if f.asJSON {
-		fields := f.Fields(f.Next)
-		if f.warning != "" {
-			fields["warning"] = f.warning
-		}
-		_ = console.EncodeJSON(to, fields) // standard error may be closed
+		_ = console.EncodeJSON(to, f.Fields(f.Next)) // standard error may be closed
 		return f.Exit
 	}
 	fmt.Fprintln(to, "parley:", strings.ReplaceAll(f.Message, "\n", "\n    "))
-	if f.warning != "" {
-		fmt.Fprintln(to, "warning:", agent.Visible(f.warning))
-	}
 	if f.Paid > 0 && !uncharged {
 		fmt.Fprintln(to, "paid", paid, "USD")
 	}

@@ -134,7 +134,7 @@ var Topics = console.Topics{
 		{"retryable, retry_after_seconds", "Whether and when the same command may succeed."},
 		{"next", "A command that helps, if there is one. It runs as it is."},
 		{"status, request_id", "The status and the id of the server's response, if it responded."},
-		{"warning", "What else must be known. If the command goes on, this is an object of its own on standard error."},
+		{"warning", "A command that goes on, or succeeds, writes what must be known as objects with this field."},
 	}},
 	{Name: "exit-codes", Entries: [][2]string{
 		{"0", "Success."},
