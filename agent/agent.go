@@ -122,7 +122,8 @@ func (e *DryRunError) Error() string {
 
 // Value is what a dry run shows.
 func (e *DryRunError) Value() *Value {
-	v := newValue(object{"dry_run": true, "operation": e.Operation, "price_usd": USD(e.Price), "calls": append([]any{}, e.Calls...)}).line("%s", e)
+	v := newValue(object{"dry_run": true, "operation": e.Operation, "price_usd": USD(e.Price), "calls": append([]any{}, e.Calls...)})
+	v.line("%s", e)
 	if len(e.Arguments) > 0 {
 		v.Data["arguments"] = e.Arguments
 	}

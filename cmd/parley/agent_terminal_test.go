@@ -132,5 +132,6 @@ func TestInitAtTerminal(t *testing.T) {
 	if status := alice.run("status"); status["account"] != false {
 		t.Errorf("after a no there is an account: %v", status)
 	}
-	testkit.Contains(t, alice.person("alice\ny\n", "init"), "costs 1.00 USD, once", "secrets.json", "the wallet takes play money from", "alice is ready")
+	testkit.Contains(t, alice.person("alice\ny\n", "init"),
+		"costs 1.00 USD, once", "secrets.json", "the wallet takes play money from", "alice is ready")
 }

@@ -118,7 +118,8 @@ func TestExitCodes(t *testing.T) {
 		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"}, {"call", "getOwnAgent", "nonsense"},
 		{"status", "--jq", "{"}, {"react", "msg_1"}, {"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"inbox", "-n", "0"},
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"}, {"wallet", "limit", "much"}, {"read", "bob", "--grep", "[o"},
-		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"}, {"inbox", "--key", "k"}, {"init", "--server", "127.0.0.1:1"}, {"wallet", "export", "-"},
+		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"},
+		{"inbox", "--key", "k"}, {"init", "--server", "127.0.0.1:1"}, {"wallet", "export", "-"},
 		{"wallet", "export", alice.walletFile()}, {"group", "list"}, {"help", "nosuch"}, {"completion", "nosuch"}, {"mcp", "--dry-run"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
@@ -149,7 +150,7 @@ func TestNextRuns(t *testing.T) {
 	alice.env = alice.env[2:] // neither folder nor server are in the environment
 	next := alice.fails(agent.ExitNoKey, "--home", alice.home, "--server", server.URL, "status")["next"].(string)
 	agreed := alice.fails(agent.ExitLimit, exampleArgs(next)[1:]...)
-	testkit.Contains(t, agreed["error"].(string), server.URL+" takes payments on eip155:84532 to 0x", "costs 1.001 USD")
+	testkit.Contains(t, agreed["error"].(string), server.URL+" takes payments on eip155:84532 to 0x", "an account costs 1.001 USD")
 	made := alice.run(exampleArgs(agreed["next"].(string))[1:]...)
 	if made["paid_usd"] != "1.001" {
 		t.Errorf("%s: %v", agreed["next"], made)
@@ -161,6 +162,11 @@ func TestNextRuns(t *testing.T) {
 	if read := alice.run("inbox", "--wait", "1500ms", "--home", alice.home); read["paid_usd"] != "0.001" {
 		t.Errorf("an inbox that waits: %v", read)
 	}
+	again := alice.fails(agent.ExitLimit, "init", "--agree", "--server", server.URL, "--home", alice.home)
+	if strings.Contains(again["error"].(string), "costs") {
+		t.Errorf("agreeing again: %v", again)
+	}
+	alice.run(exampleArgs(again["next"].(string))[1:]...)
 	server.stop(t)
 	down := alice.fails(agent.ExitError, "status", "--service", "--home", alice.home)
 	if down["code"] != "unreachable" || down["next"] != "parley status --service --home "+agent.Quoted(alice.home) {

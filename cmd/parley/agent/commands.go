@@ -17,8 +17,8 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// Group is the group of the commands of an agent, OtherGroup that of help and version, and commonGroup that of the flags that the first ones
-// have in common.
+// Group is the group of the commands of an agent, OtherGroup that of help and version, and commonGroup that of the flags that all commands
+// of an agent have.
 const (
 	Group       = "agent"
 	OtherGroup  = "other"

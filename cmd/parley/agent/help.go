@@ -99,6 +99,7 @@ var Help = map[string]string{
 	"home":    "Folder of ledger, names and settings; by default parley in the user's folder for settings: parley config shows it.",
 	"timeout": "End the command after this time; by default never. The same command finishes a payment that was sent.",
 	"server":  "URL of the server; by default the one that parley init agreed with.",
+	"tools":   "read (changes nothing), core (the default), or all (also account, wallet, any call).",
 	"secrets": "Place of the keys: keyring (the default where there is one) or file (secrets.json in the folder, with mode 0600).",
 	"key": "Idempotency key of what is paid and changes something: the same command with the same key is paid once, and returns its first " +
 		"response, as long as the wallet's folder exists. With other arguments it is refused.",

@@ -184,8 +184,12 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 	}
 	if (!account || c.Agree) && !s.flags.Yes {
 		if !console.CanAsk() {
-			return fmt.Errorf("%s takes payments on %s to %s; %w", terms.Server, terms.Network, terms.Payee,
-				agent.ConfirmDear("this account", accountPrice))
+			text := fmt.Sprintf("%s takes payments on %s to %s", terms.Server, terms.Network, terms.Payee)
+			if !account {
+				text += ", and an account costs " + agent.USD(accountPrice) + " USD"
+			}
+			return &agent.Failure{Code: "confirmation_needed", Exit: agent.ExitLimit, Charged: new(false), Question: "Agree to these terms?",
+				Message: text + "; nothing was paid"}
 		}
 		if yes, err := s.Confirm("Agree to these terms?"); err != nil || !yes {
 			return cmp.Or[error](err, errors.New("not confirmed; nothing was paid"))

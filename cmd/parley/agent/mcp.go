@@ -12,7 +12,7 @@ import (
 // mcpCommand serves the agent's account to a model. Standard output belongs to the protocol.
 type mcpCommand struct {
 	Flags   agentFlags `embed:""`
-	Tools   string     `default:"core" placeholder:"read|core|all" enum:"read,core,all" help:"read (changes nothing), core (the default), or all (also account, wallet, any call)."`
+	Tools   string     `default:"core" placeholder:"read|core|all" enum:"read,core,all"`
 	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Fetching costs about 0.30 USD a day."`
 }
 
