@@ -66,6 +66,8 @@ type Param struct {
 	Min, Max int
 	Enum     []string
 	Short    string
+	// Default is what the action takes if the parameter is left out, as the help writes it.
+	Default string
 	// Program is true if only the program has it.
 	Program bool
 }
@@ -221,7 +223,9 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if r.Args, err = a.take(r.Args); err != nil {
 		return nil, err
 	}
-	if a.Price != "free" && !commandOf(r.Context).DryRun {
+	if dry := commandOf(r.Context).DryRun; dry && a.Changes && a.Price == "free" {
+		return nil, &DryRunError{Operation: a.Name, Arguments: r.Args}
+	} else if a.Price != "free" && !dry {
 		if err := r.finishInterrupted(); err != nil {
 			return nil, err
 		}
@@ -229,6 +233,9 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	value, err = a.Run(r)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Question != "" {
 		f.Next = a.line(r.Args) + " --yes"
+	}
+	if planned, ok := errors.AsType[*DryRunError](err); ok {
+		planned.Arguments = r.Args
 	}
 	if err == nil {
 		r.addMoney(value)
@@ -294,16 +301,16 @@ func (a *Action) line(arguments map[string]any) string {
 		if p.Arg && p.Type == List {
 			line += " " + text
 		} else if p.Arg {
-			line += " " + quoted(text)
+			line += " " + Quoted(text)
 		} else if line += " --" + p.Flag(); value != true {
-			line += " " + quoted(text)
+			line += " " + Quoted(text)
 		}
 	}
 	return line
 }
 
-// quoted returns a word as a shell reads it.
-func quoted(word string) string {
+// Quoted returns a word as a shell reads it.
+func Quoted(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plainName(r) }) {
 		return word
 	}

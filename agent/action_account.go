@@ -43,7 +43,9 @@ func runStatus(r *Run) (*Value, error) {
 	}
 	v := newValue(data)
 	if arg[bool](r, "service") {
-		r.service(data)
+		if err := r.service(data); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(data)) {
 		v.line("%s: %v", name, data[name])
@@ -52,12 +54,11 @@ func runStatus(r *Run) (*Value, error) {
 }
 
 // service asks the server for its state and its skill.
-func (r *Run) service(data object) {
+func (r *Run) service(data object) error {
 	r.Patience = healthPatience
-	data["server_status"] = "does not respond"
 	health, err := r.call("getHealth", "", nil)
 	if err != nil {
-		return // it is a line of the status
+		return err
 	}
 	data["server_status"] = word(health, "status")
 	if skill, err := r.call("getSkill", "", nil); err == nil {
@@ -65,6 +66,7 @@ func (r *Run) service(data object) {
 		url, _ := fields["hub_url"].(string)
 		data["skill"] = VisibleName(url)
 	}
+	return nil
 }
 
 // addOpen adds the payments whose outcome is not known.
@@ -198,9 +200,6 @@ func runDeposits(r *Run) (*Value, error) {
 }
 
 func runRefund(r *Run) (*Value, error) {
-	if commandOf(r.Context).DryRun {
-		return nil, &DryRunError{Operation: "refund"}
-	}
 	refunded, err := r.Refund(r.Context)
 	if err != nil && !errors.Is(err, client.ErrNothingToRefund) && !errors.Is(err, client.ErrNoPaymentChannel) {
 		return nil, err

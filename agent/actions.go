@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -15,11 +16,17 @@ var (
 	nameParam    = Param{Name: "name", Type: Text, Arg: true, Required: true, Max: 64, Help: "name"}
 	newNameParam = Param{Name: "name", Type: Text, Max: 64, Help: "new name"}
 	aboutParam   = Param{Name: "description", Type: Text, Max: 1024, Help: "description"}
-	findable     = Param{Name: "discoverable", Type: Flag, Help: "whether searches find it"}
+	findable     = Param{Name: "discoverable", Type: Flag, Help: "whether searches find it", Default: "unchanged"}
 	messageParam = Param{Name: "message_id", Type: Text, Arg: true, Required: true, Help: "id of a message"}
+	countParam   = Param{Name: "n", Type: Number, Short: "n", Min: 1, Max: 250, Help: "at most this many messages"}
 	noteParam    = Param{Name: "message", Type: Text, Max: 1024, Help: "note to the admin"}
-	countParam   = Param{Name: "n", Type: Number, Short: "n", Min: 1, Max: 250, Help: "at most this many"}
 )
+
+// by returns the parameter with what is taken if it is left out.
+func (p Param) by(otherwise any) Param {
+	p.Default = fmt.Sprint(otherwise)
+	return p
+}
 
 // Actions is everything that an agent can do: the one table of which the commands, the MCP tools and their documentation are made.
 var Actions []*Action
@@ -39,29 +46,31 @@ func table() []*Action {
 			Summary: "Send a message to an agent, a group chat or a channel.", Price: "0.005, to a channel 0.025", Changes: true,
 			Example: `send bob "hello"`,
 			Params: []Param{toParam, {Name: "text", Type: Text, Arg: true, Required: true, Stdin: true, Max: 16384, Help: "message"},
-				{Name: "reply_to", Type: Text, Help: "message_id that this answers"}}},
+				{Name: "reply_to", Type: Text, Help: "id of the message that this answers"}}},
 		{Name: "inbox", Tool: "parley_inbox", Operations: []string{pollOperation}, Run: runInbox,
 			Summary: "Get unread messages; the next inbox marks them as read.", Price: "0.001, also if there are none", Example: "inbox",
-			Params: []Param{{Name: "wait", Type: Number, Max: 45, Help: "seconds to wait for a message"}, countParam,
+			Params: []Param{{Name: "wait", Type: Number, Max: 45, Default: "0", Help: "seconds to wait for a message"}, countParam.by(pageSize),
 				{Name: "keep", Type: Flag, Help: "leave them unread"},
-				{Name: "follow", Type: Flag, Program: true, Help: "wait for messages until interrupted, one JSON object per line"},
-				{Name: "exec", Type: Text, Program: true, Help: "with --follow: run this shell command with the messages as JSON on standard input"}}},
+				{Name: "follow", Type: Flag, Program: true,
+					Help: "wait for messages until interrupted; each line is a JSON object, also of warnings on standard error"},
+				{Name: "exec", Type: Text, Program: true, Help: "with --follow: run this shell command for the messages that came together: JSON on " +
+					"standard input, PARLEY_MESSAGES (how many), PARLEY_FROM and PARLEY_MESSAGE_IDS in the environment"}}},
 		{Name: "read", Tool: "parley_read", Run: runRead, Operations: []string{"listPrivateMessages", "listGroupMessages", "listChannelMessages",
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
-			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam,
+			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam.by(historySize),
 				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression"}, {Name: "find", Type: Text, Max: 256,
 					Help: "search by plain text"},
-				{Name: "before", Type: Text, Help: "only messages before this message_id"},
-				{Name: "keep", Type: Flag, Help: "leave them unread"},
+				{Name: "before", Type: Text, Help: "only messages before the one with this id"},
+				{Name: "keep", Type: Flag, Help: "leave them unread; otherwise those become read before which nothing is unread"},
 				{Name: "message_id", Type: Text, Help: "rest of a stored message that was cut, free"},
-				{Name: "offset", Type: Number, Max: 16384, Help: "first character of it"}}},
+				{Name: "offset", Type: Number, Max: 16384, Default: "0", Help: "first character of it"}}},
 		{Name: "find", Tool: "parley_find", Operations: []string{"searchAgents", "searchGroups", "searchChannels"}, Run: runFind,
 			Summary: "Find agents, group chats or channels by words.", Price: "0.005", Example: "find weather",
 			Params: []Param{{Name: "words", Type: Text, Arg: true, Required: true, Max: 256, Help: "words of name and description"},
-				{Name: "kind", Type: Text, Enum: []string{"agents", "groups", "channels"}, Help: "agents if left out"},
-				{Name: "n", Type: Number, Short: "n", Min: 1, Max: 100, Help: "at most this many"}, {Name: "page", Type: Number, Min: 1,
-					Max: 10_000, Help: "page of the results"}}},
+				{Name: "kind", Type: Text, Enum: []string{"agents", "groups", "channels"}, Default: "agents", Help: "what to find"},
+				{Name: "n", Type: Number, Short: "n", Min: 1, Max: 100, Default: "10", Help: "results per page"}, {Name: "page", Type: Number,
+					Min: 1, Max: 10_000, Default: "1", Help: "page of the results"}}},
 		{Name: "who", Tool: "parley_who", Run: runWho, Operations: []string{"getAgentProfile", "getGroupChat", "getChannel", "getPrivateChat"},
 			Summary: "Show an agent, a group chat or a channel.", Price: "0.001", Example: "who bob",
 			Params: []Param{{Name: "name", Type: Text, Arg: true, Required: true, Help: toParam.Help}}},
@@ -72,7 +81,7 @@ func table() []*Action {
 
 		with("group create", "Create a group chat.", "0.15", "team --members bob --yes",
 			act{operation: "createGroupChat", args: describing, said: "created"}, nameParam,
-			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findable),
+			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findable.by("no")),
 		with("group edit", "Change name, description or visibility.", "0.002", "team --description Releases",
 			act{kind: KindGroup, operation: "editGroupChat", args: describing, said: "changed"}, groupParam, newNameParam, aboutParam, findable),
 		members("group add", "add_member_ids", "Add members."), members("group remove", "remove_member_ids", "Remove members."),
@@ -90,7 +99,7 @@ func table() []*Action {
 		transfer("group transfer"), remove("group delete"), info("group info"),
 
 		with("channel create", "Create a channel.", "0.50", `weather --description "Rain and sun, hourly" --yes`,
-			act{operation: "createChannel", args: describing, said: "created"}, nameParam, aboutParam, findable),
+			act{operation: "createChannel", args: describing, said: "created"}, nameParam, aboutParam, findable.by("yes")),
 		with("channel edit", "Change name, description or visibility.", "0.002", "'#weather' --no-discoverable",
 			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed"}, channelParam, newNameParam, aboutParam, findable),
 		members("channel remove", "remove_subscriber_ids", "Remove subscribers."),
@@ -117,12 +126,13 @@ func table() []*Action {
 		{Name: "wallet limit", Run: runLimit, Summary: "Show or set the daily limit (UTC). 0 stops all payments.", Price: "free",
 			Example: "wallet limit 0.50", Changes: true, Params: []Param{{Name: "usd", Type: Text, Arg: true, Help: "new limit in USD"}}},
 		{Name: "wallet report", Tool: "parley_wallet", Run: runReport, Summary: "Show what calls cost, by day and operation.", Price: "free",
-			Example: "wallet report", Params: []Param{{Name: "since", Type: Text, Help: "first day, such as 2026-12-01; 30 days if left out"}}},
+			Example: "wallet report", Params: []Param{{Name: "since", Type: Text, Default: "30 days ago", Help: "first day, such as 2026-12-01"}}},
 		{Name: "wallet deposits", Tool: "parley_wallet", Run: runDeposits, Summary: "Show the payment channels and what is left in them.",
 			Price: "free", Example: "wallet deposits"},
 		{Name: "wallet refund", Tool: "parley_wallet", Run: runRefund, Summary: "Take back what is left in the payment channels.", Price: "free",
 			Example: "wallet refund", Changes: true},
-		{Name: "wallet export", Summary: "Write the private key to a new file.", Price: "free", Example: "wallet export wallet.key"},
+		{Name: "wallet export", Summary: "Write the private key to a new file.", Price: "free", Changes: true,
+			Example: "wallet export wallet.key"},
 		{Name: "prices", Tool: "parley_status", Run: runPrices, Summary: "List operations and prices, and the arguments of one.",
 			Price: "free", Example: "prices",
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as getChannel, or a part of it"}}},

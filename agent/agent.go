@@ -106,19 +106,32 @@ type CallOptions struct {
 // defaultPatience is below the time after which MCP clients give up.
 const defaultPatience = 45 * time.Second
 
-// DryRunError ends a dry run before a call that costs something, or changes something.
+// DryRunError ends a dry run before the last call that costs something, or changes something.
 type DryRunError struct {
 	Operation string
-	Price     uint64 // atomic units
+	// Price is what all calls of the command cost at most, in atomic units.
+	Price uint64
+	// Calls are these calls, with operation and price_usd, and Arguments those of the action.
+	Calls     []any
+	Arguments map[string]any
 }
 
 func (e *DryRunError) Error() string {
-	return fmt.Sprintf("dry run: %s would cost %s USD; nothing was done", e.Operation, USD(e.Price))
+	return fmt.Sprintf("dry run: %s would cost at most %s USD; nothing was done", e.Operation, USD(e.Price))
 }
 
 // Value is what a dry run shows.
 func (e *DryRunError) Value() *Value {
-	return newValue(object{"dry_run": true, "operation": e.Operation, "price_usd": USD(e.Price)}).line("%s", e)
+	v := newValue(object{"dry_run": true, "operation": e.Operation, "price_usd": USD(e.Price), "calls": append([]any{}, e.Calls...)})
+	v.line("%s", e)
+	if len(e.Arguments) > 0 {
+		v.Data["arguments"] = e.Arguments
+	}
+	for _, one := range e.Calls {
+		call, _ := one.(object)
+		v.line("  %v  %v", call["price_usd"], call["operation"])
+	}
+	return v
 }
 
 // Call makes a call. It first finishes the same call if an earlier process was interrupted in it. The errors are, besides others,
@@ -144,7 +157,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	}
 	command := commandOf(ctx)
 	if command.DryRun && (agreed.price(o) > 0 || !o.ReadOnly) {
-		return nil, &DryRunError{o.ID, agreed.price(o)}
+		return nil, command.plan(o.ID, agreed.price(o), arguments)
 	}
 	ctx, cancel := context.WithTimeout(command.Continue(ctx), cmp.Or(options.Patience, defaultPatience))
 	defer cancel()

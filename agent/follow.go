@@ -38,6 +38,9 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, came func(*Page) err
 		page, err := a.Fetch(ctx, map[string]any{"wait": int(policy.Wait.Seconds())}, false, 2*policy.Wait+defaultPatience)
 		longer := min(max(2*pause, policy.First), policy.Longest)
 		if temporary(err) {
+			if warn := commandOf(ctx).Warn; warn != nil {
+				warn(err)
+			}
 			pause = longer
 			continue
 		}

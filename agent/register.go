@@ -188,7 +188,7 @@ func (a *Agent) paidElsewhere(ctx context.Context) (bool, error) {
 // checkServer returns an error for a URL to which requests would not be encrypted.
 func checkServer(server string) error {
 	if base, err := url.Parse(server); err != nil || base.Host == "" || base.Scheme != "https" && !isLoopback(base) {
-		return fmt.Errorf("the server %q is not a URL with https://", server)
+		return Usagef("%s is no URL of a server, such as https://parley.example, or http://127.0.0.1:8402 on this machine", VisibleName(server))
 	}
 	return nil
 }

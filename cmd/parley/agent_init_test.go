@@ -134,7 +134,7 @@ func TestRealMoney(t *testing.T) {
 	}
 	carol := newAgent(t, play.URL, "carol")
 	if got := carol.fails(agent.ExitLimit, "init", "--server", server, "--yes"); got["code"] != "terms_changed" ||
-		got["next"] != carol.remedy("init --agree") {
+		got["next"] != carol.remedy("init --agree --server "+agent.Quoted(server)) {
 		t.Errorf("other terms: %v", got)
 	}
 	if got := carol.fails(agent.ExitUsage, "send", "carol", "hi", "--server", server); !strings.Contains(got["error"].(string),

@@ -200,8 +200,7 @@ func TestOneCode(t *testing.T) {
 	} {
 		out, errs, _ := alice.try(strings.Fields(one.line)...)
 		var failed map[string]any
-		lines := strings.Split(strings.TrimSpace(errs), "\n")
-		testkit.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &failed))
+		testkit.NoError(t, json.Unmarshal([]byte(errs), &failed))
 		result, err := tools.CallTool(t.Context(), &mcp.CallToolParams{Name: one.tool, Arguments: one.arguments})
 		testkit.NoError(t, err)
 		fields, _ := result.StructuredContent.(map[string]any)

@@ -97,7 +97,7 @@ func TestConfirm(t *testing.T) {
 	t.Parallel()
 	alice := newAgent(t, playServer(t).URL, "alice")
 	refused := alice.fails(agent.ExitLimit, "group", "create", "my team")
-	if refused["code"] != "confirmation_needed" || refused["next"] != alice.remedy("group create 'my team' --yes") {
+	if refused["code"] != "confirmation_needed" || refused["next"] != alice.remedy("--yes group create 'my team'") {
 		t.Errorf("a dear call without a terminal: %v", refused)
 	}
 	testkit.Contains(t, alice.personFails("n\n", "group", "create", "team"), "Pay 0.15 USD for createGroupChat?",
@@ -132,5 +132,6 @@ func TestInitAtTerminal(t *testing.T) {
 	if status := alice.run("status"); status["account"] != false {
 		t.Errorf("after a no there is an account: %v", status)
 	}
-	testkit.Contains(t, alice.person("alice\ny\n", "init"), "costs 1.00 USD, once", "alice is ready")
+	testkit.Contains(t, alice.person("alice\ny\n", "init"),
+		"costs 1.00 USD, once", "secrets.json", "the wallet takes play money from", "alice is ready")
 }

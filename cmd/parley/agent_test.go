@@ -25,8 +25,9 @@ func TestThreeCommands(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice, bob := newUser(t, server.URL), newUser(t, server.URL)
-	_, told, _ := bob.try("init", "--username", "bob", "--yes")
-	testkit.Contains(t, told, "secrets.json", "costs 1.00 USD, once")
+	if out, told, _ := bob.try("init", "--username", "bob", "--yes"); told != "" || !strings.Contains(out, `"funded":true`) {
+		t.Errorf("init prints %s%s", out, told)
+	}
 	alice.run("init", "--username", "alice", "--yes")
 	if again := alice.run("init", "--username", "alice"); again["username"] != "alice" {
 		t.Errorf("the second init: %v", again)
@@ -34,8 +35,18 @@ func TestThreeCommands(t *testing.T) {
 	if got := alice.fails(agent.ExitUsage, "init", "--username", "other", "--yes"); !strings.Contains(got["error"].(string), "is alice") {
 		t.Errorf("another name for the account: %v", got)
 	}
-	if plan := alice.run("send", "bob", "hi", "--dry-run"); plan["operation"] != "getAgentProfile" || plan["paid_usd"] != "0.00" {
+	if plan := alice.run("send", "bob", "hi", "--dry-run"); plan["operation"] != "sendPrivateMessage" || plan["paid_usd"] != "0.00" ||
+		plan["price_usd"] != "0.006" || mustJSON(t, plan["arguments"]) != `{"text":"hi","to":"bob"}` {
 		t.Errorf("a dry run: %v", plan)
+	}
+	for line, price := range map[string]string{"read bob": "0.003", "who bob": "0.001", "group create team --members bob": "0.151",
+		"send #news hi": "0.03", "wallet limit 7": "0.00", "wallet export " + alice.home + "/key": "0.00", "init": "1.001"} {
+		if plan := alice.run(append(strings.Fields(line), "--dry-run")...); plan["dry_run"] != true || plan["price_usd"] != price {
+			t.Errorf("a dry run of %s: %v", line, plan)
+		}
+	}
+	if _, err := os.Stat(alice.home + "/key"); err == nil || alice.run("wallet", "limit")["limit_usd"] != "1.00" {
+		t.Error("a dry run does something")
 	}
 	const text = "hi\x1b[2J\u202e there <b>`x`"
 	sent := alice.run("send", "bob", text)
@@ -95,7 +106,8 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)
 	alice := newUser(t, server.URL)
-	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["code"] != "no_account" || got["next"] != alice.remedy("init") {
+	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["code"] != "no_account" ||
+		!strings.HasPrefix(got["next"].(string), alice.remedy("init --username agent_")) {
 		t.Errorf("without a wallet: %v", got)
 	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
@@ -106,7 +118,9 @@ func TestExitCodes(t *testing.T) {
 		{"send"}, {"send", "bob", " "}, {"send", "bob", "hi", "--nonsense"}, {"call", "sendMessage"}, {"call", "getOwnAgent", "nonsense"},
 		{"status", "--jq", "{"}, {"react", "msg_1"}, {"group", "edit", "chat_01k70t94aqeembse7n65ptksh0"}, {"inbox", "-n", "0"},
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"}, {"wallet", "limit", "much"}, {"read", "bob", "--grep", "[o"},
-		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"}, {"inbox", "--key="},
+		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"},
+		{"inbox", "--key", "k"}, {"init", "--server", "127.0.0.1:1"}, {"wallet", "export", "-"},
+		{"wallet", "export", alice.walletFile()}, {"group", "list"}, {"help", "nosuch"}, {"completion", "nosuch"}, {"mcp", "--dry-run"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)
@@ -126,6 +140,38 @@ func TestExitCodes(t *testing.T) {
 		t.Errorf("with a limit of 0: %v", got)
 	}
 	alice.run("key", "rotate")
+}
+
+// TestNextRuns: what an error names as the next command runs as it is, up to an account.
+func TestNextRuns(t *testing.T) {
+	t.Parallel()
+	server := playServer(t)
+	alice := newUser(t, server.URL)
+	alice.env = alice.env[2:] // neither folder nor server are in the environment
+	next := alice.fails(agent.ExitNoKey, "--home", alice.home, "--server", server.URL, "status")["next"].(string)
+	agreed := alice.fails(agent.ExitLimit, exampleArgs(next)[1:]...)
+	testkit.Contains(t, agreed["error"].(string), server.URL+" takes payments on eip155:84532 to 0x", "an account costs 1.001 USD")
+	made := alice.run(exampleArgs(agreed["next"].(string))[1:]...)
+	if made["paid_usd"] != "1.001" {
+		t.Errorf("%s: %v", agreed["next"], made)
+	}
+	if status := alice.run("status", "--service", "--timeout", "30", "--home", alice.home); status["server_status"] != "OK" {
+		t.Errorf("the status is %v", status)
+	}
+	alice.run("inbox", "--wait", "1", "--home", alice.home)
+	if read := alice.run("inbox", "--wait", "1500ms", "--home", alice.home); read["paid_usd"] != "0.001" {
+		t.Errorf("an inbox that waits: %v", read)
+	}
+	again := alice.fails(agent.ExitLimit, "init", "--agree", "--server", server.URL, "--home", alice.home)
+	if strings.Contains(again["error"].(string), "costs") {
+		t.Errorf("agreeing again: %v", again)
+	}
+	alice.run(exampleArgs(again["next"].(string))[1:]...)
+	server.stop(t)
+	down := alice.fails(agent.ExitError, "status", "--service", "--home", alice.home)
+	if down["code"] != "unreachable" || down["next"] != "parley status --service --home "+agent.Quoted(alice.home) {
+		t.Errorf("without the server: %v", down)
+	}
 }
 
 // TestLostLedger: a folder whose ledger is missing says so once, and goes on.

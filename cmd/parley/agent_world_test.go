@@ -73,13 +73,12 @@ func (u *user) run(args ...string) map[string]any {
 	return value
 }
 
-// fails runs a command that must fail, and returns the JSON object of its error.
+// fails runs a command that must fail, and returns its error: the only JSON object on standard error.
 func (u *user) fails(code int, args ...string) map[string]any {
 	u.t.Helper()
 	out, errs, got := u.try(args...)
-	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	var value map[string]any
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &value); got != code || out != "" || err != nil {
+	if err := json.Unmarshal([]byte(errs), &value); got != code || out != "" || err != nil {
 		u.t.Fatalf("parley %s: exit code %d, want %d and an error as JSON (%v)\n%s%s", strings.Join(args, " "), got, code, err, out, errs)
 	}
 	return value

@@ -26,6 +26,13 @@ func TestHelpCommand(t *testing.T) {
 	if top, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands"); strings.Count(top, "\n    parley ") != 2 {
 		t.Errorf("the help has no two lines of example at its top:\n%s", top)
 	}
+	for _, alone := range [][]string{nil, {"group"}} {
+		if help := invoke(t, alone...).good(t); !strings.Contains(help, "\n") {
+			t.Errorf("parley %v prints %q", alone, help)
+		}
+	}
+	testkit.Contains(t, invoke(t, "help", "inbox").good(t), "--wait DURATION", "-n N ", "default 50", "PARLEY_MESSAGE_IDS")
+	testkit.Contains(t, invoke(t, "channel", "subscribe", "--help").good(t), "parley channel join CONVERSATION")
 	if help := invoke(t, "help", "send").good(t); len(help) > 600 {
 		t.Errorf("the help of send has %d bytes", len(help))
 	}
@@ -72,13 +79,16 @@ func TestWrongLines(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
 	for line, want := range map[string]string{
-		"status --jq":   "--jq needs a value; one that begins with a dash is written --jq=VALUE",
-		"react msg_1 👍": "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
-		"react msg_1 x": "emoji is exactly one emoji; nothing was paid",
-		"sned bob hi":   `unexpected argument sned, did you mean "send"?`,
-		"inbox -n 0":    "n is a whole number from 1 to 250",
-		"inbox -n -1":   "--n needs a value; one that begins with a dash is written --n=VALUE",
-		"inbox --key=":  "--key is empty",
+		"status --jq":    "--jq needs a value; one that begins with a dash is written --jq=VALUE",
+		"react msg_1 👍":  "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
+		"react msg_1 x":  "emoji is exactly one emoji; nothing was paid",
+		"sned bob hi":    `unexpected argument sned, did you mean "send"?`,
+		"inbox -n 0":     "n is a whole number from 1 to 250",
+		"inbox -n -1":    "--n needs a value; one that begins with a dash is written --n=VALUE",
+		"react a --key=": "--key is empty",
+		"inbox --key k":  "parley inbox takes no --key: it changes nothing that is paid for",
+		"inbox --wait x": "--wait: it is a time such as 30s or 2m; a number alone is of seconds",
+		"group list":     "the contacts list group chats and channels too",
 	} {
 		if got := u.fails(2, strings.Fields(line)...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %s: %v, want %q", line, got, want)

@@ -49,7 +49,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop context.Ca
 const secondSignal = 200 * time.Millisecond
 
 func run(ctx context.Context, args []string, to console.Console) error {
-	ctx, running := agent.NewInvocation(ctx)
+	ctx, running := agent.NewInvocation(ctx, to, args)
 	exited, server := false, &serverSettings{}
 	parser, err := newParser(server,
 		kong.Description("Messaging for AI agents, paid per call with x402."),
@@ -67,6 +67,9 @@ func run(ctx context.Context, args []string, to console.Console) error {
 	parser.Model.Detail = agent.FirstSteps
 	if completed, err := completeLine(parser); completed || err != nil {
 		return err
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
 	}
 	command, err := parser.Parse(console.FlagsLast(args, agent.CommonFlags(parser.Model)))
 	if exited { // --help was printed
@@ -127,7 +130,7 @@ func newParser(server *serverSettings, options ...kong.Option) (*kong.Kong, erro
 		}
 		return nil
 	}
-	groups := append(groups[:len(groups):len(groups)], kong.Group{Key: "other", Title: "Other commands:"})
+	groups := append(groups[:len(groups):len(groups)], kong.Group{Key: agent.OtherGroup, Title: "Other commands:"})
 	options = append(options, kong.Name("parley"), kong.ExplicitGroups(groups), kong.PostBuild(addHelp))
 	options = append(options, agent.Commands()...)
 	return kong.New(&commands{}, append(options, server.Options()...)...)

@@ -2,20 +2,26 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/parley-chat/parley/agent"
 )
 
-// Group is the group of the commands of an agent, and commonGroup that of the flags that they have in common.
+// Group is the group of the commands of an agent, OtherGroup that of help and version, and commonGroup that of the flags that all commands
+// of an agent have.
 const (
 	Group       = "agent"
+	OtherGroup  = "other"
 	commonGroup = "common"
 )
 
@@ -24,6 +30,16 @@ var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"}}
 
 // own are the commands that are more than an action.
 var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": configCommand{}, "wallet export": walletExport{}}
+
+// aliases are what other programs call a command.
+var aliases = map[string]string{"channel join": "subscribe", "channel leave": "unsubscribe", "group add": "invite", "contacts list": "ls"}
+
+// placeholders are what a flag takes, where that is not its name. A DURATION becomes a number of seconds.
+var placeholders = map[string]string{"reply_to": "ID", "before": "ID", "message_id": "ID", "grep": "REGEXP", "find": "TEXT", "n": "N",
+	"description": "TEXT", "message": "TEXT", "members": "AGENT", "successor": "AGENT", "exec": "COMMAND", "since": "DAY", "wait": durationOf,
+	"page": "N", "offset": "N"}
+
+const durationOf = "DURATION"
 
 // nouns are the summaries of commands with subcommands.
 var nouns = map[string]string{
@@ -62,7 +78,7 @@ func nounType(noun string) reflect.Type {
 		if !ours {
 			continue
 		}
-		tag := fmt.Sprintf(`cmd:"" name:%q help:%q`, verb, a.Summary)
+		tag := fmt.Sprintf(`cmd:"" name:%q help:%q aliases:%q`, verb, a.Summary, aliases[a.Name])
 		if len(fields) == 1 && !a.Changes { // the first one runs if the noun is named alone, unless it changes something
 			tag += ` default:"1"`
 		}
@@ -81,8 +97,20 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 		fields = flagFields()
 	}
 	for i, p := range a.Params {
-		kind, tag := reflect.TypeFor[*string](), fmt.Sprintf(`name:%q help:%q`, p.Flag(), sentence(p.Limited()))
+		help, holder := p.Limited(), cmp.Or(placeholders[p.Name], strings.ToUpper(p.Flag()))
+		if p.Enum != nil {
+			help, holder = p.Help, strings.Join(p.Enum, "|")
+		}
+		if p.Stdin {
+			help += "; - or a pipe is standard input"
+		}
+		if p.Default != "" {
+			help += "; default " + p.Default
+		}
+		kind, tag := reflect.TypeFor[*string](), fmt.Sprintf(`name:%q help:%q`, p.Flag(), sentence(help))
 		switch {
+		case holder == durationOf:
+			kind = reflect.TypeFor[*duration]()
 		case p.Type == agent.List:
 			kind = reflect.TypeFor[[]string]()
 		case p.Type == agent.Flag && p.Name != "discoverable":
@@ -103,7 +131,7 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 			tag += fmt.Sprintf(` short:%q`, p.Short)
 		}
 		if !p.Arg && p.Type != agent.Flag {
-			tag += fmt.Sprintf(` placeholder:%q`, strings.ToUpper(p.Flag()))
+			tag += fmt.Sprintf(` placeholder:%q`, holder)
 		}
 		fields = append(fields, reflect.StructField{Name: fmt.Sprint("P", i), Type: kind, Tag: reflect.StructTag(tag)})
 	}
@@ -130,6 +158,9 @@ func argumentsOf(command *kong.Node, a *agent.Action) map[string]any {
 				target = target.Elem()
 			}
 			arguments[p.Name] = target.Interface()
+			if wait, ok := target.Interface().(duration); ok {
+				arguments[p.Name] = strconv.FormatFloat(math.Ceil(time.Duration(wait).Seconds()), 'f', -1, 64)
+			}
 		}
 	}
 	return arguments

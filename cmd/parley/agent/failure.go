@@ -31,9 +31,19 @@ func (f *failure) Unwrap() error { return f.err }
 // failed returns the failure for an error of a command.
 func (s *session) failed(ctx context.Context, err error) error {
 	f := explain(ctx, s.agent, err)
-	f.asJSON = s.wantsJSON()
-	if f.Next != "" {
+	f.asJSON = s.flags.JSON || s.query != nil || !console.IsTerminal(s.rawErr)
+	if s.warning != "" {
+		f.Message += "; " + s.warning
+	}
+	switch {
+	case f.Code == errNoWallet.Code:
+		f.Next = s.line(s.firstInit())
+	case f.Question != "" && !s.tookInput:
+		f.Next = s.again("--yes")
+	case f.Next != "":
 		f.Next = s.line(f.Next)
+	case f.Retryable && !s.tookInput:
+		f.Next = s.again("")
 	}
 	if s.unwritten {
 		f.Charged = new(f.Paid > 0)
@@ -86,16 +96,27 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 	if found := noValue.FindStringSubmatch(err.Error()); found != nil {
 		wrong = console.Usagef("%s needs a value; one that begins with a dash is written %[1]s=VALUE", found[1])
 	}
-	help := "parley"
+	help := "--help"
 	if command != nil {
-		if group := command.ClosestGroup(); group == nil || group.Key != Group {
+		if group := command.ClosestGroup(); group == nil || group.Key != Group && group.Key != OtherGroup {
 			return wrong
 		}
-		help = "parley " + console.CommandName(command)
+		help = console.CommandName(command) + " --help"
 	}
-	f := explain(ctx, nil, wrong)
-	f.asJSON = to.Plain() || slices.Contains(parsed.Context.Args, "--json")
-	f.Next = help + " --help"
+	switch {
+	case strings.HasPrefix(err.Error(), "expected one of"): // a noun alone
+		return parsed.Context.PrintUsage(false)
+	case strings.HasPrefix(err.Error(), "unexpected argument list") && (help == "group --help" || help == "channel --help"):
+		wrong, help = console.Usagef("the contacts list group chats and channels too"), "contacts list"
+	}
+	return wrongly(ctx, wrong, to, parsed.Context.Args, help)
+}
+
+// wrongly returns the failure of a command line that cannot run.
+func wrongly(ctx context.Context, err error, to console.Console, args []string, next string) error {
+	f := explain(ctx, nil, err)
+	f.asJSON = !console.IsTerminal(to.Err) || slices.Contains(args, "--json")
+	f.Next = "parley " + next
 	return f
 }
 

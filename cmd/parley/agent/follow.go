@@ -34,6 +34,13 @@ func (s *session) follow(ctx context.Context, arguments object) error {
 	policy := agent.DefaultPolling
 	fmt.Fprintf(s.Err, "each fetch costs %s USD and waits up to %s; pauses without messages are at most %s\n",
 		agent.USD(s.agent.Price("listUnreadMessages")), policy.Wait, policy.Longest)
+	told := ""
+	s.calls.Warn = func(err error) {
+		if text := s.agent.Explain(ctx, err).Message; text != told {
+			told = text
+			s.warn(text + "; fetching goes on, with pauses of at most " + policy.Longest.String())
+		}
+	}
 	err := s.agent.Follow(ctx, policy, func(page *agent.Page) error {
 		value, err := s.agent.Inbox(ctx, page, 0)
 		if err == nil {
@@ -57,7 +64,7 @@ func (s *session) insist(ctx context.Context, do func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(s.Err, "parley: --exec: %v; again in %s. The messages stay unread\n", err, pause)
+		s.warn(fmt.Sprintf("--exec: %v; again in %s. The messages stay unread", err, pause))
 		if err := console.Sleep(ctx, pause); err != nil {
 			return err
 		}

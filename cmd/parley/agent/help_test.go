@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -28,6 +29,27 @@ func TestTopics(t *testing.T) {
 			if !strings.Contains(said["environment"], found[1]+" ") {
 				t.Errorf("parley help environment lacks %s", found[1])
 			}
+		}
+	}
+	document, err := parley.Document()
+	testkit.NoError(t, err)
+	var codes []string
+	for _, code := range document.Components.Schemas["ErrorCode"].Value.Enum {
+		codes = append(codes, code.(string))
+	}
+	files, err = filepath.Glob("../../../agent/*.go")
+	testkit.NoError(t, err)
+	own := regexp.MustCompile(`failf\(Exit\w+, "([a-z_]+)"|\bcode\w* += "([a-z_]+)"`)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		testkit.NoError(t, err)
+		for _, found := range own.FindAllStringSubmatch(string(source), -1) {
+			codes = append(codes, found[1]+found[2])
+		}
+	}
+	for _, code := range codes {
+		if !regexp.MustCompile(`\b` + code + `\b`).MatchString(said["exit-codes"]) {
+			t.Errorf("parley help exit-codes lacks %s", code)
 		}
 	}
 	skill, err := os.ReadFile("../../../skills/parley/SKILL.md")

@@ -27,6 +27,8 @@ type initCommand struct {
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the blockchain."`
 	Agree       bool       `help:"Agree to the server's present terms and prices in place of those that were agreed."`
 	NewAccount  bool       `help:"Make another account with a wallet that has paid this server from another folder."`
+
+	funded bool // with play money
 }
 
 // DefaultServer is the address at which parley dev serves.
@@ -54,10 +56,17 @@ func (c *initCommand) Run(ctx context.Context, s *session) error {
 	}
 	server := strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")
 	published, err := agent.ReadPublished(ctx, server)
+	if agent.CodeOf(err) == "usage" { // it is no URL
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%w; name another server with --server URL, or start one with: parley dev", err)
 	}
-	return c.run(ctx, s, server, published)
+	err = c.run(ctx, s, server, published)
+	if f, ok := errors.AsType[*agent.Failure](err); ok && f.Code == "terms_changed" {
+		f.Next = agreeing(server)
+	}
+	return err
 }
 
 func (c *initCommand) run(ctx context.Context, s *session, server string, published *agent.Published) error {
@@ -112,7 +121,8 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 		}
 	}
 	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "server": terms.Server, "network": terms.Network,
-		"address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": s.config.PlayMoney, "folder": s.home},
+		"asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets,
+		"play_money": s.config.PlayMoney, "funded": c.funded, "folder": s.home},
 		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
 }
 
@@ -174,7 +184,12 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 	}
 	if (!account || c.Agree) && !s.flags.Yes {
 		if !console.CanAsk() {
-			return agent.ConfirmDear("this account", accountPrice)
+			text := fmt.Sprintf("%s takes payments on %s to %s", terms.Server, terms.Network, terms.Payee)
+			if !account {
+				text += ", and an account costs " + agent.USD(accountPrice) + " USD"
+			}
+			return &agent.Failure{Code: "confirmation_needed", Exit: agent.ExitLimit, Charged: new(false), Question: "Agree to these terms?",
+				Message: text + "; nothing was paid"}
 		}
 		if yes, err := s.Confirm("Agree to these terms?"); err != nil || !yes {
 			return cmp.Or[error](err, errors.New("not confirmed; nothing was paid"))
@@ -202,6 +217,8 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 		case balance >= accountPrice:
 			return nil
 		case s.config.PlayMoney:
+			c.funded = true
+			fmt.Fprintf(s.Err, "the wallet takes play money from %s\n", facilitator)
 			return takePlayMoney(ctx, facilitator, s.agent.Address())
 		case !console.CanAsk():
 			return agent.NoMoney(accountPrice, &balance, s.agent.Address(), s.config.Network)

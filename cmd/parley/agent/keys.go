@@ -121,6 +121,9 @@ type walletExport struct {
 
 // Run is called by kong.
 func (c *walletExport) Run(ctx context.Context, s *session) error {
+	if c.File == "-" {
+		return agent.Usagef("the private key is written to a new file, not to standard output")
+	}
 	if err := s.open(ctx); err != nil {
 		return err
 	}
@@ -132,8 +135,11 @@ func (c *walletExport) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	file, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return agent.Usagef("%s exists; name a new file", agent.VisibleName(c.File))
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("write the private key: %w", err)
 	}
 	_, err = fmt.Fprintln(file, digits)
 	if err := errors.Join(err, file.Close()); err != nil {

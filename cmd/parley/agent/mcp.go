@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/parley-chat/parley/agent"
@@ -11,16 +12,19 @@ import (
 // mcpCommand serves the agent's account to a model. Standard output belongs to the protocol.
 type mcpCommand struct {
 	Flags   agentFlags `embed:""`
-	Tools   string     `default:"core" enum:"read,core,all" help:"read (changes nothing), core, or all (also account, wallet, any call)."`
+	Tools   string     `default:"core" placeholder:"read|core|all" enum:"read,core,all"`
 	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Fetching costs about 0.30 USD a day."`
 }
 
 // Run serves one session on standard input and output. It begins without a wallet too.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
 	return mcpserver.Serve(ctx, mcpserver.Stdio(), mcpserver.Options{
-		Tools: c.Tools, Channel: c.Channel, Line: s.line, Log: slog.New(slog.NewTextHandler(s.Err, nil)),
+		Tools: c.Tools, Channel: c.Channel, Line: s.line, Log: slog.New(slog.NewTextHandler(revealing{s.rawErr}, nil)),
 		Open: func() (*agent.Agent, error) {
 			err := s.open(ctx)
+			if s.warning != "" {
+				fmt.Fprintln(s.rawErr, agent.Visible(s.warning))
+			}
 			return s.agent, err
 		},
 	})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -106,3 +107,27 @@ func (s *session) line(command string) string {
 	}
 	return "parley --home " + home + " " + command
 }
+
+// again returns the command line that was run, with flags before it.
+func (s *session) again(flags string) string {
+	line := strings.TrimSpace(flags)
+	for _, word := range s.args {
+		line += " " + agent.Quoted(word)
+	}
+	if strings.Contains(line, " --home") {
+		return "parley " + strings.TrimSpace(line)
+	}
+	return s.line(strings.TrimSpace(line))
+}
+
+// firstInit returns the command line that makes a wallet and an account with a name that nobody has.
+func (s *session) firstInit() string {
+	line := "init --username agent_" + strings.ToLower(rand.Text()[:8])
+	if s.flags.ServerURL != "" {
+		line += " --server " + agent.Quoted(s.flags.ServerURL)
+	}
+	return line
+}
+
+// agreeing returns the command line that agrees to the terms of a server.
+func agreeing(server string) string { return "init --agree --server " + agent.Quoted(server) }

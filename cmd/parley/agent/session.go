@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,30 +25,52 @@ type agentFlags struct {
 	JQ        string  `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
 	Yes       bool    `help:"Agree to a price above 0.10 USD and to what is final." group:"common"`
 	Key       *string `placeholder:"TEXT" group:"common"`
-	DryRun    bool    `help:"Show the first call that would cost something. Nothing is done." group:"common"`
+	DryRun    bool    `help:"Show the calls and what they cost. Nothing is done." group:"common"`
 	Home      string  `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
 	ServerURL string  `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
 	Secrets   string  `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
 
-	Timeout time.Duration `placeholder:"DURATION" group:"common"`
+	Timeout duration `placeholder:"DURATION" group:"common"`
+}
+
+// duration is a flag such as 30s. A number alone is of seconds.
+type duration time.Duration
+
+// UnmarshalText is called by kong.
+func (d *duration) UnmarshalText(text []byte) error {
+	value := string(text)
+	if _, err := strconv.ParseUint(value, 10, 64); err == nil {
+		value += "s"
+	}
+	parsed, err := time.ParseDuration(value)
+	if err != nil || parsed < 0 {
+		return errors.New("it is a time such as 30s or 2m; a number alone is of seconds")
+	}
+	*d = duration(parsed)
+	return nil
 }
 
 // Invocation is the run of a command. Its session is nil for commands of a server.
 type Invocation struct {
+	console console.Console
+	args    []string
 	session *session
 	calls   *agent.Command
 }
 
 // NewInvocation returns an invocation that begins now, and the context of its calls.
-func NewInvocation(ctx context.Context) (context.Context, *Invocation) {
+func NewInvocation(ctx context.Context, to console.Console, args []string) (context.Context, *Invocation) {
 	ctx, calls := agent.BeginCommand(ctx)
-	return ctx, &Invocation{calls: calls}
+	return ctx, &Invocation{console: to, args: args, calls: calls}
 }
 
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
-	s := &session{flags: f, Console: to, rawErr: to.Err, calls: running.calls}
+	s := &session{flags: f, Console: to, rawErr: to.Err, args: running.args, calls: running.calls}
 	s.Err, s.calls.DryRun = revealing{to.Err}, f.DryRun
+	if !console.IsTerminal(to.Err) {
+		s.Err = io.Discard // a program gets the fields of the output or of the error
+	}
 	running.session = s
 	command.Bind(s)
 	if f.JQ == "" {
@@ -63,10 +86,11 @@ func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, runni
 
 // session is a command of an agent: its settings, and its wallet once it is open.
 type session struct {
-	console.Console
-	rawErr io.Writer // standard error, for what commands of the user print
-	flags  *agentFlags
-	query  *gojq.Query
+	console.Console           // its standard error is for people
+	rawErr          io.Writer // standard error
+	args            []string  // the command line
+	flags           *agentFlags
+	query           *gojq.Query
 
 	home     string
 	config   agentConfig
@@ -75,7 +99,9 @@ type session struct {
 	agent    *agent.Agent
 	calls    *agent.Command // what the command pays
 
-	unwritten bool // calls were made, and their output could not be written
+	unwritten bool   // calls were made, and their output could not be written
+	tookInput bool   // an argument came from standard input
+	warning   string // that no ledger was found
 }
 
 // errTimeout means that --timeout ended a command.
@@ -85,9 +111,13 @@ var errTimeout = errors.New("the command was not done within --timeout")
 func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error) {
 	s := i.session
 	if s == nil {
-		return command.Run()
+		err := command.Run()
+		if group := command.Selected().ClosestGroup(); err != nil && group != nil && group.Key == OtherGroup {
+			return wrongly(ctx, err, i.console, i.args, "--help")
+		}
+		return err
 	}
-	if limit := s.flags.Timeout; limit > 0 {
+	if limit := time.Duration(s.flags.Timeout); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
 		defer cancel()
@@ -96,15 +126,37 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	if !utf8.ValidString(strings.Join(command.Args, "")) {
 		return s.failed(ctx, agent.Usagef("an argument has bytes that are not UTF-8"))
 	}
-	if a := agent.ActionNamed(console.CommandName(command.Selected())); a == nil || a.Run == nil {
-		err = command.Run()
-	} else {
+	a := agent.ActionNamed(console.CommandName(command.Selected()))
+	switch key := s.flags.Key; {
+	case key != nil && (a.Run == nil || !a.Changes || a.Price == "free"):
+		err = agent.Usagef("parley %s takes no --key: it changes nothing that is paid for", a.Name)
+	case key != nil && *key == "": // as of a variable that is not set
+		err = agent.Usagef("--key is empty")
+	case a.Run != nil:
 		err = s.act(ctx, a, argumentsOf(command.Selected(), a))
+	case s.flags.DryRun && a.Name == "mcp":
+		err = agent.Usagef("parley mcp takes no --dry-run")
+	case s.flags.DryRun && a.Changes:
+		err = s.print(nil, (&agent.DryRunError{Operation: a.Name, Price: map[string]uint64{"init": accountPrice}[a.Name]}).Value())
+	default:
+		err = command.Run()
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return s.failed(ctx, err)
 	}
-	return s.failed(ctx, err)
+	if s.warning != "" {
+		s.warn(s.warning)
+	}
+	return nil
+}
+
+// warn tells something beside the output: a line for people, or a JSON object.
+func (s *session) warn(text string) {
+	if s.Err == io.Discard {
+		_ = console.EncodeJSON(s.rawErr, object{"warning": text}) // standard error may be closed
+	} else {
+		fmt.Fprintln(s.Err, "parley: warning:", text)
+	}
 }
 
 // act runs an action and prints its value.
@@ -125,9 +177,7 @@ func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string
 	}
 	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Confirmed: s.flags.Yes}
 	if key := s.flags.Key; key != nil {
-		if run.Key = *key; run.Key == "" { // as of a variable that is not set
-			return agent.Usagef("--key is empty")
-		}
+		run.Key = *key
 	}
 	var value *agent.Value
 	switch {
@@ -175,6 +225,7 @@ func (s *session) takeInput(arguments map[string]any, p agent.Param) error {
 	if there && given != "-" || !there && (!p.Required || console.IsTerminal(os.Stdin)) {
 		return nil
 	}
+	s.tookInput = true
 	content, err := io.ReadAll(io.LimitReader(os.Stdin, maxInput)) // what is cut is too long for any argument
 	if err != nil {
 		return fmt.Errorf("read standard input: %w", err)
@@ -215,7 +266,8 @@ func (s *session) open(ctx context.Context) error {
 	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
-		return agent.Usagef("this wallet has agreed to the terms of %s, not of %s; agree to others with: parley init --agree", agreed, named)
+		return &agent.Failure{Code: "usage", Exit: agent.ExitUsage, Charged: new(false), Next: agreeing(named),
+			Message: fmt.Sprintf("this wallet has agreed to the terms of %s, not of %s", agreed, named)}
 	}
 	return nil
 }
@@ -239,7 +291,7 @@ func (s *session) openAgent(signer x402.Signer) (err error) {
 	}
 	ledger := agent.LedgerFile(s.home, signer.Address())
 	if _, err := os.Stat(ledger); errors.Is(err, os.ErrNotExist) && s.config.Username != "" {
-		fmt.Fprintf(s.Err, "WARNING: %s is missing, so what was paid before is not known; a new ledger begins\n", ledger)
+		s.warning = ledger + " is missing, so what was paid before is not known; a new ledger begins"
 	}
 	s.agent, err = agent.Open(settings)
 	return err

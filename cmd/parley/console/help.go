@@ -20,7 +20,7 @@ type Topics []Topic
 
 // Help is the command that prints the help of another one, or about a topic.
 type Help struct {
-	Command []string `arg:"" optional:"" predictor:"command" help:"A command, such as wallet report, or flags, exit-codes, environment."`
+	Command []string `arg:"" optional:"" predictor:"command" help:"A command, such as wallet report, or flags, json, exit-codes, environment."`
 }
 
 // Run prints what the command prints with --help.
