@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"errors"
 	"io"
@@ -30,9 +32,7 @@ func TestFollowDoesNotLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &atOnce{}
 		c, err := client.NewClientWithResponses("http://parley.test", client.WithHTTPClient(server))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err = c.Follow(ctx, "", func(context.Context, *client.UnreadPage) error { return nil })

@@ -1,6 +1,8 @@
 package payment
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"fmt"
 	"runtime"
@@ -66,9 +68,7 @@ func TestCallsOfAnAccountAreBounded(t *testing.T) {
 		search := call(0, 0)
 		search.Operation = &Operation{Search: true}
 		leave, err := s.enter(t.Context(), search, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := s.enter(t.Context(), call(0, 0), false); err == nil {
 			t.Error("another call is at work beside a search")
 		}
@@ -110,9 +110,7 @@ func TestTransactionsTakeTurns(t *testing.T) {
 			return s.transaction(t.Context(), call)
 		}
 		end, err := begin(uuid.New(), "channel_1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := begin(uuid.New(), "channel_1"); err == nil {
 			t.Error("two transactions of one conversation are at work")
 		}

@@ -1,6 +1,8 @@
 package payment
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"log/slog"
 	"net/http"
@@ -18,9 +20,7 @@ func TestTwoPaymentHeaders(t *testing.T) {
 	t.Parallel()
 	engine := New(Config{}, nil, nil, nil, slog.New(slog.DiscardHandler))
 	operation := &Operation{ID: "editAgent", Price: 1000, Extensions: map[string]jsontext.Value{}}
-	if err := engine.Offer([]*Operation{operation}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, engine.Offer([]*Operation{operation}))
 	for _, name := range []string{x402.HeaderPaymentSignature, x402.HeaderPaymentV1} {
 		header := http.Header{http.CanonicalHeaderKey(name): {"e30=", "e30="}}
 		_, err := engine.Parse(t.Context(), operation, header, nil, "", netip.Prefix{}, nil)

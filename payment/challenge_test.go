@@ -1,6 +1,8 @@
 package payment
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"bufio"
 	"net/http"
 	"strings"
@@ -39,9 +41,7 @@ func TestChallenge(t *testing.T) {
 	e := &Engine{Config: Config{}, operations: map[string]*Operation{}}
 	e.metrics = newMetrics(nil, nil, nil)
 	operation := &Operation{ID: "editAgent", Price: 2000, Extensions: map[string]jsontext.Value{}}
-	if err := e.Offer([]*Operation{operation}, a, b, c); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Offer([]*Operation{operation}, a, b, c))
 	for client, want := range map[string]string{"anybody": "a b c", "lost": "b c a", "barred": "b c", "all lost": "a b c",
 		"renewed": "a brenewed c"} {
 		var got []string
@@ -57,9 +57,7 @@ func TestChallenge(t *testing.T) {
 // TestForget: thousands of calls wait at once, and none keeps the kilobytes of its payment's header.
 func TestForget(t *testing.T) {
 	request, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET / HTTP/1.1\r\nHost: a\r\nPAYMENT-SIGNATURE: signed\r\n\r\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	values := request.Header[http.CanonicalHeaderKey(x402.HeaderPaymentSignature)]
 	Forget(request.Header)
 	if values[0] != "" || len(request.Header) != 0 {

@@ -237,9 +237,7 @@ func (w *world) another(agents ...*agent) *world {
 	w.T.Helper()
 	other := newWorldOn(w.T, w.DatabaseURL)
 	for _, a := range agents {
-		if err := other.Ledger.Mint(testkit.Address(a.Wallet), 100*testkit.Dollar); err != nil {
-			w.T.Fatal(err)
-		}
+		testkit.NoError(w.T, other.Ledger.Mint(testkit.Address(a.Wallet), 100*testkit.Dollar))
 	}
 	living, end := context.WithCancel(w.T.Context())
 	ready, gone := make(chan struct{}), make(chan struct{})

@@ -71,13 +71,9 @@ func benchPaid(b *testing.B, w *world, caller *agent, path, body string) {
 	sign := func() string {
 		payload, err := x402.Sign(b.Context(), x402.NewKeySigner(caller.Wallet), required.Accepts[0], &required.Resource, required.Extensions,
 			time.Now())
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		header, err := x402.EncodePaymentPayload(payload)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		return header
 	}
 	for range 20 { // so that every statement is prepared on every connection
@@ -99,24 +95,16 @@ const benchDeposit = 50 * testkit.Dollar
 func benchVoucher(b *testing.B, w *world, caller *agent, method, path, body string) {
 	offer := offerOf(b, w.priceOf(method, path))
 	price, err := strconv.ParseUint(offer.Amount, 10, 63)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, err)
 	payer, err := x402.NewChannelSigner(x402.NewKeySigner(caller.Wallet), zeroSalt, offer)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, err)
 	charged := uint64(0)
 	pay := func(deposit uint64) string {
 		charged += price
 		payment, err := payer.Sign(b.Context(), charged, deposit, time.Now())
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		header, err := x402.EncodeBatchPayment(payment)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		return header
 	}
 	w.serve(b, method, path, body, http.StatusOK, "X-API-KEY", caller.Key, x402.HeaderPaymentSignature, pay(benchDeposit))

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"encoding/json"
 	"regexp/syntax"
 	"strings"
@@ -17,9 +19,7 @@ import (
 func TestBodyLimitHoldsEveryRequest(t *testing.T) {
 	t.Parallel()
 	_, operations, err := readContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, want := range map[string]int{ // the bytes of the longest values, without their names and white space
 		"POST /chat/private/send":        16384*12 + 32*6,
 		"POST /chat/group/edit":          64*12 + 1024*12 + 4*100*32*6 + 100*30*6 + 31*6,
@@ -47,9 +47,7 @@ func TestLongestMatch(t *testing.T) {
 		"^😀*$":                                {maxBody, '😀'},
 	} {
 		parsed, err := syntax.Parse(pattern, syntax.Perl)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		runes, highest := longestMatch(parsed)
 		if diff := cmp.Diff(want, match{runes, highest}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", pattern, diff)

@@ -66,9 +66,7 @@ func TestLongBodiesArePaid(t *testing.T) {
 				body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
 				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/chat/private/send",
 					io.NopCloser(strings.NewReader(body)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				request.ContentLength = int64(len(body))
 				for i := 0; i < len(headers); i += 2 {
 					request.Header.Set(headers[i], headers[i+1])
@@ -162,9 +160,7 @@ func TestStreamsMakeRoom(t *testing.T) {
 		body, writer := io.Pipe()
 		defer func() { _ = writer.Close() }()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/chat/private/send", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set(x402.HeaderPaymentSignature, "x")
 		go func() {

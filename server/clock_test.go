@@ -21,9 +21,7 @@ func shiftedDatabase(t testing.TB, ahead time.Duration) string {
 	t.Helper()
 	databaseURL := storetest.URL(t)
 	connection, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer connection.Close(t.Context())
 	if _, err := connection.Exec(t.Context(), fmt.Sprintf(`
 		CREATE SCHEMA shifted;
@@ -44,9 +42,7 @@ func TestClockOfThisMachineIsWrong(t *testing.T) {
 			w := newWorldOn(t, shiftedDatabase(t, database))
 			w.Ledger.Advance(max(database, 0)) // a chain's time does not go back
 			now := func() time.Time { return time.Now().Add(database) }
-			if err := w.store.ReadClock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.store.ReadClock(t.Context()))
 			alice := w.Wallet(testkit.Dollar)
 			request := func(username string, after, before int64) testkit.Reply {
 				now := now().Unix()
@@ -76,9 +72,7 @@ func TestClockOfThisMachineIsWrong(t *testing.T) {
 				t.Errorf("the facilitator was asked %d times to settle, want once", w.settles.Load())
 			}
 			var health struct{ Timestamp float64 }
-			if err := json.Unmarshal(w.call(http.MethodGet, "/health", "").Body, &health); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal(w.call(http.MethodGet, "/health", "").Body, &health))
 			if off := health.Timestamp - float64(now().UnixMilli())/1000; math.Abs(off) > 2 {
 				t.Errorf("/health is %v seconds ahead of the database", off)
 			}

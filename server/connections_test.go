@@ -25,9 +25,7 @@ import (
 func (w *world) listen() string {
 	w.T.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.server.Serve(ctx, listener) }()
@@ -45,9 +43,7 @@ func (w *world) listen() string {
 func (w *world) dial(address, text string) net.Conn {
 	w.T.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	w.T.Cleanup(func() { _ = conn.Close() })
 	_, _ = io.WriteString(conn, text) // the server may refuse it before the end
 	return conn

@@ -35,9 +35,7 @@ func (f fields) json(t testing.TB) string {
 		}
 	}
 	text, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return string(text)
 }
 

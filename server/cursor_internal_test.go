@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -17,9 +19,7 @@ import (
 func TestCursors(t *testing.T) {
 	t.Parallel()
 	document, err := parley.Document()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	schemas := document.Components.Schemas
 	most, longest := int(*schemas["MessagePageSize"].Value.Max), int(*schemas["Cursor"].Value.MaxLength)
 	agent := uuid.New()

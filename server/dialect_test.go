@@ -71,9 +71,7 @@ func (w *world) dialectPayments() (payments []*dialectPayment, carols *x402.Chan
 	w.T.Helper()
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	carols = carol.opened(alice, 2)
-	if err := w.Ledger.RefundChannel(bob.opened(alice, 1).Config, 100_000); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, w.Ledger.RefundChannel(bob.opened(alice, 1).Config, 100_000))
 	poor := w.Wallet(5000) // it has paid lately, so nobody looks at its balance before the facilitator
 	alice.sendWith(w.sign(poor, sendPath), bob, "all that it has").Require(w.T, "a payment", http.StatusOK)
 	for _, p := range []struct {

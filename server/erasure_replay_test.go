@@ -53,9 +53,7 @@ func (p *paidCalls) repeat(t *testing.T, texts ...string) map[string]int {
 		request := call.request.Clone(t.Context())
 		request.Body = io.NopCloser(bytes.NewReader(call.body))
 		response, err := p.next.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil || response.StatusCode >= http.StatusInternalServerError {
@@ -95,9 +93,7 @@ func TestErasureReachesEveryRead(t *testing.T) {
 		}
 	}
 	reads, err := parley.Reads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	before := paid.repeat(t, "zorblax", trace)
 	for _, read := range reads {
 		if before[read] == 0 {

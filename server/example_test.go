@@ -98,9 +98,7 @@ func (s *story) sent(path, body string) {
 	if body == "" {
 		_, query, _ := strings.Cut(path, "?")
 		values, err := url.ParseQuery(query)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		testkit.NoError(s.t, err)
 		values.Del("wait") // its default is left out
 		s.requests = append(s.requests, []byte(values.Encode()))
 		return
@@ -134,9 +132,7 @@ func (s *story) tell(who *agent, operationID string) {
 		}
 		if route.Operation.RequestBody != nil {
 			raw, err := json.Marshal(route.Operation.RequestBody.Value.Content["application/json"].Example)
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			testkit.NoError(s.t, err)
 			var pairs []string
 			for example, real := range s.real {
 				pairs = append(pairs, example, real)
@@ -254,9 +250,7 @@ func TestHealthExample(t *testing.T) {
 		t.Helper()
 		numbers := regexp.MustCompile(`\b[0-9.]+\b`)
 		example, err := json.Marshal(route.Operation.Responses.Value(fmt.Sprint(a.Status)).Value.Content["application/json"].Example)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var want, got map[string]any
 		if json.Unmarshal(numbers.ReplaceAll(example, []byte("7")), &want) != nil ||
 			json.Unmarshal(numbers.ReplaceAll(a.Body, []byte("7")), &got) != nil {

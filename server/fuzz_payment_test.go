@@ -44,9 +44,7 @@ func FuzzHeaders(f *testing.F) {
 	w := newWorld(f)
 	from, to := w.agent("from"), w.agent("to")
 	address, err := url.Parse(w.url)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	const send = "POST /chat/private/send"
 	price, calls := testkit.Price(send), 0
 	var mu sync.Mutex
@@ -68,9 +66,7 @@ func FuzzHeaders(f *testing.F) {
 		}
 		revenue := w.Revenue()
 		connection, err := net.Dial("tcp", address.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer func() { _ = connection.Close() }()
 		_ = connection.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := fmt.Fprintf(connection, "%s HTTP/1.1\r\nHost: parley.test\r\n%s\r\n%s", send, fixed, body); err != nil {
@@ -159,9 +155,7 @@ func FuzzPayments(f *testing.F) {
 			}
 		}
 		raw, err := base64.StdEncoding.DecodeString(header)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for pair := range slices.Chunk(edits[:min(len(edits), 8)], 2) {
 			if len(pair) == 2 && len(raw) < 8<<10 { // an edit may repeat a text 256 times
 				raw = editJSON(t, raw, int(pair[0]), pair[1], noise)

@@ -212,9 +212,7 @@ func (r *registration) send(who *party, path, body, key string, headers ...strin
 		headers = append(headers, "X-API-KEY", key)
 	}
 	a, err := testkit.Request(r.t.Context(), who.http, http.MethodPost, r.url+path, body, headers...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	if a.Status >= http.StatusInternalServerError {
 		r.t.Errorf("%s at %s: %v", who.name, path, a)
 	}

@@ -21,9 +21,7 @@ func (w *world) wantShortHeader(what, method, path, body string, headers ...stri
 	w.T.Helper()
 	address := strings.TrimPrefix(w.url, "http://")
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	defer func() { _ = conn.Close() }()
 	request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nOrigin: https://agent.example\r\nContent-Type: application/json\r\n"+
 		"Content-Length: %d\r\n", method, path, address, len(body))

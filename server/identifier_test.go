@@ -98,9 +98,7 @@ func TestPaymentIdentifierAfterFailures(t *testing.T) {
 		return alice.sendIdentified(poor, bob, "in the end", strings.Repeat("no-money_", 2))
 	}
 	retry().Want(t, "without money", 402)
-	if err := w.Ledger.Mint(testkit.Address(poor), testkit.Dollar); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.Mint(testkit.Address(poor), testkit.Dollar))
 	retry().Want(t, "with money, under the same name", 200)
 }
 
@@ -119,9 +117,7 @@ func TestVersionOne(t *testing.T) {
 	sign := func() (v1, v2 string) {
 		t.Helper()
 		payload, err := x402.Sign(t.Context(), x402.NewKeySigner(alice.Wallet), required.Accepts[0], &required.Resource, nil, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if v1, err = x402test.EncodePaymentPayloadV1(payload, "base-sepolia"); err != nil {
 			t.Fatal(err)
 		}
@@ -164,13 +160,9 @@ func TestVersionOne(t *testing.T) {
 	}
 	required.Accepts[0].Network, required.Accepts[0].Asset = "eip155:8453", testkit.PlayMoney.Asset
 	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(alice.Wallet), required.Accepts[0], nil, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	elsewhere, err := x402test.EncodePaymentPayloadV1(payload, "base")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w.call(http.MethodPost, send, body("another chain"), "X-API-KEY", alice.Key, x402.HeaderPaymentV1, elsewhere).Want(t,
 		"another network's name", 402)
 	required = w.price(send)

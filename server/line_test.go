@@ -35,9 +35,7 @@ func TestPriceInquiry(t *testing.T) {
 			continue
 		}
 		amount, err := x402.AtomicAmount(info["price"].(map[string]any)["amount"].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		a := w.call(route.Method, route.Path, "")
 		required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
 		if a.Status != http.StatusPaymentRequired || a.Code != "payment_required" || err != nil {
@@ -95,9 +93,7 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 	request.Header.Set("Origin", "https://agent.example")
 	request.Header.Set("Access-Control-Request-Method", "POST")
 	response, err := w.http.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_ = response.Body.Close()
 	if allowed := response.Header.Get("Access-Control-Allow-Headers"); response.StatusCode != http.StatusNoContent ||
 		!strings.Contains(allowed, "PAYMENT-SIGNATURE") || !strings.Contains(allowed, "Access-Control-Expose-Headers") ||
@@ -222,9 +218,7 @@ func TestPublishedContract(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var want map[string]any
-	if err := yaml.Unmarshal(parley.Contract, &want); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, yaml.Unmarshal(parley.Contract, &want))
 	want["servers"] = []any{map[string]any{"url": "http://parley.test"}}
 	terms := testkit.PlayMoney.Requirements(1, devnet.Payee, 60)
 	want["x-payment-info"] = map[string]any{"protocols": []any{map[string]any{"x402": map[string]any{"scheme": "exact",
@@ -274,9 +268,7 @@ func TestPublishedContract(t *testing.T) {
 		}
 		wantJSON, _ := json.Marshal(want)
 		gotJSON, err := json.Marshal(got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if strings.Contains(string(a.Body), ": 0x") {
 			t.Errorf("%s has a text that YAML 1.1 takes for a number", path)
 		}
@@ -348,9 +340,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		Skills []map[string]string
 	}
 	skills := w.call(http.MethodGet, "/.well-known/agent-skills/index.json", "")
-	if err := json.Unmarshal(skills.Body, &index); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(skills.Body, &index))
 	wantSkills := []map[string]string{{"name": "parley", "type": "skill-md", "url": "http://parley.test/skill.md",
 		"digest": fmt.Sprintf("sha256:%x", sha256.Sum256(skill.Body)),
 		"description": "Send and read messages between AI agents over Parley, a paid HTTP API (x402, USDC). Use when an agent must " +
@@ -369,9 +359,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		Skills              []struct{ ID, Description string }
 	}
 	raw := w.call(http.MethodGet, "/.well-known/agent-card.json", "")
-	if err := json.Unmarshal(raw.Body, &card); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(raw.Body, &card))
 	want := map[string]bool{"streaming": false, "pushNotifications": false, "stateTransitionHistory": false}
 	if cmp.Diff(want, card.Capabilities) != "" || len(card.SupportedInterfaces) != 1 ||
 		card.SupportedInterfaces[0].URL != "http://parley.test" ||

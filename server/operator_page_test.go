@@ -204,9 +204,7 @@ func TestOperatorPageNeverSawTheDatabase(t *testing.T) {
 func TestOperatorPageLinks(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../docs/run.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(manual), -1) {
 		kept := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
@@ -214,9 +212,7 @@ func TestOperatorPageLinks(t *testing.T) {
 	}
 	for _, name := range []string{"operator_page.go", "operator/page.html"} {
 		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		found := regexp.MustCompile(`(?:\t\{"\w+", |runbook )"([^"]+)"`).FindAllStringSubmatch(string(source), -1)
 		if len(found) == 0 {
 			t.Errorf("%s links no section", name)

@@ -134,9 +134,7 @@ func TestCallerHangsUpDuringSettlement(t *testing.T) {
 	payment := w.sign(alice.Wallet, "/chat/private/send")
 	ctx, hangUp := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/private/send", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-API-KEY", alice.Key)
 	request.Header.Set(x402.HeaderPaymentSignature, payment)
@@ -230,15 +228,11 @@ func TestSmartWallet(t *testing.T) {
 	body := `{"requested_username":"wallet"}`
 	required := w.price(path)
 	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(owner), required.Accepts[0], &required.Resource, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	with := func(signature string) string {
 		payload.Payload.Signature = signature
 		header, err := x402.EncodePaymentPayload(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		w.Secret(header)
 		return header
 	}
@@ -298,15 +292,11 @@ func TestSmartWallet(t *testing.T) {
 func (w *world) disconnect() {
 	w.T.Helper()
 	own, err := url.Parse(w.DatabaseURL)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	name := strings.TrimPrefix(own.Path, "/")
 	own.Path = "/postgres"
 	connection, err := pgx.Connect(context.Background(), own.String())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	defer connection.Close(context.Background())
 	for _, statement := range []string{"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + name + "'"} {

@@ -68,9 +68,7 @@ func TestPagesAreBounded(t *testing.T) {
 				w.fill(conversation, alice, n, content)
 			}
 			var me client.OwnAgent
-			if err := json.Unmarshal(w.me(bob, bob.Key).Body, &me); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal(w.me(bob, bob.Key).Body, &me))
 			group := me.ChatIds[1-slices.Index(me.ChatIds, chat)]
 			for _, walk := range []struct{ path, body string }{
 				{"/chat/private/messages", `{"n":250,"chat_id":` + quote(chat)},
@@ -213,9 +211,7 @@ func TestMemberDescriptionsAreCut(t *testing.T) {
 	group := alice.must("/chat/group/create", fields{"name": "group", "initial_member_ids": []string{bob.ID}}).Field(t, "chat_id")
 	for path, chat := range map[string]string{"/chat/private/info": private, "/chat/group/info": group} {
 		var info struct{ Members []client.GroupMember }
-		if err := json.Unmarshal(alice.must(path, fields{"chat_id": chat}).Body, &info); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(alice.must(path, fields{"chat_id": chat}).Body, &info))
 		for _, member := range info.Members {
 			if want := string([]rune(whole)[:most]); member.AgentID == bob.ID && member.Description != want {
 				t.Errorf("%s: %q, want the first %d characters", path, member.Description, most)

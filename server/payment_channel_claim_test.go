@@ -36,9 +36,7 @@ func (w *world) due() {
 // withdraw starts a withdrawal by the payer, and makes the recorded state of the channel old enough for the worker to look.
 func (w *world) withdraw(signer *x402.ChannelSigner, amount uint64) {
 	w.T.Helper()
-	if err := w.Ledger.InitiateWithdraw(signer.Config, amount); err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, w.Ledger.InitiateWithdraw(signer.Config, amount))
 	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
 }
 
@@ -91,9 +89,7 @@ func TestClaimWithABadRow(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	alices, bobs, carols := alice.opened(bob, 1), bob.opened(alice, 1), carol.opened(alice, 2)
-	if err := w.Ledger.InitiateWithdraw(carols.Config, 100_000); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.InitiateWithdraw(carols.Config, 100_000))
 	w.Ledger.Advance(25 * time.Hour)
 	if _, err := w.Ledger.FinalizeWithdraw(carols.Config); err != nil {
 		t.Fatal(err)

@@ -130,9 +130,7 @@ func TestVoucherForASecret(t *testing.T) {
 	}
 	thief := w.channelPayer(w.Wallet(testkit.Dollar))
 	forged, err := thief.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ask("dave", thief.encode(forged)).Want(t, "a voucher of another channel", http.StatusPaymentRequired)
 	fresh := ask("dave", payer.sign(path, 30_000, 0))
 	if string(fresh.Body) != string(second.Body) {
@@ -143,9 +141,7 @@ func TestVoucherForASecret(t *testing.T) {
 		t.Errorf("the next voucher was charged: %+v %+v", settled, extra)
 	}
 	signed, err := payer.signer(path).Sign(t.Context(), 30_000, 0, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	signed.Extensions = testkit.Identifier("a-name-that-nobody-guesses")
 	named := payer.encode(signed)
 	third := ask("erin", named)
@@ -205,9 +201,7 @@ func TestWithdrawal(t *testing.T) {
 	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind").Want(t, "the state of the channel is unknown", http.StatusServiceUnavailable,
 		"unavailable")
 	mend()
-	if err := w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000))
 	a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")
 	if _, state, _ := correctionOf(t, a); state.WithdrawRequestedAt == 0 || a.Charged {
 		t.Errorf("a voucher during a withdrawal: %v %+v", a, state)

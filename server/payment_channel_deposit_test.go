@@ -218,9 +218,7 @@ func TestDepositOutside(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.channelPayer(alice.Wallet)
-	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000))
 	if reason := reasonOf(t, alice.sendWith(payer.sign(sendPath, 5000, 0), bob, "unknown")); reason != x402.ReasonBatchChannelNotFound {
 		t.Errorf("a voucher of an unknown payment channel: %s", reason)
 	}
@@ -237,9 +235,7 @@ func TestDepositByThePayer(t *testing.T) {
 	alice, bob := w.agent("alice"), w.agent("bob")
 	payer := w.channelPayer(alice.Wallet)
 	alice.sendWith(payer.sign(sendPath, 5000, 5000), bob, "one")
-	if err := w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.DepositIntoChannel(payer.signer(sendPath).Config, 20_000))
 	if reason, _, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 10_000, 0), bob,
 		"at once")); reason != x402.ReasonBatchExceedsBalance {
 		t.Errorf("the state of the channel is a moment old: %s", reason)

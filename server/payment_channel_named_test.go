@@ -57,17 +57,13 @@ func TestNamedWalletKeepsItsTokens(t *testing.T) {
 	offer := offerOf(t, w.price(request))
 	for range 2 * tries {
 		signer, err := x402.NewChannelSigner(x402.NewKeySigner(testkit.NewKey()), zeroSalt, offer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		signer.Config.Payer = testkit.Address(alice.Wallet)
 		if signer.ID, err = x402.ChannelIDOf(signer.Config, offer.Network); err != nil {
 			t.Fatal(err)
 		}
 		signed, err := signer.Sign(t.Context(), 10_000, 0, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		a := w.call(http.MethodPost, request, `{"requested_username":"strange"}`, "X-Forwarded-For", stranger,
 			x402.HeaderPaymentSignature, (&channelPayer{w: w}).encode(signed))
 		if a.Status == http.StatusOK {

@@ -133,9 +133,7 @@ func TestClaimAfterWithdrawal(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	signer := alice.opened(bob, 2)
-	if err := w.Ledger.InitiateWithdraw(signer.Config, 94_000); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.InitiateWithdraw(signer.Config, 94_000))
 	w.Ledger.Advance(25 * time.Hour)
 	if _, err := w.Ledger.FinalizeWithdraw(signer.Config); err != nil {
 		t.Fatal(err)

@@ -65,9 +65,7 @@ func (w *world) payerAgent() *payerAgent {
 func (a *payerAgent) restart() {
 	a.w.T.Helper()
 	stored, err := client.NewFileChannels(a.folder)
-	if err != nil {
-		a.w.T.Fatal(err)
-	}
+	testkit.NoError(a.w.T, err)
 	if a.payer != nil {
 		a.spent += a.payer.Spent()
 	}
@@ -81,9 +79,7 @@ func (a *payerAgent) restart() {
 		}
 		return nil
 	}))
-	if err != nil {
-		a.w.T.Fatal(err)
-	}
+	testkit.NoError(a.w.T, err)
 }
 
 // crash makes a call that the process does not survive, and starts the next process.

@@ -20,9 +20,7 @@ import (
 func (p *channelPayer) refund(path string, charged, amount uint64, headers ...string) testkit.Reply {
 	p.w.T.Helper()
 	signed, err := p.signer(sendPath).SignRefund(p.w.T.Context(), charged, amount)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path))
 	return p.w.call(http.MethodGet, path, "", append(headers, x402.HeaderPaymentSignature, p.encode(signed))...)
 }
@@ -39,17 +37,13 @@ func TestRefund(t *testing.T) {
 		t.Errorf("a refund by a client that lost its state: %s %+v", reason, state)
 	}
 	signed, err := payer.signer(sendPath).SignRefund(t.Context(), 5000, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if a := alice.sendWith(payer.encode(signed), bob, "with a refund"); a.Code != "payment_refused" ||
 		!strings.Contains(a.Message, "takes no refund") {
 		t.Errorf("a refund to an operation that takes none: %v", a)
 	}
 	other, err := w.channelPayer(bob.Wallet).signer(sendPath).SignRefund(t.Context(), 5000, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	forged := payer.encode(signed, func(p *x402.BatchPayment) {
 		p.Accepted = offerOf(t, w.priceOf(http.MethodGet, "/agent/me"))
 		p.Payload.Voucher.Signature = other.Payload.Voucher.Signature
@@ -271,9 +265,7 @@ func TestEarlyRefundsTakeTokens(t *testing.T) {
 	_, _, payer := w.openChannel()
 	payer.refund("/agent/me", 5000, 10_000).Require(t, "a part", http.StatusNoContent)
 	signed, err := payer.signer(sendPath).SignRefund(t.Context(), 5000, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	signed.Accepted = offerOf(t, w.priceOf(http.MethodGet, "/agent/me"))
 	header := payer.encode(signed)
 	for range 30 {

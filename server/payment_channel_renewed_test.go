@@ -38,13 +38,9 @@ func (f *forgetful) signerOf(method, path string, headers ...string) *x402.Chann
 	f.w.T.Helper()
 	a := f.w.call(method, path, "", headers...)
 	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
-	if err != nil {
-		f.w.T.Fatal(err)
-	}
+	testkit.NoError(f.w.T, err)
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(f.key), zeroSalt, offerOf(f.w.T, required))
-	if err != nil {
-		f.w.T.Fatal(err)
-	}
+	testkit.NoError(f.w.T, err)
 	return signer
 }
 
@@ -55,17 +51,13 @@ func (f *forgetful) pay(method, path, body string) testkit.Reply {
 	f.w.T.Helper()
 	signer := f.signerOf(method, path, "X-API-KEY", f.Key)
 	price, err := strconv.ParseUint(f.w.priceOf(method, path).Accepts[0].Amount, 10, 64)
-	if err != nil {
-		f.w.T.Fatal(err)
-	}
+	testkit.NoError(f.w.T, err)
 	max, deposit := f.charged[signer.ID]+price, uint64(0)
 	if max > f.having[signer.ID] {
 		deposit = suggestedDeposit
 	}
 	signed, err := signer.Sign(f.w.T.Context(), max, deposit, time.Now())
-	if err != nil {
-		f.w.T.Fatal(err)
-	}
+	testkit.NoError(f.w.T, err)
 	a := f.w.call(method, path, body, "X-API-KEY", f.Key, x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
 	if a.Status == http.StatusOK {
 		f.charged[signer.ID] = max
@@ -82,9 +74,7 @@ func (f *forgetful) refund() testkit.Reply {
 		f.w.T.Fatal("a payment channel is offered that the client does not know")
 	}
 	signed, err := signer.SignRefund(f.w.T.Context(), f.charged[signer.ID], 0)
-	if err != nil {
-		f.w.T.Fatal(err)
-	}
+	testkit.NoError(f.w.T, err)
 	f.lose()
 	return f.w.call(http.MethodGet, "/agent/me", "", x402.HeaderPaymentSignature, f.w.channelPayer(f.key).encode(signed))
 }
@@ -261,9 +251,7 @@ func TestSuggestedDeposit(t *testing.T) {
 	registration := uint64(0)
 	for _, path := range []string{"/register/request_account", "/register/create_account"} {
 		price, err := strconv.ParseUint(w.price(path).Accepts[0].Amount, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		registration += price
 	}
 	for path, want := range map[string]uint64{
@@ -303,9 +291,7 @@ func TestWhoSeesTheNewestVoucher(t *testing.T) {
 	replayed := payer.sign(sendPath, 5000, 50_000, func(p *x402.BatchPayment) { p.Payload.Deposit.Authorization.ERC3009 = used })
 	foreign := payer.sign(sendPath, 5000, 50_000, func(p *x402.BatchPayment) {
 		own, err := w.channelPayer(mallory.Wallet).signer(sendPath).Sign(t.Context(), 5000, 50_000, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p.Payload.Deposit = own.Payload.Deposit
 	})
 	for what, header := range map[string]string{"the claimed voucher": claimed, "with the deposit of the chain": replayed} {

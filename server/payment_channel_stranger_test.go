@@ -156,9 +156,7 @@ func TestClaimUnderWayMakesPublic(t *testing.T) {
 	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "two").Require(t, "the payer goes on", http.StatusOK)
 	a := w.call(http.MethodPost, "/register/request_account", `{"requested_username":"strange"}`, x402.HeaderPaymentSignature, public)
 	required, err := x402.DecodePaymentRequired(a.Header.Get(x402.HeaderPaymentRequired))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, newest, _ := x402.Correction(offerOf(t, required)); newest != nil {
 		t.Errorf("a stranger with the claimed voucher is shown the newest one, for %s", newest.SignedMaxClaimable)
 	}
@@ -183,9 +181,7 @@ func TestPaymentsOfNoScheme(t *testing.T) {
 		exact.Payload.Authorization.From, required.Accepts[0].PayTo, exact.Payload.Authorization.Nonce)
 	exact.Accepted = offerOf(t, required)
 	raw, err := base64.StdEncoding.DecodeString(testkit.Header(t, exact))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	escaped := bytes.ReplaceAll(raw, []byte("batch-settlement"), []byte(`batch\u002dsettlement`))
 	zero := "0x" + strings.Repeat("0", 40)
 	for name, header := range map[string][2]string{

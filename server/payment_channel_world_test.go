@@ -71,9 +71,7 @@ func (p *channelPayer) signer(path string) *x402.ChannelSigner {
 	p.w.T.Helper()
 	offer := offerOf(p.w.T, p.w.price(path))
 	signer, err := x402.NewChannelSigner(x402.NewKeySigner(p.key), p.salt, offer)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	return signer
 }
 
@@ -81,9 +79,7 @@ func (p *channelPayer) signer(path string) *x402.ChannelSigner {
 func (p *channelPayer) sign(path string, cumulative, deposit uint64, changes ...func(*x402.BatchPayment)) string {
 	p.w.T.Helper()
 	signed, err := p.signer(path).Sign(p.w.T.Context(), cumulative, deposit, time.Now())
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	return p.encode(signed, changes...)
 }
 
@@ -93,9 +89,7 @@ func (p *channelPayer) encode(signed *x402.BatchPayment, changes ...func(*x402.B
 		change(signed)
 	}
 	header, err := x402.EncodeBatchPayment(signed)
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	p.w.Secret(header, signed.Payload.Voucher.Signature)
 	return header
 }
@@ -149,9 +143,7 @@ func (w *world) checkChannels() {
 func (p *channelPayer) signGet(path string, cumulative uint64) string {
 	p.w.T.Helper()
 	signed, err := p.signer(sendPath).Sign(p.w.T.Context(), cumulative, 0, time.Now())
-	if err != nil {
-		p.w.T.Fatal(err)
-	}
+	testkit.NoError(p.w.T, err)
 	signed.Accepted = offerOf(p.w.T, p.w.priceOf(http.MethodGet, path))
 	return p.encode(signed)
 }

@@ -48,13 +48,9 @@ func (p plan) walk(visit func(plan)) {
 // (auto_explain): none may scan a table that grows. `make plans` runs it and keeps the list in bin/plans.txt.
 func TestPlans(t *testing.T) {
 	folder, err := os.MkdirTemp("", "parley-plans-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	postgres, err := embedded.Start(t.Context(), embedded.Options{Folder: folder, Volatile: true, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := postgres.Stop(); err != nil {
 			t.Error(err)
@@ -102,12 +98,8 @@ func TestPlans(t *testing.T) {
 			fmt.Fprintf(&report, "    %s\n        -> %s\n", statement.text(), strings.Join(slices.Compact(nodes), "; "))
 		}
 	}
-	if err := os.MkdirAll("../bin", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("../bin/plans.txt", report.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll("../bin", 0o755))
+	testkit.NoError(t, os.WriteFile("../bin/plans.txt", report.Bytes(), 0o644))
 	fmt.Println(report.String())
 	fmt.Printf("statements with a scan of a table: %d\n", bad)
 }
@@ -128,9 +120,7 @@ func (s explainedStatement) text() string {
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return info.Size()
 }
 
@@ -139,17 +129,13 @@ func explained(t *testing.T, path string, from int64) []explainedStatement {
 	t.Helper()
 	time.Sleep(50 * time.Millisecond) // the log is written by another process
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	if _, err := file.Seek(from, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var statements []explainedStatement
 	seen := map[string]bool{}
 	for _, part := range strings.Split(string(text), "plan:\n")[1:] {
@@ -168,22 +154,16 @@ func explained(t *testing.T, path string, from int64) []explainedStatement {
 func seedForPlans(t *testing.T, databaseURL string) {
 	t.Helper()
 	database, err := store.Open(t.Context(), databaseURL, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer database.Close()
 	if _, err := database.Migrate(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	size := storetest.Seeding{Agents: 100_000, Conversations: 20_000, Messages: 1_000_000, Subscribers: 100_000}
-	if err := storetest.Seed(t.Context(), databaseURL, size, func(step string) { t.Log(step) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, storetest.Seed(t.Context(), databaseURL, size, func(step string) { t.Log(step) }))
 	connection, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer connection.Close(context.Background())
 	for _, statement := range []string{
 		// A ledger, blocks, reactions, registrations and what operators did, of a size at which a scan would be a mistake.
@@ -305,22 +285,16 @@ func callsForPlans(t *testing.T, w *world) []planCall {
 	}
 	calls = append(calls, planCall{"GET /agent/unread?read_through=messages&wait=60, while it waits", func() {
 		agent, err := w.store.AgentByUsername(t.Context(), "plans_bob")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		unread, err := w.store.Unread(t.Context(), agent.ID, store.UnreadPage{Number: 1, Size: store.MaxPage, Most: store.LongPage})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err = w.store.HaveUnread(t.Context(), []store.Waiting{{Agent: agent.ID, Through: unread.Through()}}); err != nil {
 			t.Error(err)
 		}
 	}})
 	calls = append(calls, planCall{"GET /agent/unread, a long page", func() {
 		agent, err := w.store.AgentByUsername(t.Context(), "plans_bob")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if unread, err := w.store.Unread(t.Context(), agent.ID,
 			store.UnreadPage{Number: 10, Size: store.MaxPage, Most: store.LongPage}); err != nil || len(unread.Messages) == 0 {
 			t.Errorf("page 10 has %v (%v), want messages", unread, err)

@@ -189,9 +189,7 @@ func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	w.wantLimited("a payment with a wrong key", pay(alice.Wallet, "parley_x"), "address")
 	w.wantLimited("a malformed payment", w.call(http.MethodPost, send, `{}`, x402.HeaderPaymentSignature, "x"), "address")
 	forged, err := evm.GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	claimed := w.Encode(testkit.Payment(t, forged, required,
 		func(p *x402.PaymentPayload) { p.Payload.Authorization.From = testkit.Address(alice.Wallet) }))
 	w.wantLimited("a payment that only claims to be alice's", w.call(http.MethodPost, send, fields{"recipient_agent_id": bob,

@@ -179,9 +179,7 @@ func TestChainDecides(t *testing.T) {
 	pay("never moved and expired", hang)
 	w.Exec(`UPDATE payments SET valid_before = now() - interval '1 minute' WHERE state = 'unknown' AND nonce = '` + signed.Nonce + `'`)
 	pay("cancelled", hang)
-	if err := w.Ledger.Cancel(signed.From, signed.Nonce); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.Cancel(signed.From, signed.Nonce))
 	// Somebody else brings the payer's authorization to the chain before us: the money is ours all the same.
 	if a := pay("settled by somebody else", func(http.ResponseWriter, *http.Request) bool {
 		w.transfer(signed, 5000)
@@ -224,15 +222,11 @@ func TestOnlyRowsOfTheDeadAreTakenUp(t *testing.T) {
 	claim := func() int {
 		t.Helper()
 		rows, err := w.store.TakeOpenPayments(t.Context(), open, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return len(rows)
 	}
 	other, err := store.Open(t.Context(), w.DatabaseURL, storetest.Patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer other.Close()
 	living, die := context.WithCancel(t.Context())
 	ready, gone := make(chan struct{}), make(chan struct{})

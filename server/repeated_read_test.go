@@ -67,9 +67,7 @@ func TestReadIsExecutedOnce(t *testing.T) {
 	}
 	used, cancelled := w.sign(alice.Wallet, path), testkit.Payment(t, alice.Wallet, w.price(path))
 	search(used).Require(t, "a search", http.StatusOK)
-	if err := w.Ledger.Cancel(cancelled.Payload.Authorization.From, cancelled.Payload.Authorization.Nonce); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Ledger.Cancel(cancelled.Payload.Authorization.From, cancelled.Payload.Authorization.Nonce))
 	search(w.Encode(cancelled)).Require(t, "a cancelled payment", http.StatusPaymentRequired)
 	copied := w.sign(alice.Wallet, path)
 	w.Connect(func(ctx context.Context, c *pgx.Conn) error {

@@ -111,9 +111,7 @@ func TestRefusedReplies(t *testing.T) {
 	} {
 		refused := alice.ask(test.path, fields{test.field: test.to, "content": "an answer", "reply_to_message_id": test.answers})
 		status, err := strconv.Atoi(test.want[:3])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		refused.WantRefused(t, test.what, status, test.want[4:])
 	}
 	voucher := w.channelPayer(alice.Wallet).sign(sendPath, 5000, 50_000)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -43,9 +45,7 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 	first, firstWrites := begin("192.0.2.1")
 	second, secondWrites := begin("192.0.2.1")
 	for _, r := range []*request{first, second} {
-		if err := r.finish(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.finish())
 	}
 	if r, _ := begin("192.0.2.2"); r != nil {
 		t.Fatal("a request at work is displaced")
@@ -83,9 +83,7 @@ func TestPaidResponsesHaveABudget(t *testing.T) {
 		t.Helper()
 		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 		r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
-		if err := r.finish(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.finish())
 		if r.respond(&record{paid: true, responseBytes: bytes}); w.limit != paidWriteTime && !w.writeEnded {
 			t.Errorf("a response that is paid for may take %s, want %s", w.limit, paidWriteTime)
 		}
@@ -183,9 +181,7 @@ func TestBodiesHaveABudget(t *testing.T) {
 	}
 	const part = maxHeldBytes / 32
 	finished, _ := begin("192.0.2.1", 10*part)
-	if err := finished.finish(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, finished.finish())
 	oldest, oldestReads := begin("192.0.2.1", 5*part)
 	newer, newerReads := begin("192.0.2.1", 5*part)
 	honest, honestReads := begin("192.0.2.2", 11*part)
@@ -215,9 +211,7 @@ func TestBodiesHaveABudget(t *testing.T) {
 
 	for _, bytes := range []int{16 * part, 16*part - 8<<10} { // complete requests hold all
 		r, _ := begin("192.0.2.3", bytes)
-		if err := r.finish(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.finish())
 	}
 	small, smallReads := begin("192.0.2.4", 10<<10)
 	if err := small.finish(); err != nil || smallReads.ended {
@@ -286,9 +280,7 @@ func TestLimitedLines(t *testing.T) {
 		var got []string
 		for line := range strings.Lines(log.String()) {
 			var fields map[string]any
-			if err := json.Unmarshal([]byte(line), &fields); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal([]byte(line), &fields))
 			got = append(got, fmt.Sprint(fields["status"], " ", fields["omitted"]))
 		}
 		if want := "[200 <nil> 429 2990]"; fmt.Sprint(got) != want {

@@ -36,9 +36,7 @@ func (r *restoredWorld) lose(condition string, payments int) {
 	terms := store.PaymentTerms{Network: devnet.NetworkID, Asset: strings.ToLower(testkit.PlayMoney.Asset),
 		PayTo: strings.ToLower(devnet.Payee)}
 	report, err := reconcile.Compare(r.T.Context(), r.store, r.chain, terms, time.Now().Add(-time.Hour))
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	testkit.NoError(r.T, err)
 	if entered, err := report.Enter(r.T.Context(), r.store, r.chain); err != nil || entered != payments {
 		r.T.Fatalf("%d payments entered, %v, want %d", entered, err, payments)
 	}

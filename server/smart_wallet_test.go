@@ -48,18 +48,14 @@ func (c *walletChain) on(_ *server.Config, chain *payment.Chain, facilitatorURL 
 func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) string {
 	w.T.Helper()
 	payload, err := x402.DecodePaymentPayload(w.sign(w.Wallet(testkit.Dollar), path))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	payload.Payload.Authorization.From = from
 	for _, change := range changes {
 		change(&payload.Payload.Authorization)
 	}
 	payload.Payload.Signature = "0x" + strings.Repeat("ab", 64) + "1b"
 	header, err := x402.EncodePaymentPayload(payload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	return header
 }
 

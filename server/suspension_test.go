@@ -26,9 +26,7 @@ func (w *world) operator() *operator {
 	if err == nil {
 		err = on.ReadClock(w.T.Context())
 	}
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	w.T.Cleanup(on.Close)
 	return &operator{w, on, store.Operator{Actor: "olga", Reason: "abuse"}}
 }
@@ -36,9 +34,7 @@ func (w *world) operator() *operator {
 // must ends the test if an action failed.
 func (o *operator) must(err error) {
 	o.w.T.Helper()
-	if err != nil {
-		o.w.T.Fatal(err)
-	}
+	testkit.NoError(o.w.T, err)
 }
 
 // id is the UUID of an id as agents see it.

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"bufio"
 	"crypto/tls"
 	"io"
@@ -20,9 +22,7 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	certified.StartTLS()
 	defer certified.Close()
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	all := newConnections(DefaultLimits())
 	l := newSecureListener(listener{raw, all}, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"http/1.1"},
 		MinVersion: tls.VersionTLS12})
@@ -49,9 +49,7 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	caller := tls.Client(dial(t, raw.Addr()), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's own server
 	go func() { _, _ = io.WriteString(caller, "GET / HTTP/1.1\r\nX-Long: "+strings.Repeat("x", 50<<10)) }()
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	go func() { _, _ = http.ReadRequest(bufio.NewReader(conn)) }() //nolint:bodyclose // it never ends
 	wants("unfinished headers", func(n int) bool { return n > 40<<10 })
 	all.observe(conn, http.StateActive)
@@ -66,9 +64,7 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 func dial(t *testing.T, address net.Addr) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

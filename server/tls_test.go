@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,21 +28,15 @@ import (
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "parley.test"}, NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	parsed, err := x509.ParseCertificate(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pool
@@ -76,9 +72,7 @@ func TestTLS(t *testing.T) {
 		for headers, want := range map[int]int{150: http.StatusOK, 250: http.StatusRequestHeaderFieldsTooLarge} {
 			for range 2 {
 				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/skill", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				for i := range headers {
 					request.Header.Set(fmt.Sprintf("X-%d", i), "x")
 				}
@@ -104,9 +98,7 @@ func TestTLSHeadersAreBounded(t *testing.T) {
 		"a long header": "X-Long: " + strings.Repeat("x", 80<<10) + "\r\n", "many headers": strings.Repeat("a:\r\n", 15_000),
 	} {
 		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, _ = io.WriteString(conn, head+headers)
 		if status, text := told(conn, 3*time.Second); status != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("%s: %d %s, want 431", name, status, text)
@@ -126,9 +118,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 	caller := tlsClient(t, roots, false)
 	response, err := caller.Get("https://" + address + "/skill")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_ = response.Body.Close()
 	for _, conn := range silent {
 		if !closedWithin(conn, 8*time.Second) {
@@ -152,9 +142,7 @@ func TestStreamsPerConnection(t *testing.T) {
 		defer calls.Wait()
 		defer func() { _ = writer.Close() }()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/chat/private/send", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		request.Header.Set(x402.HeaderPaymentSignature, "x")
 		calls.Go(func() { _, _ = w.http.Do(request) }) //nolint:bodyclose // the test ends
 		_, _ = io.WriteString(writer, unfinished)      // returns when the client sent the body

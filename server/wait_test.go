@@ -314,9 +314,7 @@ func TestStoppingEndsWaits(t *testing.T) {
 	w := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) { config.DrainTime = 3 * time.Second })
 	alice := w.agent("alice")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.server.Serve(ctx, listener) }()
@@ -386,9 +384,7 @@ func (w *world) otherServer() *world {
 	other.server, err = server.New(config, other.store, &x402.Facilitator{BaseURL: facilitator.URL, HTTPClient: facilitator.Client()},
 		&x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()},
 		slog.New(slog.NewJSONHandler(other.log, nil)))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testkit.NoError(w.T, err)
 	other.listen()
 	return other
 }

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"errors"
 	"testing"
@@ -17,9 +19,7 @@ import (
 func present(t *testing.T, url string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	living, end := context.WithCancel(t.Context())
 	ready, gone := make(chan struct{}), make(chan struct{})
 	go func() { s.BePresent(living, func() { close(ready) }); close(gone) }()

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"testing"
 	"time"
 
@@ -16,9 +18,7 @@ func TestPauseBetweenAttempts(t *testing.T) {
 	g := newGround(t)
 	ctx := t.Context()
 	payment := beginning("0xpayer", g.agents[0])
-	if err := g.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, g.BeginSettlement(ctx, payment, time.Minute, nil))
 	open := store.OpenPayments{Network: payment.Network, Asset: payment.Asset, Limit: 10, MaxAttempts: 50}
 	// after lets the payment have an age and as many attempts, of which the last one has no clear outcome.
 	after := func(age string, attempts int, what store.Unclear) (right bool, taken int) {
@@ -29,9 +29,7 @@ func TestPauseBetweenAttempts(t *testing.T) {
 			return err
 		})
 		payment.Attempts, what.Sent = attempts, true
-		if err := g.PaymentUnclear(ctx, payment, what); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, g.PaymentUnclear(ctx, payment, what))
 		g.query(func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, `WITH it AS (SELECT lease_until - updated_at AS pause, updated_at - created_at AS age FROM payments),
 				late AS (UPDATE payments SET lease_until = now() - interval '1 second')
@@ -39,9 +37,7 @@ func TestPauseBetweenAttempts(t *testing.T) {
 					ELSE abs(extract(epoch FROM pause - age / 2)) < 0.001 END FROM it`).Scan(&right)
 		})
 		rows, err := g.TakeOpenPayments(ctx, open, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return right, len(rows)
 	}
 	for _, age := range []string{"0 seconds", "40 seconds", "9 minutes", "1 hour"} {

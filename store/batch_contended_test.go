@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"fmt"
 	"strings"
@@ -139,9 +141,7 @@ func TestLongMessagesDelayNoOther(t *testing.T) {
 		return sent
 	}
 	lock, err := connect(t, g.connection.Config().ConnString()).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := lock.Exec(t.Context(), `SELECT FROM agents WHERE id = $1 FOR UPDATE`, slow); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"sync"
 	"testing"
@@ -16,15 +18,11 @@ func TestFailedReadIsAlone(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), storetest.URL(t)
 	s, err := store.Open(ctx, url, storetest.Patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(s.Close)
 	alice := agent(t, s, "key")
 	broken, err := pgxpool.New(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer broken.Close()
 	if _, err := broken.Exec(ctx, "ALTER TABLE blocks RENAME TO elsewhere"); err != nil {
 		t.Fatal(err)

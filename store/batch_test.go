@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -266,9 +268,7 @@ func TestBatchDeliversAPaymentOnce(t *testing.T) {
 	for round := range 20 {
 		payment := beginning(fmt.Sprintf("0xredeemed%d", round), g.agents[0])
 		err := errors.Join(g.BeginSettlement(ctx, payment, time.Minute, nil), g.PaymentUndeliverable(ctx, payment.ID, "0xf", "not_member"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		text := []string{"", fmt.Sprintf("redeemed %d", round)}[round%2]
 		if err := deliver(payment, text); !errors.Is(err, store.ErrStalePayment) {
 			t.Errorf("round %d: another attempt of the refused call: %v, want ErrStalePayment", round, err)
@@ -314,13 +314,9 @@ func TestMarkedWithThePayment(t *testing.T) {
 		}
 	}
 	chat, err := g.PrivateChat(ctx, writer, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	start, err := g.ConversationView(ctx, store.KindPrivate, chat, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	first := start.ReadNumber
 	marker := func(when string, want int64) {
 		t.Helper()
@@ -330,9 +326,7 @@ func TestMarkedWithThePayment(t *testing.T) {
 		}
 	}
 	payment := beginning("0xreader", reader)
-	if err := g.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, g.BeginSettlement(ctx, payment, time.Minute, nil))
 	reading := func(messages int64) store.Work {
 		return sharing(func(ctx context.Context, do store.Actions) error {
 			err := do.MarkRead(ctx, reader, store.ReadRange{Conversation: chat, Oldest: 1, Newest: first + messages})
@@ -340,9 +334,7 @@ func TestMarkedWithThePayment(t *testing.T) {
 			return err
 		})
 	}
-	if err := commit(ctx, g.Store, reading(1), deliveryOf(payment)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, commit(ctx, g.Store, reading(1), deliveryOf(payment)))
 	marker("with the payment", first+1)
 	first++
 	if err := commit(ctx, g.Store, reading(1), deliveryOf(payment)); !errors.Is(err, store.ErrStalePayment) {

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"errors"
 	"fmt"
@@ -110,9 +112,7 @@ func TestVoucherBatches(t *testing.T) {
 	first, payer := c.openChannel(99, 1)
 	identified := chargeOf(first, payer, voucherPrice, c.agents[0])
 	identified.Payment.PaymentIdentifier = &usedIdentifier
-	if err := c.charge(t.Context(), c.Store, identified); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.charge(t.Context(), c.Store, identified))
 	const messages, payments = `SELECT count(*) FROM messages`, `SELECT count(*) FROM payments WHERE state = 'delivered'`
 	messagesBefore, paymentsBefore := c.count(messages), c.count(payments)
 	var sent, paid atomic.Int64
@@ -256,14 +256,10 @@ func TestChargedPage(t *testing.T) {
 		}
 	}
 	chat, err := g.PrivateChat(ctx, g.agents[0], reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	view := func() *store.ConversationView {
 		view, err := g.ConversationView(ctx, store.KindPrivate, chat, reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return view
 	}
 	first := view().ReadNumber
@@ -303,9 +299,7 @@ func TestUsedNameMakesNoEffect(t *testing.T) {
 			return store.Closing{Charge: charge, Encode: encoded}
 		}
 		message := func() store.OutgoingMessage { return toGroup(g.agents[0], g.group, "text") }
-		if err := commit(t.Context(), g.Store, sending(message()), charge(voucherPrice)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, commit(t.Context(), g.Store, sending(message()), charge(voucherPrice)))
 		for path, work := range map[string]store.Work{"shared": sending(message()), "alone": sendingAlone(message())} {
 			work.Turn = func(context.Context) (func(), error) { return nil, errors.New("the call has a transaction") }
 			if err := commit(t.Context(), g.Store, work, charge(2*voucherPrice)); !errors.Is(err, store.ErrStalePayment) {

@@ -19,9 +19,7 @@ func TestCallTime(t *testing.T) {
 	t.Parallel()
 	route, databaseURL := storetest.RouteTo(t, storetest.URL(t))
 	s, err := store.Open(t.Context(), databaseURL, store.Serving)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(s.Close)
 	if !testkit.Eventually(20*time.Second, func() bool {
 		_, err := s.AgentByID(t.Context(), uuid.New())

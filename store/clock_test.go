@@ -64,9 +64,7 @@ func writeTimes(t *testing.T, s *store.Store, alice, bob uuid.UUID) {
 	err = errors.Join(err, s.Transaction(ctx, func(tx *store.Tx) error { return tx.Ban(ctx, group, alice, []uuid.UUID{bob}) }),
 		s.Transaction(ctx, func(tx *store.Tx) error { return tx.DeleteConversation(ctx, store.KindGroup, group, alice) }), s.Transaction(ctx,
 			func(tx *store.Tx) error { return tx.BlockAgent(ctx, alice, bob) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // clockGround has two stores on one database, whose clocks are wrong by an hour in either direction.
@@ -103,9 +101,7 @@ func newClockGround(t *testing.T) *clockGround {
 // now is the database's time.
 func (g *clockGround) now() (now time.Time) {
 	g.t.Helper()
-	if err := g.connection.QueryRow(g.t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
-		g.t.Fatal(err)
-	}
+	testkit.NoError(g.t, g.connection.QueryRow(g.t.Context(), "SELECT clock_timestamp()").Scan(&now))
 	return now
 }
 

@@ -22,9 +22,7 @@ func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	route, databaseURL := storetest.RouteTo(t, storetest.URL(t))
 	s, err := store.Open(t.Context(), databaseURL, store.Serving)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(s.Close)
 	calls := map[string]func() error{
 		"a statement of pgx": func() error {
@@ -85,9 +83,7 @@ func TestUnavailableErrors(t *testing.T) {
 	databaseURL := storetest.URL(t)
 	connect := func() *pgx.Conn {
 		connection, err := pgx.Connect(t.Context(), databaseURL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
 		return connection
 	}
@@ -98,13 +94,9 @@ func TestUnavailableErrors(t *testing.T) {
 		return err
 	}
 	ended := connect()
-	if err := fails(connect(), fmt.Sprintf("SELECT pg_terminate_backend(%d)", ended.PgConn().PID())); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, fails(connect(), fmt.Sprintf("SELECT pg_terminate_backend(%d)", ended.PgConn().PID())))
 	const lock = "SELECT pg_advisory_lock(1)"
-	if err := fails(connect(), lock); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, fails(connect(), lock))
 	for name, test := range map[string]struct {
 		err  error
 		want bool
@@ -130,9 +122,7 @@ func withLimits(t *testing.T, databaseURL string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), databaseURL, store.Limits{Acquire: 2 * time.Second, Statement: time.Second,
 		Transaction: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -215,13 +205,9 @@ func TestLocksOfALostServer(t *testing.T) {
 func TestBusyStoreIsReady(t *testing.T) {
 	t.Parallel()
 	s, err := store.Open(t.Context(), storetest.URL(t), storetest.Patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(s.Close)
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Ping(t.Context()))
 	release := s.UseAllConnections(t)
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"testing"
 
@@ -16,13 +18,9 @@ func TestEditDuringResume(t *testing.T) {
 	ctx := t.Context()
 	s, watcher := openBeside(t)
 	alice := agent(t, s, "alice")
-	if err := s.SuspendAgent(ctx, store.Operator{Actor: "operator", Reason: "test"}, alice, ""); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.SuspendAgent(ctx, store.Operator{Actor: "operator", Reason: "test"}, alice, ""))
 	resuming, err := pgx.ConnectConfig(ctx, watcher.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = resuming.Close(context.Background()) })
 	must := func(sql string, args ...any) {
 		t.Helper()
@@ -41,9 +39,7 @@ func TestEditDuringResume(t *testing.T) {
 	}()
 	waitForLocks(t, watcher, 1)
 	must("COMMIT")
-	if err := <-edited; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-edited)
 	var listed bool
 	if err := watcher.QueryRow(ctx, "SELECT is_discoverable, description FROM agents WHERE id = $1", alice).Scan(&listed,
 		&description); err != nil {

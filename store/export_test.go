@@ -1,6 +1,8 @@
 package store
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"io/fs"
 	"strings"
@@ -113,9 +115,7 @@ func (s *Store) UseAllConnections(t testing.TB) (release func()) {
 		if err == nil {
 			_, err = connection.Exec(t.Context(), "SELECT 1")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		used = append(used, connection)
 	}
 	return func() {

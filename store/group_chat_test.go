@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"testing"
 	"time"
@@ -28,9 +30,7 @@ func waitForLocks(t *testing.T, watcher *pgx.Conn, sessions int) {
 		var count int
 		err := watcher.QueryRow(t.Context(),
 			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&count)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if count >= sessions {
 			return
 		}
@@ -84,9 +84,7 @@ func TestSendWaitsForTheGroupLock(t *testing.T) {
 		}
 		done := make(chan error, 2)
 		payment := beginning("0xpayer", bob)
-		if err := s.BeginSettlement(ctx, payment, time.Minute, nil); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.BeginSettlement(ctx, payment, time.Minute, nil))
 		err := s.Transaction(ctx, func(tx *store.Tx) error {
 			if err := tx.LockConversation(ctx, group); err != nil {
 				return err

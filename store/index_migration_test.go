@@ -30,14 +30,10 @@ func withMigration(t *testing.T, text string) fs.FS {
 	t.Helper()
 	files := fstest.MapFS{"migrations/90001_trial.sql": {Data: []byte(text)}}
 	paths, err := fs.Glob(os.DirFS("."), "migrations/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		files[path] = &fstest.MapFile{Data: data}
 	}
 	return files
@@ -52,9 +48,7 @@ func busy(t *testing.T, url string) (end func()) {
 	if err == nil {
 		_, err = connection.Exec(t.Context(), "BEGIN; UPDATE agents SET is_discoverable = true")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return func() { _ = connection.Close(context.WithoutCancel(t.Context())) }
 }
 
@@ -66,9 +60,7 @@ func lookUp(t *testing.T, url, query string) (text string) {
 		err = connection.QueryRow(t.Context(), query).Scan(&text)
 		err = errors.Join(err, connection.Close(t.Context()))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return text
 }
 

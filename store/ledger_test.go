@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"slices"
 	"testing"
@@ -37,18 +39,14 @@ func fillLedger(t *testing.T, connection *pgx.Conn, n int, agent uuid.UUID) {
 				TIMESTAMPTZ '2026-05-01 00:00:00Z' + (i - 1) / 3 * interval '5 minutes' AS at
 			FROM generate_series(1, $1) AS i
 		) AS made`, n, agent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 func records(t *testing.T, s *store.Store, filter store.PaymentFilter) []store.PaymentRecord {
 	t.Helper()
 	var all []store.PaymentRecord
 	for record, err := range s.PaymentRecords(t.Context(), filter) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		all = append(all, record)
 	}
 	return all
@@ -147,9 +145,7 @@ func checkFilters(t *testing.T, s *store.Store, all []store.PaymentRecord, alice
 func checkSums(t *testing.T, s *store.Store, all []store.PaymentRecord) {
 	t.Helper()
 	sums, err := s.PaymentSums(t.Context(), store.PaymentFilter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	type key struct {
 		day       time.Time
 		operation string

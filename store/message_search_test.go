@@ -151,9 +151,7 @@ func TestSearchMessagesPages(t *testing.T) {
 		}
 	}
 	first, err := r.SearchMessages(t.Context(), chat, "needle", 50, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	second, err := r.SearchMessages(t.Context(), chat, "needle", 50, 1, &first.Messages[49].ID)
 	if diff := cmp.Diff(want[50:100], numbers(second)); err != nil || diff != "" {
 		t.Errorf("from the last match on (%v, -want +got):\n%s", err, diff)
@@ -187,9 +185,7 @@ func TestSearchMessagesAtTheBounds(t *testing.T) {
 	chat := r.chat(100, `CASE WHEN i % 10 = 0 THEN 'needle ' || i ELSE 'hay ' || i END`)
 	ids := map[uuid.UUID]int64{}
 	all, err := r.Messages(t.Context(), chat, 100, 1, nil, store.LongPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, message := range all.Messages {
 		ids[message.ID] = message.Number
 	}
@@ -238,9 +234,7 @@ func TestSearchDoesNotWaitForTheIndex(t *testing.T) {
 	r := newRig(t, storetest.URL(t))
 	chat := r.chat(60, `CASE WHEN i = 59 THEN repeat('a', 245) || 'b' ELSE repeat(repeat('a', 240) || 'b', 67) END`)
 	matches, err := r.SearchMessages(t.Context(), chat, "(a?a?a?a?)"+strings.Repeat("a", 241)+"b", 50, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff([]int64{59}, numbers(matches)); diff != "" || matches.SearchedTo == nil {
 		t.Errorf("searched to the end: %t; matches (-want +got):\n%s", matches.SearchedTo == nil, diff)
 	}
@@ -273,13 +267,9 @@ func TestSearchNeverMisses(t *testing.T) {
 // localized creates a migrated database of a locale in the server that has the database base.
 func localized(t *testing.T, base, options string) string {
 	config, err := pgx.ParseConfig(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	admin, err := pgx.Connect(t.Context(), base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	name := "locale_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	if _, err := admin.Exec(t.Context(), `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'UTF8' `+options); err != nil {
 		admin.Close(t.Context())
@@ -405,9 +395,7 @@ func neverMisses(t *testing.T, r *rig) {
 			t.Errorf("looking for %q by %q (-plain +search):\n%s", query, likes, diff)
 		}
 		likes, err := r.Likes(t.Context(), query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if likes != nil {
 			narrowed++
 			if len(want) > 0 {

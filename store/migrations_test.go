@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"fmt"
 	"os"
 	"path/filepath"
@@ -151,14 +153,10 @@ func indexFaults(statements []string, fault func(string)) {
 func TestMigrationsFitRunningServers(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("migrations/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !strings.HasPrefix(filepath.Base(file), fmt.Sprintf("%05d_", i+1)) {
 			t.Errorf("%s is migration %d", file, i+1)
 		}

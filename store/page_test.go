@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"encoding/json"
 	"slices"
 	"testing"
@@ -24,9 +26,7 @@ func weigh(t *testing.T, messages []store.SentMessage) {
 	for _, message := range messages {
 		bytes += len(message.Content)
 		raw, err := json.Marshal(message.Content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		escaped += len(raw)
 	}
 	if bytes > 1<<20 || escaped > 2<<20+2*len(messages) {
@@ -72,9 +72,7 @@ func TestMessagePagesAreCut(t *testing.T) {
 	} {
 		chat := r.chat(60, test.content)
 		page, err := r.Messages(t.Context(), chat, test.n, test.page, nil, store.LongPage)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		weigh(t, page.Messages)
 		if got := numbersOf(page.Messages); !slices.Equal(got, test.want) || (page.Next != nil) != test.cut {
 			t.Errorf("%s: %v, cut short: %v; want %v, %v", test.name, got, page.Next != nil, test.want, test.cut)
@@ -85,9 +83,7 @@ func TestMessagePagesAreCut(t *testing.T) {
 				next = nil
 			}
 			page, err := r.Messages(t.Context(), chat, 60, 1, next, store.LongPage)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			all, next = append(all, numbersOf(page.Messages)...), page.Next
 		}
 		if !slices.Equal(all, down(60, 1)) {
@@ -114,9 +110,7 @@ func TestMatchesAreCut(t *testing.T) {
 					next = nil
 				}
 				matches, err := r.SearchMessages(t.Context(), chat, query, 50, 1, next)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				weigh(t, matches.Messages)
 				all = append(all, numbers(matches)...)
 				if next = matches.SearchedTo; next == nil && len(matches.Messages) == 50 {
@@ -148,9 +142,7 @@ func TestUnreadPagesAreCut(t *testing.T) {
 	var reader uuid.UUID // of both chats
 	err := r.connection.QueryRow(t.Context(), `SELECT agent_id FROM memberships WHERE conversation_id = $1
 		AND agent_id NOT IN (SELECT sender_id FROM messages)`, one.ID).Scan(&reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r.exec(`UPDATE memberships SET agent_id = $1 WHERE conversation_id = $2 AND agent_id NOT IN (SELECT sender_id FROM messages)`, reader,
 		two.ID)
 	r.exec(`UPDATE messages SET created_at = timestamptz '2025-01-01' + make_interval(secs => number)`)

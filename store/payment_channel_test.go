@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"testing"
 	"time"
@@ -63,9 +65,7 @@ func TestPaymentChannelsToClaim(t *testing.T) {
 		}
 	}
 	channel, err := g.PaymentChannel(t.Context(), id, payer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i, want := range []error{nil, store.ErrVoucherMismatch} {
 		begun, err := g.BeginRefund(t.Context(), channel, voucherPrice, time.Minute, time.Minute)
 		if !errors.Is(err, want) {
@@ -87,9 +87,7 @@ func TestDepositBesideAClaim(t *testing.T) {
 	g := newGround(t)
 	id, payer := g.openChannel(1, 3)
 	channel, err := g.PaymentChannel(t.Context(), id, payer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	payment := beginning(payer, g.agents[0])
 	payment.Scheme = "batch-settlement"
 	cumulative := int64(voucherPrice)
@@ -97,9 +95,7 @@ func TestDepositBesideAClaim(t *testing.T) {
 	begun := g.BeginDeposit(t.Context(), channel, payment, time.Minute, nil)
 	chain := store.OnChain{Balance: 3 * voucherPrice, Claimed: voucherPrice - 2, RefundNonce: 3}
 	_, synced := g.SyncPaymentChannel(t.Context(), channel, chain)
-	if err := errors.Join(begun, synced); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(begun, synced))
 	closing := deliveryOf(payment)
 	closing.Deposit = &store.DepositCharge{Voucher: chargeOf(id, payer, cumulative, g.agents[0]).Voucher, Chain: chain}
 	if err := commit(t.Context(), g.Store, sending(), closing); !errors.Is(err, store.ErrVoucherMismatch) {

@@ -61,9 +61,7 @@ func TestConfirmedPages(t *testing.T) {
 		}
 		number, size := random.Int64N(2)+1, random.Int64N(6)+1
 		looked, err := g.Unread(t.Context(), who, longPage(number, size))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		pages[who] = append(pages[who], page{looked.Through(), idsOf(looked.Messages), number == 1})
 		old := pages[who][random.IntN(len(pages[who]))]
 		before := g.recount(who)
@@ -142,25 +140,19 @@ func TestConfirmingMarksNothingOlder(t *testing.T) {
 		if err == nil {
 			_, err = replacing.Exec(t.Context(), "DELETE FROM notices WHERE agent_id = $1", me)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return replacing
 	}
 	replacing := replace()
 	if last := g.confirm(me, next.Through(), 50); len(last.Notices) > 0 {
 		t.Errorf("a notice that was confirmed while it is replaced comes again: %+v", last.Notices)
 	}
-	if err := replacing.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, replacing.Rollback(t.Context()))
 	replacing = replace()
 	rolledBack := make(chan error)
 	time.AfterFunc(50*time.Millisecond, func() { rolledBack <- replacing.Rollback(t.Context()) })
 	g.confirm(me, next.Through(), 50)
-	if err := <-rolledBack; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-rolledBack)
 	if last, err := g.Unread(t.Context(), me, longPage(1, 50)); err != nil || len(last.Notices) > 0 {
 		t.Errorf("%+v (%v) comes again: it was confirmed, and then not replaced", last.Notices, err)
 	}
@@ -181,9 +173,7 @@ func TestMadeUpRanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := g.connection.Exec(t.Context(), "UPDATE conversations SET last_number = last_number + $2 WHERE id = $1", g.group, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	all := store.Through{Ranges: []store.ReadRange{{Conversation: g.group, Oldest: 1, Newest: 1 << 53}}}
 	write(store.MaxPage)
@@ -287,9 +277,7 @@ func TestNews(t *testing.T) {
 		}
 	}
 	other, err := store.Open(t.Context(), g.connection.Config().ConnString(), store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(other.Close)
 	g.Listen(tell(here))
 	other.Listen(tell(there))

@@ -86,13 +86,9 @@ func TestRetentionErasesDeletedConversations(t *testing.T) {
 	err := g.Transaction(ctx, func(tx *store.Tx) error {
 		return errors.Join(tx.React(ctx, g.group, 300, g.agents[2], "👍"), tx.DeleteConversation(ctx, store.KindGroup, g.group, g.agents[0]))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	before, err := g.Statistics(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if report := g.sweep(store.Retention{Deleted: time.Hour}); report.Removed != (store.Removed{}) {
 		t.Errorf("before its time, %+v was removed", report.Removed)
 	}
@@ -182,9 +178,7 @@ func TestSweepsTakeTurns(t *testing.T) {
 	ctx := t.Context()
 	all := store.Retention{Messages: time.Nanosecond}
 	sweep, err := g.BeginSweep(ctx, all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := retention.Sweep(ctx, g.Store, all, false, nil); !errors.Is(err, store.ErrSweeping) {
 		t.Errorf("a second sweep: %v, want %v", err, store.ErrSweeping)
 	}

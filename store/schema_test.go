@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"errors"
 	"testing"
@@ -25,9 +27,7 @@ func TestSchemaFits(t *testing.T) {
 	} {
 		url := storetest.URL(t)
 		s, err := store.Open(t.Context(), url, storetest.Patient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		execute(t, url, change)
 		if err := s.CheckSchema(t.Context()); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("after %q: %v, want %v", change, err, want)
@@ -43,9 +43,7 @@ func execute(t *testing.T, url, statement string) {
 		_, err = connection.Exec(t.Context(), statement)
 		err = errors.Join(err, connection.Close(context.WithoutCancel(t.Context())))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // TestMigrationDoesNotBlock: a migration that waits for the lock of a table gives up soon, lets calls through, and tries again.
@@ -58,17 +56,13 @@ func TestMigrationDoesNotBlock(t *testing.T) {
 		"is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())")
 	execute(t, url, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, true)")
 	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
 	locking, err := connection.Begin(t.Context())
 	if err == nil {
 		_, err = locking.Exec(t.Context(), "LOCK TABLE goose_db_version IN SHARE MODE") // the migration writes to it
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	waits := make(chan string, 100)
 	done := make(chan error, 1)
 	go func() {
@@ -83,9 +77,7 @@ func TestMigrationDoesNotBlock(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it waits for the lock without an end")
 	}
-	if err := locking.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, locking.Rollback(t.Context()))
 	if err := <-done; err != nil {
 		t.Errorf("after the lock is gone: %v", err)
 	}

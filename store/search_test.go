@@ -216,9 +216,7 @@ func TestSearchAgentsAtTheBounds(t *testing.T) {
 	seen := map[string]bool{}
 	for page := int64(1); ; page++ {
 		agents, err := r.SearchAgents(t.Context(), uuid.New(), "crowd", 100, page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if len(agents) == 0 {
 			break
 		}
@@ -350,9 +348,7 @@ func TestEqualNames(t *testing.T) {
 			var got []string
 			for page := range int64(3) {
 				found, err := r.SearchConversations(t.Context(), kind, query, 3, page+1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				for _, conversation := range found {
 					got = append(got, conversation.Description)
 				}
@@ -415,9 +411,7 @@ func TestSearchUsesTheIndexes(t *testing.T) {
 	}
 	common := regexp.MustCompile(`Scan.* on agents d.*actual time=\S+ rows=(\d+)`)
 	plan, err := r.ExplainDirectory(t.Context(), "", "forecast")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, match := range common.FindAllStringSubmatch(plan, -1) {
 		if len(match[1]) > len("10000") {
 			t.Errorf("a word that all have makes %s rows in one step, want at most 10000:\n%s", match[1], plan)
@@ -440,9 +434,7 @@ func (r *rig) chat(n int, content string) *store.ConversationView {
 	r.exec(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
 		SELECT $1, i, gen_random_uuid(), $2, `+content+`, now() FROM generate_series(1, CAST($3 AS int)) AS i`, id, low, n)
 	view, err := r.ConversationView(r.t.Context(), store.KindPrivate, id, low)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	return view
 }
 

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +29,7 @@ func TestMain(m *testing.M) { storetest.Main(m) }
 func openStore(t testing.TB, url string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), url, store.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -38,9 +38,7 @@ func openStore(t testing.TB, url string) *store.Store {
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = connection.Close(context.Background()) })
 	return connection
 }
@@ -89,9 +87,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name NOT IN ('goose_db_version', 'schema_compat')`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	columns := map[string][]string{}
 	var table, column string
 	if _, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
@@ -103,9 +99,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 	fields := map[string][]string{}
 	for table, model := range models {
 		parsed, err := schema.Parse(model, &sync.Map{}, schema.NamingStrategy{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if parsed.Table != table {
 			t.Errorf("%v is kept in %s, want %s", reflect.TypeOf(model), parsed.Table, table)
 		}
@@ -169,13 +163,9 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 		t.Fatalf("alice has %d chats (%v), want one", len(conversations), err)
 	}
 	view, err := s.ConversationView(t.Context(), store.KindPrivate, conversations[0].ID, alice)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	page, err := s.Messages(t.Context(), view, 1000, 1, nil, store.LongPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	messages := page.Messages
 	if want := senders * each * 4 / 5; len(messages) != want || view.LastNumber != int64(want) {
 		t.Fatalf("there are %d messages and the counter says %d, want %d", len(messages), view.LastNumber, want)
@@ -268,9 +258,7 @@ func TestMarkerNeverMovesBack(t *testing.T) {
 	sent, err := alone(t.Context(), s, func(tx *store.Tx) (*store.Sent, error) {
 		return tx.SendMessage(t.Context(), private(alice, bob, "hello"))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for range 6 {
 		if _, err := alone(t.Context(), s, func(tx *store.Tx) (*store.Sent, error) {
 			return tx.SendMessage(t.Context(), private(alice, bob, "and on"))
@@ -333,17 +321,13 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	}
 	message := private(alice, bob, "only a dry run")
 	for _, work := range []store.Work{sending(message), sendingAlone(message)} {
-		if err := s.DryRun(ctx, work); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.DryRun(ctx, work))
 	}
 	if conversations, err := s.AgentConversations(ctx, alice); err != nil || len(conversations) != 0 {
 		t.Errorf("the dry run left %d chats (%v)", len(conversations), err)
 	}
 	sent, err := alone(ctx, s, func(tx *store.Tx) (*store.Sent, error) { return tx.SendMessage(ctx, private(alice, bob, "hello")) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	unknown := uuid.New()
 	if err := dryRun(func(do store.Actions) error {
 		_, err := do.Messages(ctx, &store.ConversationView{Conversation: store.Conversation{ID: sent.ConversationID, LastNumber: 1}}, 1, 1,
@@ -375,9 +359,7 @@ func TestConstraints(t *testing.T) {
 	sent, err := alone(t.Context(), s, func(tx *store.Tx) (*store.Sent, error) {
 		return tx.SendMessage(t.Context(), private(alice, bob, "hello"))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	payment := func(columns, values string) string {
 		return `INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation,
 			fingerprint,

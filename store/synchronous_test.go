@@ -17,9 +17,7 @@ import (
 func TestDeadlineShowsNoUnreplicatedCommit(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start(t.Context(), embedded.Options{Folder: t.TempDir(), Volatile: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop() })
 	databaseURL := server.URL("postgres")
 	s := withLimits(t, databaseURL)
@@ -27,9 +25,7 @@ func TestDeadlineShowsNoUnreplicatedCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	other, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = other.Close(t.Context()) }()
 	exec := func(statements ...string) {
 		t.Helper()
@@ -41,9 +37,7 @@ func TestDeadlineShowsNoUnreplicatedCommit(t *testing.T) {
 	}
 	written := func() (n int) {
 		t.Helper()
-		if err := other.QueryRow(t.Context(), "SELECT count(*) FROM payments").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, other.QueryRow(t.Context(), "SELECT count(*) FROM payments").Scan(&n))
 		return n
 	}
 	exec("SET synchronous_commit = off", "ALTER DATABASE postgres SET synchronous_commit = on",

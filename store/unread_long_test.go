@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"encoding/json"
 	"errors"
 	"slices"
@@ -45,20 +47,14 @@ func TestUnreadAmongMany(t *testing.T) {
 		reader := r.crowdedReader(name, seconds)
 		rows, err := r.connection.Query(t.Context(), `SELECT o.id FROM messages o JOIN memberships m USING (conversation_id)
 			WHERE m.agent_id = $1 ORDER BY o.created_at, o.conversation_id, o.number`, reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		all, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, page := range []struct{ number, size int64 }{{1, 50}, {1, 250}, {5, 250}, {72, 250}, {73, 250}} {
 			last := page.number * page.size
 			want := all[min((page.number-1)*page.size, 18_000):min(last, 18_000)]
 			unread, err := r.Unread(t.Context(), reader, longPage(page.number, page.size))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if !slices.Equal(idsOf(unread.Messages), want) || unread.Total != 18_000 {
 				t.Errorf("%s: page %d of %d has other messages than it should have, or a total of %d", name, page.number, page.size, unread.Total)
 			}
@@ -90,9 +86,7 @@ func (r *rig) messagesRead(reader uuid.UUID, page store.UnreadPage) (read int64)
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &plans)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	for nodes := []node{plans[0].Plan}; len(nodes) > 0; nodes = append(nodes[1:], nodes[0].Plans...) {
 		if nodes[0].Relation == "messages" {
 			read += int64((nodes[0].Rows + nodes[0].Removed) * nodes[0].Loops)
@@ -107,9 +101,7 @@ func (r *rig) readBatches() (batches uint64) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)
 	families, err := registry.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	for _, metric := range families[0].GetMetric() {
 		if metric.GetLabel()[0].GetValue() == "reads" {
 			batches = metric.GetHistogram().GetSampleCount()
@@ -127,9 +119,7 @@ func TestLongReadsLeaveTheBatch(t *testing.T) {
 	chat := r.chat(40, "'x'")
 	crowd := &store.ConversationView{Conversation: store.Conversation{ID: chat.ID, MemberCount: 201}}
 	page, err := r.Messages(ctx, chat, 40, 1, nil, store.ShortPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r.crowd(50, "''")
 	react := func(fans, messages int) {
 		r.exec(`INSERT INTO reactions (conversation_id, number, agent_id, emoji, created_at) SELECT $1, n, id, '👍', now()

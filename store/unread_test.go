@@ -53,9 +53,7 @@ func newGround(t *testing.T) *ground {
 			sent, err := alone(t.Context(), g.Store, func(tx *store.Tx) (*store.Sent, error) {
 				return tx.SendMessage(t.Context(), private(a, b, "the first"))
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			g.add(sent.ConversationID, a, b)
 		}
 	}
@@ -85,9 +83,7 @@ func (g *ground) query(fn func(*pgx.Conn) error) {
 	g.t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := fn(g.connection); err != nil {
-		g.t.Fatal(err)
-	}
+	testkit.NoError(g.t, fn(g.connection))
 }
 
 // recount counts what the agent has not read, message by message: their ids, oldest first.
@@ -236,9 +232,7 @@ func TestUnreadIsWhatRecountingFinds(t *testing.T) {
 		}
 		g.checkCounters(when)
 		unread, err := g.Unread(ctx, who, longPage(1, 1000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if diff := gocmp.Diff(append([]uuid.UUID{}, g.recount(who)...), idsOf(unread.Messages)); diff != "" ||
 			unread.Total != int64(len(unread.Messages)) {
 			t.Fatalf("after %s, total %d, unread messages (-recounted +listed):\n%s", when, unread.Total, diff)
@@ -411,9 +405,7 @@ func TestReadingWhileOneWrites(t *testing.T) {
 	me := g.agents[0]
 	g.read(me, 1, 1000)
 	other, err := g.SendAnywhere(ctx, g.group, g.agents[1], uuid.Must(uuid.NewV7()), "from another")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	marked := make(chan error, 1)
 	if err := g.Transaction(ctx, func(tx *store.Tx) error {
 		if _, err := tx.SendAnywhere(ctx, g.group, me, uuid.Must(uuid.NewV7()), "my own"); err != nil {
@@ -432,9 +424,7 @@ func TestReadingWhileOneWrites(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-marked; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-marked)
 	g.checkCounters("reading while writing")
 	if unread := g.read(me, 1, 10); unread.Total != 0 {
 		t.Errorf("everything was read or written by the agent itself, and %d are unread", unread.Total)

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"slices"
 	"testing"
 
@@ -19,9 +21,7 @@ func TestQuietGroups(t *testing.T) {
 	g.Listen(func(ids []uuid.UUID) { heard = append(heard, ids...) })
 	do := func(what func(tx *store.Tx) error) {
 		t.Helper()
-		if err := g.Transaction(t.Context(), what); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, g.Transaction(t.Context(), what))
 	}
 	do(func(tx *store.Tx) error {
 		return tx.CreateConversation(t.Context(), store.KindGroup, group, admin, "a group", nil, false)
@@ -41,9 +41,7 @@ func TestQuietGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		sources, err := g.Sources(t.Context(), agent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if got := slices.Contains(sources, group); got != want {
 			t.Errorf("after %s, the group is among the sources: %v, want %v", what, got, want)
 		}

@@ -3,6 +3,8 @@
 package embedded
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"archive/tar"
 	"archive/zip"
 	"bytes"
@@ -27,9 +29,7 @@ import (
 func TestDownload(t *testing.T) {
 	t.Parallel()
 	binaries, err := machine(t.Context()).find(t.Context(), 0, nil, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	archive := distribution(t, binaries)
 	var requests atomic.Int32
 	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,9 +46,7 @@ func TestDownload(t *testing.T) {
 	t.Cleanup(repository.Close)
 	source := source{cache: filepath.Join(openFolder(t), "cache"), repository: repository.URL}
 	unfinished := filepath.Join(source.cache, "download")
-	if err := os.MkdirAll(unfinished, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(unfinished, 0o755))
 
 	var together sync.WaitGroup
 	var progress [2]bytes.Buffer
@@ -113,9 +111,7 @@ func TestFailedDownload(t *testing.T) {
 		if c.data != "" {
 			data := filepath.Join(folder, "data")
 			err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(c.data+"\n"), 0o600))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 		}
 		what := fmt.Sprintf("a start of version %q on data of version %q", c.selected, c.data)
 		_, err := start(t.Context(), Options{Folder: folder}, source)
@@ -154,9 +150,7 @@ func TestNewestInstallation(t *testing.T) {
 	script("broken", "initdb", "")
 	links := filepath.Join(base, "links")
 	target := filepath.Join(base, "middle", "postgres")
-	if err := errors.Join(os.Mkdir(links, 0o755), os.Symlink(target, filepath.Join(links, "postgres"))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(os.Mkdir(links, 0o755), os.Symlink(target, filepath.Join(links, "postgres"))))
 	for _, c := range []struct {
 		folders string
 		wanted  int
@@ -186,29 +180,21 @@ func distribution(t *testing.T, binaries string) []byte {
 	archive := tar.NewWriter(&files)
 	for _, program := range []string{"initdb", "postgres"} {
 		script := "#!/bin/sh\nexec '" + filepath.Join(binaries, program) + "' \"$@\"\n"
-		if err := archive.WriteHeader(&tar.Header{Name: "bin/" + program, Mode: 0o700, Size: int64(len(script))}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, archive.WriteHeader(&tar.Header{Name: "bin/" + program, Mode: 0o700, Size: int64(len(script))}))
 		if _, err := archive.Write([]byte(script)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, archive.Close())
 
 	var jar bytes.Buffer
 	zipped := zip.NewWriter(&jar)
 	file, err := zipped.Create("postgres.txz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := file.Write(xz(files.Bytes())); err != nil {
 		t.Fatal(err)
 	}
-	if err := zipped.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, zipped.Close())
 	return jar.Bytes()
 }
 

@@ -3,6 +3,8 @@
 package embedded
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -22,9 +24,7 @@ func TestRecycledProcessID(t *testing.T) {
 	pidFile := filepath.Join(server.data(), "postmaster.pid")
 	socketLock := filepath.Join(server.data(), socketName+".lock")
 	content, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	mustStop(t, server)
 
 	stranger := exec.Command("sleep", "600")
@@ -36,9 +36,7 @@ func TestRecycledProcessID(t *testing.T) {
 		}
 		stranger.SysProcAttr.Credential = &syscall.Credential{Uid: as.uid, Gid: as.gid}
 	}
-	if err := stranger.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, stranger.Start())
 	t.Cleanup(func() {
 		_ = stranger.Process.Kill()
 		_ = stranger.Wait()
@@ -46,13 +44,9 @@ func TestRecycledProcessID(t *testing.T) {
 	_, rest, _ := bytes.Cut(content, []byte("\n"))
 	content = append(fmt.Appendf(nil, "%d\n", stranger.Process.Pid), rest...)
 	for _, path := range []string{pidFile, socketLock} {
-		if err := errors.Join(os.WriteFile(path, content, 0o600), as.own(path)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(os.WriteFile(path, content, 0o600), as.own(path)))
 	}
-	if err := os.Mkdir(filepath.Join(folder, "data.new"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(filepath.Join(folder, "data.new"), 0o700))
 
 	server = mustStart(t, Options{Folder: folder, Volatile: true})
 	wantValues(t, server, map[string]string{"SELECT word FROM kept": "crashed"})

@@ -3,6 +3,8 @@
 package embedded
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"bufio"
 	"bytes"
 	"context"
@@ -119,12 +121,8 @@ func TestKilledOwner(t *testing.T) {
 	first.kill(t)
 	if runtime.GOOS == "linux" {
 		lock, err := lockFile(filepath.Join(folder, "lock"), syscall.LOCK_EX) // waits for the end of PostgreSQL
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unlockFile(lock); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, unlockFile(lock))
 	}
 
 	second := startOwner(t, folder, nil)
@@ -145,17 +143,13 @@ func TestOrdinaryUser(t *testing.T) {
 		}
 		nobody = &account{uid: number(t, found.Uid), gid: number(t, found.Gid)}
 		uid = nobody.uid
-		if err := nobody.own(folder); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, nobody.own(folder))
 	}
 	owner := startOwner(t, folder, nobody)
 	query(t, owner.url, "CREATE TABLE kept AS SELECT 'ordinary' AS word")
 	owner.stop(t)
 	info, err := os.Stat(filepath.Join(folder, "data"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if got := info.Sys().(*syscall.Stat_t).Uid; got != uid {
 		t.Errorf("the data belongs to the user %d, want %d, who started the server", got, uid)
 	}
@@ -214,9 +208,7 @@ func TestFailedStartShowsLog(t *testing.T) {
 	server := mustStart(t, Options{Folder: newFolder(t), Volatile: true})
 	mustStop(t, server)
 	settings := filepath.Join(server.data(), "postgresql.conf")
-	if err := os.WriteFile(settings, []byte("no_such_setting = 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(settings, []byte("no_such_setting = 1\n"), 0o600))
 	for range 2 { // the first one frees the folder
 		_, err := Start(t.Context(), Options{Folder: server.Folder(), Volatile: true})
 		wantError(t, "a start with an unknown setting", err, `unrecognized configuration parameter "no_such_setting"`)
@@ -246,9 +238,7 @@ type owner struct {
 func startOwner(t *testing.T, folder string, as *account) *owner {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	cmd := exec.Command(program)
 	if as != nil { // the go command builds the test binary where only root gets to
 		cmd.Path = filepath.Join(openFolder(t), "embedded.test")
@@ -294,9 +284,7 @@ func (o *owner) stop(t *testing.T) {
 func newFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp(root, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(folder); err != nil {
 			t.Errorf("remove the test's folder: %v", err)
@@ -308,9 +296,7 @@ func newFolder(t *testing.T) string {
 func openFolder(t *testing.T) string {
 	t.Helper()
 	folder := newFolder(t)
-	if err := os.Chmod(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(folder, 0o755))
 	return folder
 }
 
@@ -366,8 +352,6 @@ func wantError(t *testing.T, what string, err error, want ...string) {
 func number(t *testing.T, text string) uint32 {
 	t.Helper()
 	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return uint32(n)
 }

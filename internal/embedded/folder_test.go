@@ -3,6 +3,8 @@
 package embedded
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"bytes"
 	"errors"
 	"io/fs"
@@ -50,9 +52,7 @@ func TestUnreachableFolder(t *testing.T) {
 	mustStop(t, again)
 
 	link := filepath.Join(openFolder(t), "link")
-	if err := os.Symlink(private, link); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Symlink(private, link))
 	linked := mustStart(t, Options{Folder: filepath.Join(link, "checkout", "data"), Volatile: true})
 	wantValues(t, linked, map[string]string{"SELECT word FROM kept": "elsewhere"})
 	mustStop(t, linked)

@@ -1,6 +1,8 @@
 package channel
 
 import (
+	"github.com/parley-chat/parley/internal/testkit"
+
 	"errors"
 	"log/slog"
 	"strings"
@@ -51,9 +53,7 @@ func TestMisfit(t *testing.T) {
 				lost: payment.NewRecent[string, struct{}](maxLost), behind: payment.NewRecent[string, bool](maxLost),
 				generations: payment.NewRecent[string, uint64](maxLost)}
 			operation := &payment.Operation{ID: "editAgent", Price: 1000, Extensions: map[string]jsontext.Value{}}
-			if err := engine.Offer([]*payment.Operation{operation}, scheme); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, engine.Offer([]*payment.Operation{operation}, scheme))
 			v := &voucher{Scheme: scheme, a: &payment.Attempt{Operation: operation}, payload: &x402.BatchPayment{},
 				of: x402.BatchChecked{Type: x402.BatchVoucher, Max: 3000}}
 			channel := &store.PaymentChannel{State: store.PaymentChannelOpen, Charged: 2000, Balance: 10_000, SyncedAt: now, Now: now}
