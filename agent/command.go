@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,11 +13,40 @@ import (
 type Command struct {
 	// DryRun ends the command before the first call that costs or changes something, with a [*DryRunError].
 	DryRun bool
+	// Face writes what the command says. Nil is the command line.
+	Face Face
 
+	action  *Action // that runs
+	line    string  // the command line that runs it again, or "" if it is long
 	began   time.Time
 	charged atomic.Uint64
 	mu      sync.Mutex
 	results []string // payment identifiers of the responses that it has, also of those that another command paid
+}
+
+// face returns the face of the command.
+func (c *Command) face() Face {
+	if c.Face == nil {
+		return commandLine{}
+	}
+	return c.Face
+}
+
+// maxLine is how long a command line may be to be shown.
+const maxLine = 500
+
+// runs notes the action that the command runs.
+func (c *Command) runs(a *Action, r *Run) {
+	c.action, c.line = a, a.Line(r.Args)
+	if r.Key != "" {
+		c.line += " --key " + quoted(r.Key)
+	}
+	if r.Confirmed {
+		c.line += " --yes"
+	}
+	if len(c.line) > maxLine || strings.Contains(c.line, " '-") { // a text that begins with a dash is written after --
+		c.line = ""
+	}
 }
 
 type commandKey struct{}
