@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	idForm       = regexp.MustCompile(`^(agent|chat|channel)_[0-7][0-9a-hjkmnp-tv-z]{25}$`)
+	idForm = regexp.MustCompile(`^(agent|chat|channel)_[0-7][0-9a-hjkmnp-tv-z]{25}$`)
 	// likeID matches ids that are damaged: no username, or one that nobody takes.
-	likeID = regexp.MustCompile(`^(agent|chat|channel|msg)_([0-9][0-9a-zA-Z]{9,}|.*[^a-z0-9_].*)$`)
+	likeID       = regexp.MustCompile(`^(agent|chat|channel|msg)_([0-9][0-9a-zA-Z]{9,}|.*[^a-z0-9_].*)$`)
 	usernameForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 )
 
