@@ -34,6 +34,8 @@ type Action struct {
 	Example string
 	// Run is nil for what the program does itself.
 	Run func(r *Run) (*Value, error)
+
+	fields map[string]string // parameters by field of the contract
 }
 
 // Verb is the last word of the name.
@@ -70,6 +72,9 @@ type Param struct {
 	Default string
 	// Program is true if only the program has it.
 	Program bool
+	// Not are parameters that it does not go with, and Needs one without which it means nothing.
+	Not   []string
+	Needs string
 }
 
 // Flag is the name of the parameter on the command line.
@@ -114,9 +119,16 @@ func (a *Action) take(given map[string]any) (map[string]any, error) {
 		}
 		taken[name] = one
 	}
+	has := func(name string) bool { return taken[name] != nil && taken[name] != false && taken[name] != "" }
 	for _, p := range a.Params {
-		if _, there := taken[p.Name]; p.Required && !there {
+		other := slices.IndexFunc(p.Not, has)
+		switch _, there := taken[p.Name]; {
+		case p.Required && !there:
 			return nil, Usagef("%s is missing: %s", p.Name, p.Limited())
+		case has(p.Name) && other >= 0:
+			return nil, Usagef("%s does not go with %s", p.Name, p.Not[other])
+		case has(p.Name) && p.Needs != "" && !has(p.Needs):
+			return nil, Usagef("%s needs %s", p.Name, p.Needs)
 		}
 	}
 	return taken, nil
@@ -220,27 +232,76 @@ type Run struct {
 
 // Do runs an action. After the value was shown, [Run.Seen] must be called, or else Release.
 func (a *Action) Do(r *Run) (value *Value, err error) {
+	command := commandOf(r.Context)
+	command.action = a
 	if r.Args, err = a.take(r.Args); err != nil {
 		return nil, err
 	}
-	if dry := commandOf(r.Context).DryRun; dry && a.Changes && a.Price == "free" {
+	if r.Key != "" && (a.Price == "free" || slices.Contains(a.Operations, pollOperation)) {
+		return nil, Usagef("a key names a call that is paid once; %s takes none", a.Name)
+	}
+	command.runs(a, r)
+	if command.DryRun && a.Changes && a.Price == "free" {
 		return nil, &DryRunError{Operation: a.Name, Arguments: r.Args}
-	} else if a.Price != "free" && !dry {
+	} else if a.Price != "free" && !command.DryRun {
 		if err := r.finishInterrupted(); err != nil {
 			return nil, err
 		}
 	}
 	value, err = a.Run(r)
-	if f, ok := errors.AsType[*Failure](err); ok && f.Question != "" {
-		f.Next = a.line(r.Args) + " --yes"
+	if f, ok := errors.AsType[*Failure](err); ok {
+		a.complete(f, r.Args)
 	}
 	if planned, ok := errors.AsType[*DryRunError](err); ok {
 		planned.Arguments = r.Args
 	}
 	if err == nil {
+		value.Data["paid_usd"] = USD(command.Charged())
+	}
+	if err == nil && (a.Price != "free" || len(r.results) > 0) {
 		r.addMoney(value)
 	}
 	return value, err
+}
+
+// complete adds to a failure what follows from the arguments: what the human is asked, and the command that helps.
+func (a *Action) complete(f *Failure, arguments object) {
+	if f.instead != "" {
+		corrected := maps.Clone(arguments)
+		for name, value := range arguments {
+			if value == f.name {
+				corrected[name] = f.instead
+			}
+		}
+		f.then(a.Name, corrected)
+	}
+	if f.dear > 0 {
+		var given []string
+		for _, p := range a.Params {
+			if value, there := arguments[p.Name]; there {
+				given = append(given, p.Name+": "+VisibleName(wordsOf(p, value)))
+			}
+		}
+		f.Question = fmt.Sprintf("%s (%s) for %s USD?", strings.TrimSuffix(a.Summary, "."), strings.Join(given, "; "), USD(f.dear))
+	}
+	if f.Question != "" {
+		f.Next = a.Line(arguments) + " --yes"
+	}
+}
+
+// wordsOf returns the value of a parameter as a text.
+func wordsOf(p Param, value any) string {
+	switch p.Type { //nolint:exhaustive // the others are as fmt prints them
+	case Object:
+		raw, _ := json.Marshal(value) // JSON
+		return string(raw)
+	case List:
+		list, _ := value.([]string)
+		return strings.Join(list, ",")
+	case Flag:
+		return map[any]string{true: "yes", false: "no"}[value]
+	}
+	return fmt.Sprint(value)
 }
 
 // finishTime limits how long an action waits for the payments of commands that were interrupted.
@@ -256,54 +317,43 @@ func (r *Run) finishInterrupted() error {
 	return r.Context.Err()
 }
 
-// addMoney adds what all calls of the command paid, and with a payment the daily limit.
+// addMoney adds the daily limit, and the line of what all calls of the command paid.
 func (r *Run) addMoney(v *Value) {
-	paid := commandOf(r.Context).Charged()
-	v.Data["paid_usd"] = USD(paid)
-	if len(r.results) == 0 && paid == 0 {
-		return
-	}
 	today, err := r.ledger.Today(r.Context)
 	if err != nil {
 		return
 	}
-	v.Data["today_usd"], v.Data["limit_usd"] = USD(today.Spent), USD(today.Limit)
-	v.Paid = "paid " + USD(paid) + " USD · today " + USD(today.Spent) + " of " + USD(today.Limit)
-	if reserved, err := r.ledger.Refused(r.Context); err == nil && reserved > 0 {
-		v.Data["reserved_usd"] = USD(reserved)
-		v.Paid += " (" + USD(reserved) + " reserved for refused calls)"
+	v.Data["today_usd"], v.Data["limit_usd"] = USD(today.Spent-today.Reserved), USD(today.Limit)
+	if today.Reserved > 0 {
+		v.Data["reserved_usd"] = USD(today.Reserved)
 	}
+	v.Paid = "paid " + USD(commandOf(r.Context).Charged()) + " USD · " + today.String()
 	if slices.ContainsFunc(r.results, func(result *Result) bool { return result.Earlier }) {
 		v.Data["earlier"] = true
 		v.Paid += " · the response of the same call, which was charged once"
 	}
 }
 
-// line returns the command line of the action with arguments, without the name of the program.
-func (a *Action) line(arguments map[string]any) string {
+// Line returns the command line of the action with arguments, without the name of the program.
+func (a *Action) Line(arguments map[string]any) string {
 	line := a.Name
 	for _, p := range a.Params {
 		value, there := arguments[p.Name]
-		text := fmt.Sprint(value)
+		text := Quoted(wordsOf(p, value))
 		switch {
-		case !there || value == false:
-			continue
-		case p.Type == Object:
-			raw, _ := json.Marshal(value) // JSON
-			text = string(raw)
-		case p.Type == List:
-			list, _ := value.([]string)
-			text = strings.Join(list, ",")
-			if p.Arg {
-				text = strings.Join(list, " ")
-			}
-		}
-		if p.Arg && p.Type == List {
+		case !there:
+		case p.Arg && p.Type == List:
+			line += " " + strings.ReplaceAll(wordsOf(p, value), ",", " ")
+		case p.Arg:
 			line += " " + text
-		} else if p.Arg {
-			line += " " + Quoted(text)
-		} else if line += " --" + p.Flag(); value != true {
-			line += " " + Quoted(text)
+		case value == true:
+			line += " --" + p.Flag()
+		case value == false:
+			line += map[bool]string{true: " --no-" + p.Flag()}[p.Name == findable.Name]
+		case p.Short != "":
+			line += " -" + p.Short + " " + text
+		default:
+			line += " --" + p.Flag() + " " + text
 		}
 	}
 	return line
@@ -357,8 +407,13 @@ type object = map[string]any
 
 // call makes a call and returns its response.
 func (r *Run) call(operation, peer string, arguments object) (object, error) {
+	return r.callUnless(nil, operation, peer, arguments)
+}
+
+// callUnless makes a call unless a check fails, which is not asked about a call that was made before.
+func (r *Run) callUnless(unless func() error, operation, peer string, arguments object) (object, error) {
 	result, err := r.Call(r.Context, operation, arguments, CallOptions{Peer: peer, Key: r.Key, Confirmed: r.Confirmed,
-		Patience: r.Patience})
+		Patience: r.Patience, unless: unless})
 	if err != nil {
 		return nil, err
 	}
@@ -418,7 +473,9 @@ func (v *Value) describe(fields object) *Value {
 		case []any:
 			v.describeList(name, value)
 		case string:
-			if Tame(value) && utf8.RuneCountInString(value) <= 64 && name != "description" {
+			if name == "name" {
+				v.line("name: %s", VisibleName(value))
+			} else if Tame(value) && utf8.RuneCountInString(value) <= 64 && name != "description" {
 				v.line("%s: %s", name, value)
 			} else {
 				v.foreign(name+":", value)

@@ -26,12 +26,13 @@ func runStatus(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	today, err := r.ledger.Today(r.Context)
+	today, err := r.today()
 	if err != nil {
 		return nil, err
 	}
-	data := object{"account": account, "server": r.Server(), "network": r.terms.agreed().Network, "address": r.Address(),
-		"limit_usd": USD(today.Limit), "today_usd": USD(today.Spent), "left_usd": USD(today.Left()), "secrets": r.secrets.Place()}
+	data := today.fields()
+	maps.Copy(data, object{"account": account, "server": r.Server(), "network": r.terms.agreed().Network, "address": r.Address(),
+		"secrets": r.secrets.Place()})
 	if own != nil {
 		data["username"] = PlainWord(own.Username)
 	}
@@ -47,10 +48,30 @@ func runStatus(r *Run) (*Value, error) {
 			return nil, err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		v.line("%s: %v", name, data[name])
+	shown := maps.Clone(data)
+	if account && own != nil {
+		shown["account"] = data["username"]
+		delete(shown, "username")
+	}
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		v.line("%s: %v", name, shown[name])
 	}
 	return v, r.addOpen(v)
+}
+
+// today returns the daily limit. What is reserved for payments that ended unused is released before.
+func (r *Run) today() (Day, error) {
+	today, err := r.ledger.Today(r.Context)
+	if err == nil && today.Reserved > 0 && r.settle(r.Context) {
+		today, err = r.ledger.Today(r.Context)
+	}
+	return today, err
+}
+
+// fields are the fields of the daily limit.
+func (d Day) fields() object {
+	return object{"limit_usd": USD(d.Limit), "today_usd": USD(d.Spent - d.Reserved), "reserved_usd": USD(d.Reserved),
+		"left_usd": USD(d.Left())}
 }
 
 // service asks the server for its state and its skill.
@@ -64,7 +85,7 @@ func (r *Run) service(data object) error {
 	if skill, err := r.call("getSkill", "", nil); err == nil {
 		fields, _ := skill["skill"].(object)
 		url, _ := fields["hub_url"].(string)
-		data["skill"] = VisibleName(url)
+		data["skill"] = Visible(url)
 	}
 	return nil
 }
@@ -83,7 +104,7 @@ func (r *Run) addOpen(v *Value) error {
 	for _, call := range calls {
 		list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
 			"since": call.Since.Format(time.RFC3339)})
-		line := call.Intent.Operation
+		line := r.nameOf(call.Intent.Operation)
 		if call.Intent.Peer != "" {
 			line += " " + contacts.NameOf(call.Intent.Peer)
 		}
@@ -125,12 +146,11 @@ func runLimit(r *Run) (*Value, error) {
 			return nil, err
 		}
 	}
-	today, err := r.ledger.Today(r.Context)
+	today, err := r.today()
 	if err != nil {
 		return nil, err
 	}
-	return newValue(object{"limit_usd": USD(today.Limit), "today_usd": USD(today.Spent), "left_usd": USD(today.Left())}).
-		line("daily limit %s USD, spent today %s, left %s", USD(today.Limit), USD(today.Spent), USD(today.Left())), nil
+	return newValue(today.fields()).line("daily limit %s USD: %s, left %s", USD(today.Limit), today, USD(today.Left())), nil
 }
 
 // ParseUSD converts dollars with at most six decimals to atomic units.
@@ -165,7 +185,7 @@ func runReport(r *Run) (*Value, error) {
 			return err
 		}
 		*cost = object{"day": on, "operation": operation, "calls": calls, "charged_usd": USD(charged), "open_usd": USD(open)}
-		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, operation, calls, USD(charged))
+		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, r.nameOf(operation), calls, USD(charged))
 		if open > 0 {
 			line += ", open " + USD(open)
 		}
@@ -215,9 +235,11 @@ func runPrices(r *Run) (*Value, error) {
 			continue
 		}
 		price := USD(agreed.price(o))
-		one := object{"operation": o.ID, "price_usd": price, "command": ActionOf(o.ID).Name, "summary": o.Summary}
+		one := object{"operation": o.ID, "price_usd": price, "command": r.nameOf(o.ID), "summary": o.Summary}
 		list = append(list, one)
-		v.line("%-8s %-24s %s", price, o.ID, o.Summary)
+		if part != "" {
+			v.line("%-8s %-24s %s", price, o.ID, o.Summary)
+		}
 		if o.ID != part {
 			continue
 		}
@@ -231,6 +253,17 @@ func runPrices(r *Run) (*Value, error) {
 		}
 	}
 	v.Data["prices"] = list
+	for _, a := range Actions {
+		if part != "" || len(a.Operations) == 0 {
+			continue
+		}
+		var prices []string
+		for _, id := range a.Operations {
+			prices = append(prices, USD(agreed.price(r.contract[id])))
+		}
+		slices.Sort(prices)
+		v.line("%-24s %s: %s", r.how(a.Name, nil), strings.Join(slices.Compact(prices), " or "), a.Summary)
+	}
 	if len(list) == 0 {
 		return nil, Usagef("no operation has %s in its name", VisibleName(part))
 	}

@@ -40,8 +40,9 @@ func (a act) run(r *Run) (*Value, error) {
 		}
 		arguments[OperationsOf[a.kind].ID] = of.ID
 	}
-	if known := knownJoin(of); known != nil && (a.operation == "subscribeChannel" || a.operation == "requestGroupAccess") {
-		return known, nil
+	if done := doneBefore(of); done != "" && (a.operation == "subscribeChannel" || a.operation == "requestGroupAccess") {
+		arguments["success"], arguments["message"] = true, done
+		return newValue(arguments).line("%s: %s; nothing was paid for it", of, done), nil
 	}
 	for _, param := range slices.Sorted(maps.Keys(a.args)) {
 		if _, there := r.Args[param]; !there {
@@ -52,7 +53,7 @@ func (a act) run(r *Run) (*Value, error) {
 			return nil, err
 		}
 	}
-	body, err := r.call(a.operation, of.ID, arguments)
+	body, err := r.callUnless(r.nameTaken(a, of, arguments), a.operation, of.ID, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -85,16 +86,39 @@ func (r *Run) argument(param, name string) (any, error) {
 	return ids, nil
 }
 
-// knownJoin returns the value of joining what is known to be joined or asked for, or nil.
-func knownJoin(of Contact) *Value {
+// doneBefore says that a conversation is known to be joined or asked for, or "".
+func doneBefore(of Contact) string {
 	switch {
 	case of.Joined:
-		return newValue(object{"success": true, "message": "joined before"}).line("%s was joined before; nothing was paid", of)
+		return "joined before"
 	case time.Since(of.Asked) < day:
-		return newValue(object{"success": true,
-			"message": "asked before"}).line("access to %s was asked for less than a day ago; nothing was paid", of)
+		return "asked for access less than a day ago"
 	}
-	return nil
+	return ""
+}
+
+// nameTaken returns a check that fails if another group chat or channel that the caller named has the name that the call gives: two with
+// one name could be addressed by id only.
+func (r *Run) nameTaken(a act, of Contact, arguments object) func() error {
+	name, _ := arguments["name"].(string)
+	kind := a.kind
+	switch a.operation {
+	case "createGroupChat":
+		kind = KindGroup
+	case "createChannel":
+		kind = KindChannel
+	}
+	return func() error {
+		contacts, err := r.Contacts()
+		i := slices.IndexFunc(contacts, func(c Contact) bool {
+			return name != "" && c.Kind == kind && c.Name == strings.TrimPrefix(name, "#") && c.Named && c.ID != of.ID
+		})
+		if err != nil || i < 0 {
+			return err
+		}
+		return failf(ExitRefused, "exists", "", "the %s %s has this name already; nothing was paid. Use that one, or another name", kind,
+			contacts[i].ID)
+	}
 }
 
 // maxContacts is the number of contacts that a model is shown.

@@ -50,11 +50,12 @@ func runReact(r *Run) (*Value, error) {
 	return newValue(body).line("reacted with %s", r.text("emoji")), err
 }
 
-// pageSize and historySize are how many messages are shown if nobody says it. A model is shown at most maxShown.
+// pageSize and historySize are how many messages are shown if nobody says it. In a limited room each has at least minShown characters, or
+// all.
 const (
 	pageSize    = 50
 	historySize = 20
-	maxShown    = 50
+	minShown    = 512
 )
 
 // count returns how many messages are wanted.
@@ -64,7 +65,7 @@ func (r *Run) count(otherwise int) int {
 		n = otherwise
 	}
 	if r.Room > 0 {
-		n = min(n, maxShown)
+		n = min(n, r.Room/minShown)
 	}
 	return n
 }
@@ -104,15 +105,14 @@ func (r *Run) inbox(result *Result) (*Value, error) {
 	notices, _ := body["notices"].([]any)
 	for _, one := range notices {
 		n, _ := one.(object)
-		v.line("notice: %s by %s in %s at %s", word(n, "type"), word(n, "actor_username"), word(n, "source_id"), at(n))
 		name, _ := n["source_name"].(string)
-		v.foreign("  its name:", name)
+		v.line("notice: %s by %s in %s %s at %s", word(n, "type"), word(n, "actor_username"), VisibleName(name), word(n, "source_id"), at(n))
 	}
 	if len(messages)+len(notices) == 0 {
 		v.line("no messages")
 	}
 	if total, _ := body["total_unread"].(float64); int(total) > len(messages) {
-		v.line("%d more are unread", int(total)-len(messages))
+		v.line("%d more are unread: %s again", int(total)-len(messages), r.how("inbox", nil))
 	}
 	return v, nil
 }
@@ -145,7 +145,7 @@ func runRead(r *Run) (*Value, error) {
 	operation, n := of.List, r.count(historySize)
 	arguments := r.copyTo(object{of.Conversation: id}, map[string]string{"before": "before_message_id"})
 	if query != "" {
-		operation, n, arguments["query"], arguments["literal"] = of.Search, r.count(maxShown), query, literal
+		operation, n, arguments["query"], arguments["literal"] = of.Search, r.count(pageSize), query, literal
 	} else {
 		arguments["n"], arguments["mark_read"] = n, !arg[bool](r, "keep")
 	}
@@ -154,7 +154,8 @@ func runRead(r *Run) (*Value, error) {
 		return nil, err
 	}
 	messages, _ := body["messages"].([]any)
-	if len(messages) > n { // a search returns a whole page
+	total, _ := body["total"].(float64)                                           // of a conversation, not of a search
+	if len(messages) > n || query == "" && len(messages) == n && int(total) > n { // a search returns a whole page
 		messages = messages[:n]
 		last, _ := messages[n-1].(object)
 		body["next_before_message_id"] = last["message_id"]
@@ -172,7 +173,9 @@ func runRead(r *Run) (*Value, error) {
 		v.line("matched as %s", matched)
 	}
 	if next := word(body, "next_before_message_id"); next != "" {
-		v.line("older ones: before %s", next)
+		older := maps.Clone(r.Args)
+		older["before"] = next
+		v.line("older messages: %s", r.how("read", older))
 	}
 	return v, nil
 }
@@ -196,8 +199,9 @@ func (r *Run) readOne(id string) (*Value, error) {
 				continue
 			}
 			content, _ := m["content"].(string)
-			characters := []rune(content)
-			m["content"] = string(characters[min(arg[int](r, "offset"), len(characters)):])
+			if length := utf8.RuneCountInString(content); arg[int](r, "offset") >= max(length, 1) {
+				return nil, Usagef("offset is past the end: the message has %d characters", length)
+			}
 			v := newValue(object{"messages": []any{m}})
 			_, err = r.showMessages(v, v.Data["messages"], "")
 			return v, err
@@ -217,6 +221,46 @@ func at(fields object) string {
 	return Time(created).Format(time.DateTime)
 }
 
+// share returns how many characters of each message are shown in the room: short ones leave theirs to others.
+func (r *Run) share(messages []any) int {
+	var lengths []int
+	for _, one := range messages {
+		m, _ := one.(object)
+		content, _ := m["content"].(string)
+		lengths = append(lengths, utf8.RuneCountInString(content)-arg[int](r, "offset"))
+	}
+	slices.Sort(lengths)
+	left := r.Room
+	for i, length := range lengths {
+		if share := left / (len(lengths) - i); r.Room > 0 && length > share {
+			return share
+		}
+		left -= length
+	}
+	return maxContent
+}
+
+// maxContent is longer than any message.
+const maxContent = 1 << 20
+
+// cut returns at most share characters of a message, from the offset that the caller gave, and what to say of that. The message keeps them.
+func (r *Run) cut(m object, share int) (content, said string) {
+	content, _ = m["content"].(string)
+	characters, from := []rune(content), arg[int](r, "offset")
+	to := min(from+share, len(characters))
+	if from == 0 && to == len(characters) {
+		return content, ""
+	}
+	content = string(characters[min(from, to):to])
+	m["content"], m["characters"], m["offset"] = content, len(characters), from
+	said = fmt.Sprintf("  (characters %d to %d of %d", from, to-1, len(characters))
+	if to < len(characters) {
+		m["next_offset"] = to
+		said += fmt.Sprintf("; next offset %d", to)
+	}
+	return content, said + ")"
+}
+
 // showMessages adds the messages of a response to a value. If there is little room, their texts are cut, also in the response.
 func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	messages, _ := list.([]any)
@@ -228,9 +272,9 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	share, rest := r.share(messages), ""
 	for _, one := range messages {
 		m, _ := one.(object)
-		content, _ := m["content"].(string)
 		head := word(m, "sender_username")
 		if own != nil && m["sender_id"] == own.AgentID {
 			head = "I"
@@ -245,12 +289,11 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		if about, ok := m["about"].(object); ok { // only the service writes such messages
 			head += "  the service says: " + strings.ReplaceAll(word(about, "type"), "_", " ") + " " + word(about, "source_id")
 		}
-		if length := utf8.RuneCountInString(content); r.Room > 0 && length > r.Room/len(messages) {
-			content = string([]rune(content)[:r.Room/len(messages)])
-			m["content"], m["characters"] = content, length
-			head += fmt.Sprintf("  (%d of %d characters; the rest is free: read with message_id and offset)", r.Room/len(messages), length)
+		content, said := r.cut(m, share)
+		if next, more := m["next_offset"]; more {
+			rest = r.how("read", object{"message_id": word(m, "message_id"), "offset": next})
 		}
-		v.Parts = append(v.Parts, Part{head, content})
+		v.Parts = append(v.Parts, Part{head + said, content})
 		if counts, ok := m["reaction_counts"].(object); ok && len(counts) > 0 {
 			var words []string
 			for _, one := range slices.Sorted(maps.Keys(counts)) {
@@ -258,6 +301,9 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 			}
 			v.line("  reactions: %s", strings.Join(words, ", "))
 		}
+	}
+	if rest != "" {
+		v.line("the rest of a message is free, such as: %s", rest)
 	}
 	return messages, nil
 }
@@ -283,7 +329,8 @@ func runFind(r *Run) (*Value, error) {
 		}
 		called, _ := fields[name].(string)
 		description, _ := fields["description"].(string)
-		v.Parts = append(v.Parts, Part{VisibleName(called) + "  " + word(fields, id), description})
+		of := Contact{Name: called, Kind: strings.TrimSuffix(kind, "s")}
+		v.Parts = append(v.Parts, Part{of.String() + "  " + word(fields, id), description})
 	}
 	if len(found) == 0 {
 		v.line("nothing found")

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 var (
 	toParam      = Param{Name: "to", Type: Text, Arg: true, Required: true, Help: "username, #channel, group name, or id"}
 	groupParam   = Param{Name: "conversation", Type: Text, Arg: true, Required: true, Help: "group name or id"}
-	channelParam = Param{Name: "conversation", Type: Text, Arg: true, Required: true, Help: "#channel or id"}
+	channelParam = Param{Name: "conversation", Type: Text, Arg: true, Required: true, Help: "channel name or id"}
 	agentsParam  = Param{Name: "agents", Type: List, Arg: true, Required: true, Help: "usernames or ids"}
 	agentParam   = Param{Name: "agent", Type: Text, Arg: true, Required: true, Help: "username or id of the next admin"}
 	nameParam    = Param{Name: "name", Type: Text, Arg: true, Required: true, Max: 64, Help: "name"}
@@ -59,12 +60,13 @@ func table() []*Action {
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
 			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam.by(historySize),
-				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression"}, {Name: "find", Type: Text, Max: 256,
-					Help: "search by plain text"},
-				{Name: "before", Type: Text, Help: "only messages before the one with this id"},
-				{Name: "keep", Type: Flag, Help: "leave them unread; otherwise those become read before which nothing is unread"},
-				{Name: "message_id", Type: Text, Help: "rest of a stored message that was cut, free"},
-				{Name: "offset", Type: Number, Max: 16384, Default: "0", Help: "first character of it"}}},
+				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression", Not: []string{"find", "keep"}},
+				{Name: "find", Type: Text, Max: 256, Help: "search by plain text", Not: []string{"keep"}},
+				{Name: "before", Type: Text, Help: "only messages before this message_id"},
+				{Name: "keep", Type: Flag, Help: "leave unread; else read, if none before is unread"},
+				{Name: "message_id", Type: Text, Help: "rest of a message that was cut, free",
+					Not: []string{"grep", "find", "n", "before", "keep"}},
+				{Name: "offset", Type: Number, Max: 16384, Default: "0", Help: "first character", Needs: "message_id"}}},
 		{Name: "find", Tool: "parley_find", Operations: []string{"searchAgents", "searchGroups", "searchChannels"}, Run: runFind,
 			Summary: "Find agents, group chats or channels by words.", Price: "0.005", Example: "find weather",
 			Params: []Param{{Name: "words", Type: Text, Arg: true, Required: true, Max: 256, Help: "words of name and description"},
@@ -77,7 +79,7 @@ func table() []*Action {
 		{Name: "react", Tool: "parley_react", Operations: []string{"reactToMessage", "removeReaction"}, Run: runReact, Changes: true,
 			Summary: "Set my reaction to a message, or remove it.", Price: "0.002", Example: "react msg_01k70t94aqeembse7n65ptksh0 👍",
 			Params: []Param{messageParam, {Name: "emoji", Type: Text, Arg: true, Max: 32, Help: "one emoji"}, {Name: "remove", Type: Flag,
-				Help: "remove my reaction"}}},
+				Help: "remove my reaction", Not: []string{"emoji"}}}},
 
 		with("group create", "Create a group chat.", "0.15", "team --members bob --yes",
 			act{operation: "createGroupChat", args: describing, said: "created"}, nameParam,
@@ -158,8 +160,12 @@ func with(name, summary, price, example string, what act, params ...Param) *Acti
 	if noun == "profile" || noun == "key" {
 		noun = "account"
 	}
+	fields := map[string]string{}
+	for param, field := range what.args {
+		fields[field] = param
+	}
 	return &Action{Name: name, Tool: "parley_" + noun, Operations: []string{what.operation}, Changes: true, Final: what.final != "",
-		Summary: summary, Price: price, Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run}
+		Summary: summary, Price: price, Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run, fields: fields}
 }
 
 // about returns the parts of actions that groups and channels share: kind, parameter, noun of operations, and example.
@@ -221,12 +227,12 @@ func ActionIn(line string) (action *Action, arguments string) {
 	return nil, line
 }
 
-// ActionOf returns the first action that makes an operation; without one it is call.
-func ActionOf(operation string) *Action {
+// ActionOf returns the action that makes an operation, and the fewest others; without one it is call.
+func ActionOf(operation string) (found *Action) {
 	for _, a := range Actions {
-		if slices.Contains(a.Operations, operation) {
-			return a
+		if slices.Contains(a.Operations, operation) && (found == nil || len(a.Operations) < len(found.Operations)) {
+			found = a
 		}
 	}
-	return ActionNamed("call")
+	return cmp.Or(found, ActionNamed("call"))
 }

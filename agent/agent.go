@@ -55,22 +55,15 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	code := PlainWord(string(e.Code)) // the server chose it
+	message := cmp.Or(e.Message, "the server does not say why")
 	if e.Message == "" || e.Status >= http.StatusInternalServerError {
-		code = strings.TrimSpace(fmt.Sprintf("status %d %s", e.Status, code))
-		if e.RequestID != "" {
-			code += ", request_id " + PlainWord(e.RequestID)
-		}
+		message += fmt.Sprintf(" (status %d, request_id %s)", e.Status, cmp.Or(PlainWord(e.RequestID), "unknown"))
 	}
-	if e.Message == "" {
-		return fmt.Sprintf("%s: the server responded with %s", e.Operation, code)
-	}
-	message := e.Message
 	if e.RetryAfter > 0 {
 		seconds := fmt.Sprintf("%.0f seconds", e.RetryAfter.Seconds())
 		message = strings.NewReplacer("Retry-After seconds", seconds, "after Retry-After", "in "+seconds).Replace(message)
 	}
-	return fmt.Sprintf("%s: %s (%s)", e.Operation, message, code)
+	return message
 }
 
 // OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
@@ -98,7 +91,9 @@ type CallOptions struct {
 	// Confirmed lets a call cost more than [DearPrice].
 	Confirmed bool
 
-	another bool // a second payment for an account
+	another bool          // a second payment for an account
+	recent  time.Duration // a response to the same call that is not older is enough
+	unless  func() error  // is asked before the call is paid, if it was not made before
 	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
 	Patience time.Duration
 }
@@ -169,7 +164,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 			return nil, err
 		}
 	} else if o.ReadOnly || o.ID == pollOperation {
-		of.Since = time.Now() // a command that repeats it wants the present state
+		of.Since = time.Now().Add(-options.recent) // a command that repeats it wants the present state
 	}
 	result, err := a.callAlone(ctx, o, arguments, of, options)
 	if o.Account && a.keyReplaced(ctx, err, key) {
@@ -197,6 +192,11 @@ func (a *Agent) callAlone(
 		}
 		if result, err = a.redeem(ctx, o, arguments, of); result != nil || err != nil {
 			return err
+		}
+		if options.unless != nil {
+			if err := options.unless(); err != nil {
+				return err
+			}
 		}
 		price := a.terms.agreed().price(o)
 		if price > DearPrice && !options.Confirmed {
@@ -243,7 +243,7 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 		if a.ledger.isOpen(ctx, of.ID) {
 			return nil, &OpenError{withoutURL(err)}
 		}
-		return nil, fmt.Errorf("%s: %w", of.Operation, withoutURL(err))
+		return nil, withoutURL(err)
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)

@@ -72,11 +72,11 @@ func TestFailedSignature(t *testing.T) {
 	if _, err := broken.Call(t.Context(), "searchAgents", search, agent.CallOptions{}); err == nil {
 		t.Error("a call without a signature succeeded")
 	}
-	if refused, err := alice.Ledger().Refused(t.Context()); err != nil || refused != 1000 {
-		t.Errorf("%d counts for refused calls (%v), want 1000", refused, err)
+	if today, err := alice.Ledger().Today(t.Context()); err != nil || today.Reserved != 1000 {
+		t.Errorf("%d counts for refused calls (%v), want 1000", today.Reserved, err)
 	}
 	call(t, alice, "searchAgents", search)
-	if refused, err := alice.Ledger().Refused(t.Context()); err != nil || refused != 0 {
-		t.Errorf("%d counts for refused calls (%v), want 0: the call was paid with that voucher", refused, err)
+	if today, err := alice.Ledger().Today(t.Context()); err != nil || today.Reserved != 0 {
+		t.Errorf("%d counts for refused calls (%v), want 0: the call was paid with that voucher", today.Reserved, err)
 	}
 }

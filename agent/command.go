@@ -14,14 +14,43 @@ import (
 type Command struct {
 	// DryRun ends the command before the last call that costs or changes something, with a [*DryRunError]. Look-ups before are not made.
 	DryRun bool
+	// Face writes what the command says. Nil is the command line.
+	Face Face
 	// Warn, if it is not nil, is told why a fetch failed that [Agent.Follow] repeats.
 	Warn func(error)
 
+	action  *Action // that runs
+	line    string  // the command line that runs it again, or "" if it is long
 	began   time.Time
 	charged atomic.Uint64
 	mu      sync.Mutex
 	planned DryRunError
 	results []string // payment identifiers of the responses that it has, also of those that another command paid
+}
+
+// face returns the face of the command.
+func (c *Command) face() Face {
+	if c.Face == nil {
+		return commandLine{}
+	}
+	return c.Face
+}
+
+// maxLine is how long a command line may be to be shown.
+const maxLine = 500
+
+// runs notes the action that the command runs.
+func (c *Command) runs(a *Action, r *Run) {
+	c.action, c.line = a, a.Line(r.Args)
+	if r.Key != "" {
+		c.line += " --key " + Quoted(r.Key)
+	}
+	if r.Confirmed {
+		c.line += " --yes"
+	}
+	if len(c.line) > maxLine || strings.Contains(c.line, " '-") { // a text that begins with a dash is written after --
+		c.line = ""
+	}
 }
 
 type commandKey struct{}

@@ -28,11 +28,10 @@ type Contact struct {
 	shown *Result // of the call that looked it up just now, or nil
 }
 
-// String returns the name as it is written to address the contact, or the id if there is no name, or if it could be more than a name where
-// it is shown or run.
+// String returns the name as it is written to address the contact, on one line and visible, or the id if there is no name.
 func (c Contact) String() string {
 	switch {
-	case c.Name == "" || !Tame(c.Name):
+	case c.Name == "":
 		return PlainWord(c.ID)
 	case c.Kind == KindChannel:
 		return "#" + VisibleName(c.Name)

@@ -52,7 +52,7 @@ func (l *Ledger) deposits(ctx context.Context, tx *sql.Tx, limit uint64) (Day, e
 	locked, err := value[uint64](ctx, tx, `
 		SELECT coalesce(sum(deposit), 0) - min(coalesce(sum(deposit) FILTER (WHERE operation IN (?, ?)), 0), ?)
 		FROM payments WHERE NOT released AND at >= ?`, operationRequestAccount, operationCreateAccount, maxDeposit, l.today())
-	return Day{limit, locked}, err
+	return Day{Limit: limit, Spent: locked}, err
 }
 
 // channels keeps the payment channels in the ledger. It implements [client.PaymentChannelStore].

@@ -28,7 +28,7 @@ func TestServerErrorIsNamed(t *testing.T) {
 	})
 	_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second})
 	if _, open := errors.AsType[*agent.OpenError](err); !open ||
-		!strings.Contains(err.Error(), "status 500 internal_error, request_id req-7") {
+		!strings.Contains(err.Error(), "internal error (status 500, request_id req-7)") {
 		t.Errorf("a server that fails: %v", err)
 	}
 }

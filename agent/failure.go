@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -31,6 +29,9 @@ type Failure struct {
 	Exit int
 	// Message is what went wrong, and Next the command that helps, without the name of the program, or "".
 	Message, Next string
+	// Action with Args is what Next runs, or nil.
+	Action *Action
+	Args   map[string]any
 	// Question asks the human to confirm what is dear or final, or is "". Confirmed, the same is done.
 	Question string
 	// Retryable is true if the same may succeed later.
@@ -42,13 +43,24 @@ type Failure struct {
 	Status     int // of the server's response, or 0
 	RequestID  string
 	RetryAfter time.Duration
+
+	dear          uint64 // the price that Question is about, or 0
+	name, instead string // a name that was given, and what to write in place of it
 }
 
 func (f *Failure) Error() string { return f.Message }
 
 // failf returns the failure of what was refused before anything was paid for it.
 func failf(exit int, code, next, format string, values ...any) *Failure {
-	return &Failure{Exit: exit, Code: code, Next: next, Message: fmt.Sprintf(format, values...), Charged: new(false)}
+	return &Failure{Exit: exit, Code: code, Next: next, Action: ActionNamed(next), Message: fmt.Sprintf(format, values...),
+		Charged: new(false)}
+}
+
+// then sets the action that helps.
+func (f *Failure) then(action string, arguments object) *Failure {
+	f.Action, f.Args = ActionNamed(action), arguments
+	f.Next = f.Action.Line(arguments)
+	return f
 }
 
 // Usagef returns the failure of wrong arguments. Its text must not contain long values.
@@ -82,13 +94,14 @@ func (a *Agent) Explain(ctx context.Context, err error) *Failure {
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		f.Code, f.Retryable = "timeout", true
 	}
+	command := commandOf(ctx)
 	if isA[*OpenError](err) {
-		f.Exit, f.Code, f.Charged, f.Retryable = ExitOpen, "outcome_open", nil, true
+		f.Exit, f.Code, f.Charged, f.Retryable, f.Next = ExitOpen, "outcome_open", nil, true, command.line
 	}
 	if a != nil {
-		f.Message = a.inActions(f.Message)
+		f.Message = command.words(a.contract, f.Message)
 	}
-	f.Paid = commandOf(ctx).Charged()
+	f.Paid = command.Charged()
 	return f
 }
 
@@ -99,13 +112,10 @@ func (f *Failure) refused(refused *RefusedError) {
 	f.Charged = cmp.Or(refused.Charged, f.Charged)
 	switch status := refused.Status; {
 	case status == http.StatusUnauthorized:
-		f.Exit, f.Next = ExitNoKey, "status"
+		f.Exit, f.Message = ExitNoKey, "the server refuses the API key that is stored here; it was replaced from a copy of this folder, or the "+
+			"account was deleted. Use the folder that has the newest key"
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		f.Exit, f.Retryable = ExitError, true
-	case refused.Code == client.ErrorCodeAgentNotFound:
-		f.Next = "find WORDS"
-	case refused.Code == client.ErrorCodeChannelNotFound:
-		f.Next = "find WORDS --kind channels"
 	}
 }
 
@@ -125,21 +135,4 @@ func (f *Failure) Fields(next string) map[string]any {
 		fields["retry_after_seconds"] = f.RetryAfter.Seconds()
 	}
 	return fields
-}
-
-var callsByPath = regexp.MustCompile(`(GET|POST) (/[a-z_]+)+`)
-
-// phrases are what the server says to callers of its interface, and what is said in place of it.
-var phrases = strings.NewReplacer("unpin_message_ids of POST /chat/group/edit", "parley group unpin",
-	"set successor_agent_id to another current member", "name another current member as successor")
-
-// inActions returns a message of the server with the commands of the table in place of calls.
-func (a *Agent) inActions(message string) string {
-	return callsByPath.ReplaceAllStringFunc(phrases.Replace(message), func(call string) string {
-		method, path, _ := strings.Cut(call, " ")
-		if o := a.contract.At(method, path); o != nil {
-			return "parley " + ActionOf(o.ID).Name
-		}
-		return call
-	})
 }

@@ -14,8 +14,18 @@ const DefaultLimit uint64 = 1_000_000
 // DearPrice is the price above which a call is confirmed: group chats, channels and accounts cost more.
 const DearPrice uint64 = 100_000
 
-// Day is what may be spent on a UTC day, and what is spent or reserved of that, in atomic units.
-type Day struct{ Limit, Spent uint64 }
+// Day is what may be spent on a UTC day, and what is spent or reserved of that, in atomic units. Reserved is the part of Spent for calls
+// that were refused and whose payments can still be taken.
+type Day struct{ Limit, Spent, Reserved uint64 }
+
+// String says what is spent, and what is reserved.
+func (d Day) String() string {
+	text := "today " + USD(d.Spent-d.Reserved) + " of " + USD(d.Limit)
+	if d.Reserved > 0 {
+		text += ", " + USD(d.Reserved) + " reserved for refused calls"
+	}
+	return text
+}
 
 // Left is what may still be spent.
 func (d Day) Left() uint64 { return d.Limit - min(d.Spent, d.Limit) }
@@ -25,8 +35,8 @@ const codeLimit = "limit"
 
 // exceeded is the failure of a payment that exceeds the limit.
 func (d Day) exceeded(price uint64) error {
-	return failf(ExitLimit, codeLimit, "wallet limit USD", "the call costs %s USD, and %s USD are left of the daily limit of %s USD; "+
-		"nothing was paid", USD(price), USD(d.Left()), USD(d.Limit))
+	return failf(ExitLimit, codeLimit, "", "the call costs %s USD, and %s USD are left of the daily limit (%s); nothing was paid. "+
+		"Ask a person: the limit is theirs, and a new day begins at 00:00 UTC", USD(price), USD(d.Left()), d)
 }
 
 // Today returns the daily limit and what is spent of it.
@@ -47,7 +57,7 @@ func (l *Ledger) SetLimit(ctx context.Context, limit uint64) error {
 func ConfirmDear(operation string, price uint64) error {
 	f := failf(ExitLimit, codeConfirm, "", "%s costs %s USD, and calls above %s USD must be confirmed; nothing was paid", operation,
 		USD(price), USD(DearPrice))
-	f.Question = "Pay " + USD(price) + " USD for " + operation + "?"
+	f.Question, f.dear = "Pay "+USD(price)+" USD for "+operation+"?", price
 	return f
 }
 
@@ -55,7 +65,7 @@ func ConfirmDear(operation string, price uint64) error {
 const codeConfirm = "confirmation_needed"
 
 // ErrNoChain means that the balance cannot be read.
-var ErrNoChain = failf(ExitError, "no_blockchain", "init --rpc-url URL", "no endpoint of the blockchain is known")
+var ErrNoChain = failf(ExitError, "no_blockchain", "", "no endpoint of the blockchain is known; init takes one with --rpc-url")
 
 // Balance returns what the wallet has on the blockchain, without deposits in payment channels, in atomic units.
 func (a *Agent) Balance(ctx context.Context) (uint64, error) {
@@ -88,8 +98,8 @@ func NoMoney(price uint64, balance *uint64, address, network string) error {
 	if balance != nil {
 		has = USD(*balance)
 	}
-	f := failf(ExitNoMoney, "no_money", "wallet balance", "the wallet has %s USDC and the call costs %s; send USDC on %s to %s; "+
-		"nothing was charged", has, USD(price), network, address)
+	f := failf(ExitNoMoney, "no_money", "", "the wallet has %s USDC and the call costs %s; nothing was charged. "+
+		"Ask a person to send USDC on %s to %s", has, USD(price), network, address)
 	f.Retryable = true
 	return f
 }

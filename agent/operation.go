@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -84,6 +85,20 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 		}
 	}
 	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
+	o.Arguments = withoutRefs(o.Arguments)
+}
+
+// withoutRefs returns a schema that says everything itself: its references lead into the contract, which a reader may not have.
+func withoutRefs(schema *openapi3.Schema) *openapi3.Schema {
+	whole := *schema
+	whole.Properties = openapi3.Schemas{}
+	for name, property := range schema.Properties {
+		whole.Properties[name] = &openapi3.SchemaRef{Value: withoutRefs(property.Value)}
+	}
+	if whole.Items != nil {
+		whole.Items = &openapi3.SchemaRef{Value: withoutRefs(whole.Items.Value)}
+	}
+	return &whole
 }
 
 // Operation returns an operation.
@@ -123,11 +138,13 @@ func (o *Operation) plain(arguments map[string]any) map[string]any {
 func (o *Operation) Check(arguments map[string]any) error {
 	for name, value := range arguments {
 		if text, ok := value.(string); ok && (strings.ContainsRune(text, 0) || !utf8.ValidString(text)) {
-			return Usagef("%s: %s: it has the character U+0000, or bytes that are not UTF-8", o.ID, name)
+			return Usagef("%s: it has the character U+0000, or bytes that are not UTF-8", name)
+		} else if ok && name == "name" && strings.ContainsFunc(text, unicode.IsControl) {
+			return Usagef("%s: it has a control character, such as a line break", name)
 		}
 	}
 	if err := o.Arguments.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
-		return Usagef("%s: %s", o.ID, strings.Join(shortened(err), "; "))
+		return Usagef("%s", strings.Join(shortened(err), "; "))
 	}
 	return nil
 }
@@ -157,6 +174,8 @@ func reason(e *openapi3.SchemaError) string {
 		return "it must have a visible character"
 	case e.SchemaField == "pattern" && e.Schema.Example != nil:
 		return fmt.Sprintf("it must have the form of %v", e.Schema.Example)
+	case e.SchemaField == "minLength" && e.Value == "":
+		return "it is empty"
 	case e.SchemaField == "minProperties":
 		return "there is nothing to change; name at least one field more"
 	}

@@ -8,12 +8,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/parley-chat/parley/client"
 )
 
 var (
-	idForm       = regexp.MustCompile(`^(agent|chat|channel)_[0-7][0-9a-hjkmnp-tv-z]{25}$`)
+	idForm = regexp.MustCompile(`^(agent|chat|channel)_[0-7][0-9a-hjkmnp-tv-z]{25}$`)
+	// likeID matches ids that are damaged: no username, or one that nobody takes.
+	likeID       = regexp.MustCompile(`^(agent|chat|channel|msg)_([0-9][0-9a-zA-Z]{9,}|.*[^a-z0-9_].*)$`)
 	usernameForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 )
 
@@ -24,7 +27,7 @@ func isID(text string) bool { return idForm.MatchString(text) }
 
 // notFound is the failure of a name that no agent, channel or group chat is known by. It is to a name what a response with status 404 is to
 // an id.
-func notFound(kind, name string) error {
+func notFound(kind, name string) *Failure {
 	code := map[string]client.ErrorCode{
 		KindAgent: client.ErrorCodeAgentNotFound, KindGroup: client.ErrorCodeChatNotFound, KindChannel: client.ErrorCodeChannelNotFound,
 	}[kind]
@@ -32,15 +35,15 @@ func notFound(kind, name string) error {
 	if kind == KindGroup {
 		text = "no group chat that is known has this name; use its id: "
 	}
-	return failf(ExitRefused, string(code), "find WORDS --kind "+kind+"s", "%s%s", text, VisibleName(name))
+	return failf(ExitRefused, string(code), "", "%s%s", text, VisibleName(name)).then("find", object{"words": name, "kind": kind + "s"})
 }
 
 // ErrNoChat means that there is no private chat with an agent yet.
-var ErrNoChat = failf(ExitRefused, string(client.ErrorCodeChatNotFound), "send NAME TEXT",
+var ErrNoChat = failf(ExitRefused, string(client.ErrorCodeChatNotFound), "",
 	"no private chat with this agent is known; it begins with the first message")
 
 // ErrSelf means that a name or an id is that of the caller, with whom there is no conversation.
-var ErrSelf = failf(ExitUsage, "usage", "profile show", "that is this account itself")
+var ErrSelf = failf(ExitUsage, "usage", "", "this is your own account")
 
 // Resolve returns the contact for a name or an id of one of these kinds, or of any: bob, #weather, the name of a group chat, or an id. It
 // looks up what is not known, which is paid for once, and remembers it. A username comes before the name of a group chat that others chose.
@@ -59,6 +62,8 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	switch {
 	case isID(to):
 		found, err = a.resolveID(ctx, contacts, to, wants)
+	case likeID.MatchString(to):
+		err = Usagef("%s is no id: an id is agent_, chat_ or channel_ with 26 characters", VisibleName(to))
 	case channel:
 		found, err = a.resolveChannel(ctx, contacts, name)
 	default:
@@ -118,14 +123,27 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 		return Contact{}, err
 	}
 	if known.ID == "" {
+		if wants(KindGroup) {
+			missing.Message += "; a group chat to which others added this account is known after listUnreadMessages"
+		}
+		if of, err := contacts.named(KindChannel, name, func(Contact) bool { return wants(KindChannel) }); err == nil && of.ID != "" {
+			missing.Message, missing.name, missing.instead = missing.Message+"; there is a channel "+of.String(), name, "#"+name
+		}
 		return Contact{}, missing
 	}
 	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
 }
 
-// lookup makes a call and reads its response.
+// lookupTime is for how long a response is used again to look up the same name.
+const lookupTime = time.Minute
+
+// lookup makes a call, unless the same was made just now, and reads its response.
 func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) (*Result, error) {
-	result, err := a.Call(ctx, operation, arguments, CallOptions{})
+	options := CallOptions{}
+	if operation == "searchChannels" { // a search that finds nothing is paid too
+		options.recent = lookupTime
+	}
+	result, err := a.Call(ctx, operation, arguments, options)
 	if err != nil {
 		return nil, err
 	}

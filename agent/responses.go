@@ -77,8 +77,8 @@ func (a *Agent) Decode(ctx context.Context, result *Result, into any) error {
 	if err := a.Seen(context.WithoutCancel(ctx), result); err != nil {
 		return err
 	}
-	f := failf(ExitError, "bad_response", "", "%s: the server's response is not as the contract says; it counts as paid (%s USD), and the "+
-		"same call made again is a new call", result.Operation, USD(result.Charged))
+	f := failf(ExitError, "bad_response", "", "the server's response is not as the contract says; it counts as paid (%s USD), and the same "+
+		"call made again is a new call", USD(result.Charged))
 	f.Charged = new(result.Charged > 0)
 	return f
 }
@@ -99,7 +99,8 @@ func withoutSecrets(body []byte) (json.RawMessage, error) {
 	}
 	for _, secret := range secretFields {
 		if _, there := object[secret]; there {
-			object[secret] = json.RawMessage(`"stored elsewhere"`)
+			delete(object, secret)
+			delete(object, "message") // it says to keep the secret
 		}
 	}
 	text, err := json.Marshal(object)

@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/payment"
-	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 

@@ -1,15 +1,14 @@
 package mcpserver
 
 import (
-	"errors"
-
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
 )
 
 // errDeclined means that the human said no, or did not answer.
-var errDeclined = errors.New("the human did not confirm this; nothing was done. Do not ask again unless the human wants it")
+var errDeclined = &agent.Failure{Code: "declined", Exit: agent.ExitLimit, Charged: new(false),
+	Message: "the human did not confirm this; nothing was done. Do not ask again unless the human wants it"}
 
 // questionName names the question in the protocol.
 const questionName = "confirm"

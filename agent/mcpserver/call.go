@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 
 // room is the number of characters of messages in a result, and maxList and maxString bound everything else: clients cut long results.
 const (
-	room      = 8_000
+	room      = 10_240
 	maxList   = 100
 	maxString = 16_384
 	maxLines  = 20_000
@@ -29,7 +30,8 @@ const untrustedKey = "parley/untrusted"
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		s.written()
-		counted, _ := agent.BeginCommand(ctx)
+		counted, command := agent.BeginCommand(ctx)
+		command.Face = s
 		counted, cancel := context.WithTimeout(counted, s.patience)
 		defer cancel()
 		a, err := s.open()
@@ -85,7 +87,10 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 	fence, foreign := agent.NewFence(), false
 	if failed != nil {
 		next := s.next(failed)
-		fields, lines = failed.Fields(next), []string{"error " + failed.Code + ": " + failed.Message}
+		fields, lines = failed.Fields(next), []string{failed.Code + ": " + failed.Message}
+		if failed.Paid > 0 && failed.Charged != nil && !*failed.Charged {
+			lines = append(lines, "paid "+agent.USD(failed.Paid)+" USD for calls before, such as looking up a name; the call itself was not charged")
+		}
 		if next != "" {
 			lines = append(lines, "next: "+next)
 		}
@@ -151,15 +156,38 @@ func (s *parleyServer) next(failed *agent.Failure) string {
 		return "make exactly the same call again in a minute; it is not charged twice"
 	case failed.Next == "":
 		return ""
-	}
-	action, arguments := agent.ActionIn(failed.Next)
-	i := slices.IndexFunc(s.tools, func(t tool) bool { return action != nil && t.name == action.Tool })
-	if failed.Question != "" || i < 0 { // this client cannot ask, or a human decides
+	case failed.Question != "" || failed.Action == nil || s.toolOf(failed.Action) == nil: // this client cannot ask, or a human decides
 		return "ask your human to run: " + s.Line(failed.Next)
 	}
-	next := "call " + action.Tool
-	if len(s.tools[i].actions) > 1 {
-		next += " action " + action.Verb()
-	}
-	return strings.TrimSpace(next + " " + strings.ReplaceAll(arguments, "--", ""))
+	return "call " + s.Call(failed.Action, failed.Args)
 }
+
+// toolOf returns the tool of an action in this set, or nil.
+func (s *parleyServer) toolOf(a *agent.Action) *tool {
+	i := slices.IndexFunc(s.tools, func(t tool) bool { return slices.Contains(t.actions, a) })
+	if i < 0 {
+		return nil
+	}
+	return &s.tools[i]
+}
+
+// Call implements [agent.Face]: a tool with its arguments as JSON, or the command for the human.
+func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
+	t := s.toolOf(a)
+	if t == nil {
+		return s.Line(a.Line(arguments))
+	}
+	given := map[string]any{}
+	maps.Copy(given, arguments)
+	if len(t.actions) > 1 {
+		given["action"] = a.Verb()
+	}
+	if len(given) == 0 {
+		return t.name
+	}
+	text, _ := json.Marshal(given, json.Deterministic(true)) // JSON values
+	return t.name + " " + string(text)
+}
+
+// Param implements [agent.Face].
+func (*parleyServer) Param(p agent.Param) string { return p.Name }

@@ -34,6 +34,10 @@ func (s *parleyServer) push(ctx context.Context, to *watching) {
 		return
 	case <-to.ready:
 	}
+	if !to.hears.Load() {
+		s.Log.Warn("the client does not declare the capability " + channelCapability + "; messages stay unread until parley_inbox")
+		return
+	}
 	for {
 		a, err := s.open()
 		if err == nil {

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -25,6 +27,8 @@ type watching struct {
 	connection mcp.Connection
 	ready      chan struct{} // closed when the session has begun
 	once       sync.Once
+	hears      atomic.Bool // the client has the capability for channels
+	cancelled  sync.Map    // requests that the client gave up
 }
 
 // Connect implements [mcp.Transport].
@@ -53,12 +57,33 @@ func requestName(id jsonrpc.ID) string { return fmt.Sprintf("%T %[1]v", id.Raw()
 func (w *watched) Read(context.Context) (jsonrpc.Message, error) {
 	message, err := w.Connection.Read(w.session.ctx)
 	if request, ok := message.(*jsonrpc.Request); ok {
+		w.session.note(request)
 		request.Extra = &mcp.RequestExtra{Header: http.Header{requestHeader: {requestName(request.ID)}}}
 		if request.Method != "initialize" && request.Method != "server/discover" {
 			w.session.once.Do(func() { close(w.session.ready) })
 		}
 	}
 	return message, err
+}
+
+// note keeps what a request says about the client, which is in its first request or in each, and what it gives up.
+func (s *watching) note(request *jsonrpc.Request) {
+	var said struct {
+		Capabilities mcp.ClientCapabilities `json:"capabilities"`
+		Meta         struct {
+			Capabilities mcp.ClientCapabilities `json:"io.modelcontextprotocol/clientCapabilities"`
+		} `json:"_meta"`
+		RequestID any `json:"requestId"`
+	}
+	_ = json.Unmarshal(request.Params, &said) // others have none of these
+	_, first := said.Capabilities.Experimental[channelCapability]
+	_, each := said.Meta.Capabilities.Experimental[channelCapability]
+	if first || each {
+		s.hears.Store(true)
+	}
+	if id, err := jsonrpc.MakeID(said.RequestID); err == nil && request.Method == "notifications/cancelled" {
+		s.cancelled.Store(requestName(id), true)
+	}
 }
 
 // Write implements [mcp.Connection]. Responses of the service were seen once the result that has them is written. Until then, also in the
@@ -71,14 +96,15 @@ func (w *watched) Write(ctx context.Context, message jsonrpc.Message) error {
 	s := w.session.server
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	err := w.Connection.Write(ctx, message)
 	stored, _ := s.unseen.LoadAndDelete(requestName(response.ID))
 	run, ok := stored.(*agent.Run)
-	if !ok {
-		return err
+	if ok {
+		defer run.Release()
 	}
-	defer run.Release()
-	if err != nil {
+	if _, cancelled := w.session.cancelled.LoadAndDelete(requestName(response.ID)); cancelled {
+		return nil // its result comes again with the same call
+	}
+	if err := w.Connection.Write(ctx, message); err != nil || !ok {
 		return err
 	}
 	if err := run.Seen(); err != nil {
@@ -126,12 +152,17 @@ func over(from io.Reader, to io.Writer) mcp.Transport {
 
 // problemOf returns the response to a line that is no message, or "".
 func problemOf(line []byte) string {
-	const response = `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`
+	const response = `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`
 	if len(line) > maxLine || !json.Valid(line) {
-		return fmt.Sprintf(response, jsonrpc.CodeParseError, "the line is not JSON, or longer than 4 MiB")
+		return fmt.Sprintf(response, "null", jsonrpc.CodeParseError, "the line is not JSON, or longer than 4 MiB")
 	}
-	if _, err := jsonrpc.DecodeMessage(line); err != nil {
-		return fmt.Sprintf(response, jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message")
+	message, err := jsonrpc.DecodeMessage(line)
+	if err != nil {
+		return fmt.Sprintf(response, "null", jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message")
+	}
+	if request, ok := message.(*jsonrpc.Request); ok && !utf8.Valid(line) { // a decoder would repair it, and pay for that
+		id, _ := json.Marshal(request.ID.Raw()) // a number, a text or null
+		return fmt.Sprintf(response, id, jsonrpc.CodeInvalidParams, "the line has bytes that are not UTF-8; nothing was done")
 	}
 	return ""
 }

@@ -251,6 +251,14 @@ func TestArgumentsOfClients(t *testing.T) {
 	s.fails("usage", "parley_send", map[string]any{"to": nil, "text": "hi"})
 	s.fails("usage", "parley_inbox", map[string]any{"nonsense": 1})
 	s.fails("usage", "parley_group", map[string]any{"action": "explode"})
+	prices, _ := s.does("parley_status", map[string]any{"action": "prices"})
+	testkit.Contains(t, prices, `parley_inbox`, `parley_group {"action":"unban"}`)
+	if strings.Contains(prices, "listUnreadMessages") {
+		t.Error("the prices name operations")
+	}
+	said := s.fails("agent_not_found", "parley_send", map[string]any{"to": "nobody", "text": "hi"})
+	testkit.Contains(t, said, "known after parley_inbox", `next: call parley_find {"kind":"agents","words":"nobody"}`)
+	testkit.Contains(t, s.fails("usage", "parley_send", map[string]any{"to": "bob", "text": "x", "reply_to": "y"}), "usage: reply_to: it must")
 }
 
 // TestMalformedLines: a line that is no message is answered, and the session goes on.
@@ -271,7 +279,9 @@ func TestMalformedLines(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
 			`"clientInfo":{"name":"x","version":"1"}}}`, `"serverInfo"`},
 		{"", ""}, {"\xff", "-32700"},
-		{`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"parley_status","arguments":{}}}`, "username: alice"},
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"parley_send","arguments":{"to":"bob","text":"caf` + "\xe9" + `"}}}`,
+			`"id":7,"error":{"code":-32602`},
+		{`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"parley_status","arguments":{}}}`, "account: alice"},
 	} {
 		if _, err := io.WriteString(typed, line.sent+"\n"); err != nil {
 			t.Fatal(err)
@@ -321,14 +331,15 @@ func TestConfirmation(t *testing.T) {
 			}}
 			s, before := alice.session(Options{}, forms, version), w.Revenue()
 			team := map[string]any{"action": "create", "name": "team"}
-			if text, _, failed := s.call("parley_group", team); !failed || w.Revenue() != before {
-				t.Errorf("after a no: %s; %d was paid", text, w.Revenue()-before)
+			if s.fails("declined", "parley_group", team); w.Revenue() != before {
+				t.Errorf("after a no %d was paid", w.Revenue()-before)
 			}
 			say["confirmed"] = true
 			text, _ := s.does("parley_group", team)
 			testkit.Contains(t, text, "created", "paid 0.15 USD")
 			s.does("parley_group", map[string]any{"action": "delete", "conversation": "team"})
-			if len(asked) != 3 || asked[1] != "Parley: Pay 0.15 USD for createGroupChat?" || !strings.Contains(asked[2], "This is final") {
+			if len(asked) != 3 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
+				!strings.Contains(asked[2], "This is final") {
 				t.Errorf("the human was asked %q", asked)
 			}
 			without := alice.session(Options{}, nil, version)
@@ -381,9 +392,14 @@ func TestChannelPushes(t *testing.T) {
 	alice, bob := w.register("alice"), w.register("bob")
 	pushed := make(chan string, 1)
 	heard := &hearing{pushed: pushed}
-	s, _ := bob.connect(Options{Channel: true}, nil, "", func(ours mcp.Transport) mcp.Transport { heard.Transport = ours; return heard })
+	hears := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Experimental: map[string]any{channelCapability: map[string]any{}}}}
+	s, _ := bob.connect(Options{Channel: true}, hears, "", func(ours mcp.Transport) mcp.Transport { heard.Transport = ours; return heard })
 	s.does("parley_status", nil)
 	alice.sends(bob, "wake <up>")
+	deaf, _ := alice.connect(Options{Channel: true}, nil, "", func(ours mcp.Transport) mcp.Transport { return ours })
+	bob.sends(alice, "for the inbox")
+	text, _ := deaf.does("parley_inbox", nil)
+	testkit.Contains(t, text, "for the inbox") // a client without the capability would have lost it
 	testkit.Contains(t, <-pushed, `wake \u003cup\u003e`, `"from":"alice"`, `"messages":"1"`)
 }
 

@@ -58,6 +58,9 @@ const Instructions = `Parley is paid messaging between AI agents. Calls cost USD
 	`A call above 0.10 USD, and what is final, the human confirms. The result outcome_open means that the outcome is not known: make the ` +
 	`same call again, it is never charged twice. Do not poll in a loop: set wait.`
 
+// pushing is added to the instructions if messages are pushed.
+const pushing = ` Messages are pushed if the client declares claude/channel; otherwise parley_inbox gets them.`
+
 // parleyServer is what the tools share.
 type parleyServer struct {
 	Options
@@ -78,12 +81,13 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	options.patience, options.polling = cmp.Or(options.patience, patience), cmp.Or(options.polling, agent.DefaultPolling)
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	s := &parleyServer{Options: options, tools: toolsOf(options.Tools)}
-	capabilities := &mcp.ServerCapabilities{}
+	capabilities, instructions := &mcp.ServerCapabilities{}, Instructions
 	if options.Channel {
+		instructions += pushing
 		capabilities.Experimental = map[string]any{channelCapability: map[string]any{}}
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "parley", Title: "Parley", Version: parley.Version()}, &mcp.ServerOptions{
-		Instructions: Instructions, Capabilities: capabilities,
+		Instructions: instructions, Capabilities: capabilities,
 	})
 	for _, t := range s.tools {
 		server.AddTool(t.describe(), s.handler(t))

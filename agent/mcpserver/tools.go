@@ -78,6 +78,12 @@ func (t tool) describe() *mcp.Tool {
 	}
 	for _, p := range params(t.actions) {
 		property := map[string]any{"type": string(p.Type), "description": p.Limited()}
+		if p.Type == agent.Number && p.Max > 0 {
+			property["minimum"], property["maximum"], property["description"] = p.Min, p.Max, p.Help
+			if p.Min == 0 {
+				delete(property, "minimum") // take says it
+			}
+		}
 		if p.Type == agent.List {
 			property["items"] = map[string]any{"type": "string"}
 		}
@@ -90,18 +96,27 @@ func (t tool) describe() *mcp.Tool {
 		}
 	}
 	description := t.actions[0].Summary + " " + t.actions[0].Cost()
+	if head := heads[t.name]; len(t.actions) == 1 && t.actions[0].Verb() == "info" {
+		description = head + " " + description
+	}
 	if len(t.actions) > 1 {
 		properties["action"] = map[string]any{"type": "string", "enum": verbs}
-		description = heads[t.name] + " USD:" + t.list()
+		description = heads[t.name] + " USD (* required):" + t.list()
+		if t.actions[0].Changes {
+			required = append(required, "action")
+		}
 	}
 	schema := map[string]any{"type": "object", "properties": properties}
 	if len(required) > 0 {
 		schema["required"] = required
 	}
-	open := !free || changes
-	return &mcp.Tool{Name: t.name, Description: strings.TrimSpace(description), InputSchema: schema, Annotations: &mcp.ToolAnnotations{
-		ReadOnlyHint: free && !changes, DestructiveHint: &final, IdempotentHint: free && !changes, OpenWorldHint: &open,
-	}}
+	var open *bool // true if it is left out
+	if free && !changes {
+		open = new(false)
+	}
+	title := strings.ToUpper(t.name[:1]) + strings.ReplaceAll(t.name[1:], "_", " ")
+	return &mcp.Tool{Name: t.name, Title: title, Description: strings.TrimSpace(description), InputSchema: schema,
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: free && !changes, DestructiveHint: &final, IdempotentHint: free && !changes, OpenWorldHint: open}}
 }
 
 // list says of each action what it costs and takes, beside the conversation.
@@ -110,7 +125,7 @@ func (t tool) list() (text string) {
 		var names []string
 		for _, p := range params([]*agent.Action{a}) {
 			if p.Name != "conversation" {
-				names = append(names, p.Name)
+				names = append(names, p.Name+map[bool]string{true: "*"}[p.Required])
 			}
 		}
 		text += fmt.Sprintf(" %s %s", a.Verb(), a.Price)
