@@ -116,7 +116,8 @@ func (t tool) describe() *mcp.Tool {
 	}
 	title := strings.ToUpper(t.name[:1]) + strings.ReplaceAll(t.name[1:], "_", " ")
 	return &mcp.Tool{Name: t.name, Title: title, Description: strings.TrimSpace(description), InputSchema: schema,
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: free && !changes, DestructiveHint: &final, IdempotentHint: free && !changes, OpenWorldHint: open}}
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: free && !changes, DestructiveHint: &final, IdempotentHint: free && !changes,
+			OpenWorldHint: open}}
 }
 
 // list says of each action what it costs and takes, beside the conversation.
