@@ -273,7 +273,7 @@ func (a *Action) complete(f *Failure, arguments object) {
 				corrected[name] = f.instead
 			}
 		}
-		f.then(a.Name, corrected)
+		_ = f.then(a.Name, corrected)
 	}
 	if f.dear > 0 {
 		var given []string
@@ -473,11 +473,12 @@ func (v *Value) describe(fields object) *Value {
 		case []any:
 			v.describeList(name, value)
 		case string:
-			if name == "name" {
+			switch {
+			case name == "name":
 				v.line("name: %s", VisibleName(value))
-			} else if Tame(value) && utf8.RuneCountInString(value) <= 64 && name != "description" {
+			case Tame(value) && utf8.RuneCountInString(value) <= 64 && name != "description":
 				v.line("%s: %s", name, value)
-			} else {
+			default:
 				v.foreign(name+":", value)
 			}
 		case float64:

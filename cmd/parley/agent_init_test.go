@@ -152,6 +152,9 @@ func TestLostSettings(t *testing.T) {
 	if after := alice.run("init", "--username", "alice", "--yes"); after["address"] != before || after["paid_usd"] != "0.001" {
 		t.Errorf("init again: %v, want the wallet %v", after, before)
 	}
+	if got := alice.fails(agent.ExitUsage, "init", "--username", "other", "--yes"); !strings.Contains(got["error"].(string), "alice") {
+		t.Errorf("init with another name than the account's: %v", got)
+	}
 	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "secrets.json")))
 	if got := alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes"); got["code"] != "no_key" {
 		t.Errorf("without the key: %v", got)

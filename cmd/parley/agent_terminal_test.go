@@ -100,7 +100,7 @@ func TestConfirm(t *testing.T) {
 	if refused["code"] != "confirmation_needed" || refused["next"] != alice.remedy("--yes group create 'my team'") {
 		t.Errorf("a dear call without a terminal: %v", refused)
 	}
-	testkit.Contains(t, alice.personFails("n\n", "group", "create", "team"), "Pay 0.15 USD for createGroupChat?",
+	testkit.Contains(t, alice.personFails("n\n", "group", "create", "team"), "Create a group chat (name: team) for 0.15 USD?",
 		"not confirmed; nothing was done")
 	screen, err := alice.atTerminal("\x03", "group", "create", "team")
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != command.ExitInterrupted {

@@ -80,7 +80,7 @@ func TestWrongLines(t *testing.T) {
 	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
 	for line, want := range map[string]string{
 		"status --jq":    "--jq needs a value; one that begins with a dash is written --jq=VALUE",
-		"react msg_1 👍":  "reactToMessage: message_id: it must have the form of msg_01k70tc513egtarndz528zps60",
+		"react msg_1 👍":  "MESSAGE-ID: it must have the form of msg_01k70tc513egtarndz528zps60",
 		"react msg_1 x":  "emoji is exactly one emoji; nothing was paid",
 		"sned bob hi":    `unexpected argument sned, did you mean "send"?`,
 		"inbox -n 0":     "n is a whole number from 1 to 250",

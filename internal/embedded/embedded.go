@@ -87,12 +87,13 @@ func start(ctx context.Context, options Options, source source) (*Server, error)
 	return s, nil
 }
 
-// takeLock locks the folder. PostgreSQL's processes inherit the lock, so it is free when all of them have ended. If the owner of a PostgreSQL
-// was killed, takeLock stops it and waits.
+// takeLock locks the folder. PostgreSQL's processes inherit the lock, so it is free when all of them have ended. takeLock stops a PostgreSQL
+// whose owner was killed, and waits.
 func (s *Server) takeLock(ctx context.Context) (*os.File, error) {
 	path := filepath.Join(s.folder, "lock")
-	lock, err := lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB)
-	for deadline := time.Now().Add(startPatience); errors.Is(err, syscall.EWOULDBLOCK); lock, err = lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB) {
+	try := func() (*os.File, error) { return lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB) }
+	lock, err := try()
+	for deadline := time.Now().Add(startPatience); errors.Is(err, syscall.EWOULDBLOCK); lock, err = try() {
 		if owner := processIn(path); owner == 0 || syscall.Kill(owner, 0) != syscall.ESRCH || time.Now().After(deadline) {
 			return nil, fmt.Errorf("another parley process uses %s, or its PostgreSQL does not end: stop it, or choose another folder", s.folder)
 		}

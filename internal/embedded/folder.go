@@ -28,8 +28,8 @@ func (a *account) own(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// enter creates the folder for the account if it is missing. It changes the owner only from root. If the account has no access, the error is
-// fs.ErrPermission: the system decides that, which knows groups and access control lists.
+// enter creates the folder for the account if it is missing. It changes the owner only from root. The error is fs.ErrPermission if the
+// account has no access: the system decides that, which knows groups and access control lists.
 func (a *account) enter(folder string) error {
 	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -103,7 +103,8 @@ func choose(folder string, progress io.Writer) (string, *account, error) {
 	return "", nil, fmt.Errorf("the user who runs PostgreSQL has no access to %s or %s: choose another folder", asked, substitute)
 }
 
-// lockFile locks a file in a way of flock(2). It follows no symbolic link, because the folder's owner may be less trusted than this process.
+// lockFile locks a file in a way of flock(2). It follows no symbolic link, because the owner of the folder may be less trusted than this
+// process.
 func lockFile(path string, how int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -66,7 +66,7 @@ func TestErrorsInWordsOfTheFace(t *testing.T) {
 	}
 	before := w.Revenue()
 	for range 2 {
-		explained(t, bob, "channel join", map[string]any{"conversation": "nosuch"})
+		_ = explained(t, bob, "channel join", map[string]any{"conversation": "nosuch"})
 	}
 	if paid := w.Revenue() - before; paid != 5000 {
 		t.Errorf("%d was paid for looking up a channel twice that does not exist", paid)
@@ -82,7 +82,7 @@ func TestReservedIsShown(t *testing.T) {
 		data := do(t, alice, "wallet limit", nil).Data
 		return data["today_usd"], data["reserved_usd"]
 	}
-	explained(t, alice, "who", map[string]any{"name": "nobody"})
+	_ = explained(t, alice, "who", map[string]any{"name": "nobody"})
 	if today, reserved := shown(); today != "0.001" || reserved != "0.001" {
 		t.Errorf("today %v, reserved %v", today, reserved)
 	}
