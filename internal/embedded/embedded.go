@@ -87,8 +87,8 @@ func start(ctx context.Context, options Options, source source) (*Server, error)
 	return s, nil
 }
 
-// takeLock locks the folder. PostgreSQL's processes inherit the lock, so it is free when all of them have ended. takeLock stops a PostgreSQL
-// whose owner was killed, and waits.
+// takeLock locks the folder. PostgreSQL's processes inherit the lock, so it is free when all of them have ended. takeLock stops a
+// PostgreSQL whose owner was killed, and waits.
 func (s *Server) takeLock(ctx context.Context) (*os.File, error) {
 	path := filepath.Join(s.folder, "lock")
 	try := func() (*os.File, error) { return lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB) }
