@@ -1,8 +1,6 @@
 package client_test
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"context"
 	"errors"
 	"io"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // atOnce is a server that does not wait: each call returns an empty page at once.

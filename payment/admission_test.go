@@ -1,8 +1,6 @@
 package payment
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"context"
 	"fmt"
 	"runtime"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )

@@ -1,8 +1,6 @@
 package payment
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"errors"
 	"log/slog"
 	"net/http"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 

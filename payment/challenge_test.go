@@ -1,8 +1,6 @@
 package payment
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"bufio"
 	"net/http"
 	"strings"
@@ -10,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
 )
 

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"encoding/json"
 	"regexp/syntax"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestBodyLimitHoldsEveryRequest: the longest request that each schema allows, spelled as wastefully as JSON can be, is

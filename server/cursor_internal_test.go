@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 )
 

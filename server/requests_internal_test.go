@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -19,6 +17,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // deadlines records whether a request's reading, or the writing of its response, was ended.

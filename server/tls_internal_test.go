@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"bufio"
 	"crypto/tls"
 	"io"
@@ -12,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestEncryptedHeadersAreCounted: what a connection sends of an unfinished request counts against the sum of all connections, also

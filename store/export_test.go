@@ -1,8 +1,6 @@
 package store
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"context"
 	"io/fs"
 	"strings"
@@ -11,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // ErrNotBatched is what a batch returns of an item that needs a transaction of its own.

@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // The faults of a migration (CONTRIBUTING.md, "Change the schema"). They are found in the text, in which comments are removed.

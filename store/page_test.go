@@ -1,14 +1,13 @@
 package store_test
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"encoding/json"
 	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )

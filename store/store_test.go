@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm/schema"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )

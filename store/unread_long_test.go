@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"encoding/json"
 	"errors"
 	"slices"
@@ -12,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/store/storetest"
 )

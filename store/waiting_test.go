@@ -1,13 +1,12 @@
 package store_test
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 )
 

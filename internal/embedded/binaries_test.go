@@ -3,8 +3,6 @@
 package embedded
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"archive/tar"
 	"archive/zip"
 	"bytes"
@@ -22,6 +20,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestDownload starts two servers at once on a machine without PostgreSQL. The archive comes from a local server; what it unpacks to

@@ -3,8 +3,6 @@
 package embedded
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"bytes"
 	"errors"
 	"fmt"
@@ -13,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestRecycledProcessID starts after a crash of the machine, when another program of the same user has PostgreSQL's process id.

@@ -3,8 +3,6 @@
 package embedded
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"bufio"
 	"bytes"
 	"context"
@@ -24,6 +22,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // ownerFolder names the environment variable that turns this test binary into a process that owns a server, see startOwner.

@@ -3,8 +3,6 @@
 package embedded
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"bytes"
 	"errors"
 	"io/fs"
@@ -12,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestUnreachableFolder is about root alone: for everybody else PostgreSQL runs as the user who chose the folder.

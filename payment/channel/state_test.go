@@ -1,8 +1,6 @@
 package channel
 
 import (
-	"github.com/parley-chat/parley/internal/testkit"
-
 	"errors"
 	"log/slog"
 	"strings"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
