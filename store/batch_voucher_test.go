@@ -176,7 +176,8 @@ func TestVoucherFits(t *testing.T) {
 		{"the copy of the blockchain's state is too old", "synced_at = now() - interval '61 minutes'", 0, no},
 		{"a refund is being settled", "state = 'refunding', refund_amount = 1, lease_until = now()", 0, no},
 		{"the balance does not cover it", "balance = 6", 0, no},
-		{"too much would be unclaimed", "charged = 7, signed_max = 7", 7, no},
+		{"too much would be unclaimed", "charged = 14, signed_max = 14", 14, no},
+		{"it skips the next voucher", "charged = 0", 7, no},
 		{"it is as it must be", "charged = 0", 0, nil},
 	} {
 		channel, payer := c.openChannel(i, 100)
@@ -185,7 +186,7 @@ func TestVoucherFits(t *testing.T) {
 			return err
 		})
 		charge := chargeOf(channel, payer, test.charged+voucherPrice, c.agents[0])
-		charge.Voucher.MaxUnclaimed = voucherPrice
+		charge.Voucher.MaxUnclaimed = 2 * voucherPrice
 		err := c.charge(t.Context(), c.Store, charge, toGroup(c.agents[0], c.group, "text"))
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: the voucher returns %v, want %v", test.name, err, test.want)

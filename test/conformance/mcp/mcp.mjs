@@ -30,7 +30,7 @@ async function inspector() {
   const { tools } = await inspect("--method", "tools/list");
   assert.equal(tools.length, 10);
   const status = await inspect("--method", "tools/call", "--tool-name", "parley_status");
-  assert.match(status.content[0].text, /username: alice/);
+  assert.match(status.content[0].text, /account: alice/);
   const sent = await inspect("--method", "tools/call", "--tool-name", "parley_inbox", "--tool-arg", "keep=true");
   assert.match(sent.content[0].text, /paid 0\.001 USD/);
   console.log("ok inspector: lists, reads and calls");
@@ -59,13 +59,13 @@ async function journey() {
   account("carol");
   assert.match(await carol.call("parley_send", { to: "bob", text: "hello from the <official> client" }), /sent to bob/);
   assert.match(await carol.call("parley_group", { action: "create", name: "walks" }), /created chat_[^]*paid 0\.15 USD/);
-  assert.match(forms.join(), /Pay 0\.15 USD for createGroupChat/);
+  assert.match(forms.join(), /Create a group chat \(name: walks\) for 0\.15 USD/);
   await carol.close();
 
   const bob = await connect("bob");
   assert.match(await bob.call("parley_inbox", {}), /\nhello from the <official> client\n/);
   const refused = await bob.call("parley_group", { action: "create", name: "team" }, true);
-  const [, args] = refused.match(/ask your human to run: parley (group create team --yes) --home/);
+  const [, args] = refused.match(/ask your human to run: parley (.*group create team.*?) --home/);
   command("bob", ...args.split(" "));
   assert.match(await bob.call("parley_send", { to: "team", text: "hello" }), /sent to team/);
   await bob.close();
