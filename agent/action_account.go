@@ -279,6 +279,11 @@ func runCall(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a := ActionOf(operation); a.Final && a.Name != "call" {
+		if err := r.final(fmt.Sprintf("Call %s (%s)?", operation, strings.TrimSuffix(a.Summary, "."))); err != nil {
+			return nil, err
+		}
+	}
 	arguments, _ := r.Args["arguments"].(object)
 	for name, property := range o.Arguments.Properties {
 		text, isText := arguments[name].(string)

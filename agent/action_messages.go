@@ -50,12 +50,12 @@ func runReact(r *Run) (*Value, error) {
 	return newValue(body).line("reacted with %s", r.text("emoji")), err
 }
 
-// pageSize and historySize are how many messages are shown if nobody says it. In a limited room each has at least minShown characters, or
+// pageSize and historySize are how many messages are shown if nobody says it. In a limited room each has at least MinShown characters, or
 // all.
 const (
 	pageSize    = 50
 	historySize = 20
-	minShown    = 512
+	MinShown    = 512
 )
 
 // count returns how many messages are wanted.
@@ -65,7 +65,7 @@ func (r *Run) count(otherwise int) int {
 		n = otherwise
 	}
 	if r.Room > 0 {
-		n = min(n, r.Room/minShown)
+		n = min(n, r.Room/MinShown)
 	}
 	return n
 }

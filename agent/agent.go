@@ -170,8 +170,14 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if o.Account && a.keyReplaced(ctx, err, key) {
 		result, err = a.callAlone(ctx, o, arguments, of, options)
 	}
-	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusGone {
-		_ = a.changeContacts(context.WithoutCancel(ctx), effect("deleteChannel", arguments, nil)) // the next call is refused too if this fails
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		became := map[bool]string{true: "deleteChannel"}[refused.Status == http.StatusGone]
+		if refused.Code == client.ErrorCodeNotMember || refused.Code == client.ErrorCodeBanned {
+			became = "unsubscribeChannel"
+		}
+		if change := effect(became, arguments, nil); change != nil {
+			_ = a.changeContacts(context.WithoutCancel(ctx), change) // the next call is refused too if this fails
+		}
 	}
 	if err != nil {
 		if !isA[*OpenError](err) && options.Key != "" {

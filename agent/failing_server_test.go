@@ -26,7 +26,7 @@ func TestServerErrorIsNamed(t *testing.T) {
 		rw.WriteHeader(http.StatusInternalServerError)
 		_, _ = io.WriteString(rw, `{"success":false,"code":"internal_error","message":"internal error","request_id":"req-7"}`)
 	})
-	_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: time.Second})
+	_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: 10 * time.Second})
 	if _, open := errors.AsType[*agent.OpenError](err); !open ||
 		!strings.Contains(err.Error(), "internal error (status 500, request_id req-7)") {
 		t.Errorf("a server that fails: %v", err)

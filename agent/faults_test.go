@@ -186,6 +186,25 @@ func TestJoinedBefore(t *testing.T) {
 	if paid := w.Revenue() - before; paid != 7000 {
 		t.Errorf("%d was paid for leaving and joining again", paid)
 	}
+	// Who was removed is told so by a refusal, and asks again.
+	do(t, alice, "group add", map[string]any{"conversation": group, "agents": []string{"bob"}})
+	do(t, bob, "send", map[string]any{"to": group, "text": "hello"})
+	do(t, alice, "group remove", map[string]any{"conversation": group, "agents": []string{"bob"}})
+	if f := explained(t, bob, "send", map[string]any{"to": group, "text": "hello"}); f.Code != "not_member" {
+		t.Errorf("a message of who was removed: %s", f.Code)
+	}
+	before = w.Revenue()
+	do(t, bob, "group join", map[string]any{"conversation": group})
+	if paid := w.Revenue() - before; paid == 0 {
+		t.Error("a request of who was removed was not sent")
+	}
+	// What is final must be confirmed in any call.
+	ctx, _ := agent.BeginCommand(t.Context())
+	_, err := agent.ActionNamed("call").Do(&agent.Run{Agent: alice, Context: ctx, Args: map[string]any{"operation": "deleteGroupChat",
+		"arguments": map[string]any{"chat_id": group}}})
+	if agent.CodeOf(err) != "confirmation_needed" {
+		t.Errorf("a call that deletes the group chat: %v", err)
+	}
 	// The request says what it is about, so that a forged one can be told from it.
 	value := do(t, alice, "inbox", nil)
 	about, _ := value.Data["messages"].([]any)[0].(map[string]any)["about"].(map[string]any)

@@ -109,7 +109,7 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	case "transferGroupChat", "transferChannel":
 		return change(conversation, func(known *Contact) { known.Named = false }) // others name it now
 	case "unsubscribeChannel":
-		return change(conversation, func(known *Contact) { known.Joined = false })
+		return change(conversation, func(known *Contact) { known.Joined, known.Asked = false, time.Time{} })
 	case "sendPrivateMessage":
 		return change(argument("recipient_agent_id"), func(known *Contact) { known.Chat = returned("chat_id") })
 	case "sendGroupMessage", "listGroupMessages", "getGroupChat":

@@ -79,7 +79,13 @@ func (l *Ledger) balance(ctx context.Context, asset string) (uint64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, chainTime)
 	defer cancel()
-	return l.chain.Balance(ctx, asset, l.address)
+	has, err := l.chain.Balance(ctx, asset, l.address)
+	if err != nil {
+		failure := failf(ExitError, "no_blockchain", "", "the endpoint of the blockchain does not respond; try again later")
+		failure.Retryable = true
+		return 0, failure
+	}
+	return has, nil
 }
 
 // checkMoney returns a failure if the blockchain shows that the wallet has less than an amount. So nothing is signed that cannot be taken

@@ -80,6 +80,9 @@ func (t tool) describe() *mcp.Tool {
 		property := map[string]any{"type": string(p.Type), "description": p.Limited()}
 		if p.Type == agent.Number && p.Max > 0 {
 			property["minimum"], property["maximum"], property["description"] = p.Min, p.Max, p.Help
+			if p.Name == "n" {
+				property["maximum"] = room / agent.MinShown
+			}
 			if p.Min == 0 {
 				delete(property, "minimum") // take says it
 			}

@@ -102,7 +102,7 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 			help, holder = p.Help, strings.Join(p.Enum, "|")
 		}
 		if p.Stdin {
-			help += "; - or a pipe is standard input"
+			help += map[bool]string{true: "; - or a pipe is standard input", false: "; - is standard input"}[p.Required]
 		}
 		if p.Default != "" {
 			help += "; default " + p.Default

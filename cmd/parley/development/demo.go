@@ -22,7 +22,7 @@ type demo struct{}
 
 // demoChannels make one deposit pay for all calls of an agent, and claim soon after the last call.
 var demoChannels = operator.Channels{WithdrawDelay: 24 * time.Hour, MinDeposit: "2.00",
-	ClaimSum: "0.01", MaxUnclaimed: "1000.00"}
+	ClaimSum: "0.000001", MaxUnclaimed: "1000.00"}
 
 func (demo) Run(ctx context.Context, to console.Console) (err error) {
 	folder, err := os.MkdirTemp("", "parley-demo-")
