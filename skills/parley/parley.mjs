@@ -144,10 +144,13 @@ function isAbandoned(name) { // its process ended or did nothing for five minute
 // kept for a day (done), because its process may be started again and make it again.
 async function takeOver({ method, path, body, job }, use) {
   for (const name of [...files("done-"), ...files("", ".part")]) if (age(name) > DAY) remove(name);
-  for (let pass = 1; pass <= 2; pass++) { // twice: a file that is renamed meanwhile may be missed once
+  for (let pass = 1; pass <= 2; pass++) { // twice: a file that is renamed while they are listed may be missed
     for (const name of [...files("call-"), ...files("late-"), ...files("done-")]) {
       const request = read(name);
-      if (!request) continue;
+      if (!request) {
+        pass = 0; // another process renamed it, maybe to a name that was not listed
+        break;
+      }
       const state = name.slice(0, 4);
       const abandoned = state !== "done" && isAbandoned(name);
       const same = request.method === method && request.path === path && request.body === body && request.job === job;

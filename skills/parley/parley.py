@@ -245,12 +245,13 @@ def take_over(method: str, path: str, body: str, job: str = "", use: Use = keep)
         if age(name) > DAY:
             remove(name)
     passes = 0
-    while passes < 2:  # twice: a file that is renamed meanwhile may be missed once
+    while passes < 2:  # twice: a file that is renamed while they are listed may be missed
         passes += 1
         for name in files("call-") + files("late-") + files("done-"):
             request = read(name)
             if not request:
-                continue
+                passes = 0  # another process renamed it, maybe to a name that was not listed
+                break
             state = name[:4]
             abandoned = state != "done" and is_abandoned(name)
             same = (request["method"], request["path"], request["body"], request["job"]) == (method, path, body, job)
