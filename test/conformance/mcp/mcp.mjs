@@ -55,7 +55,7 @@ async function journey() {
     forms.push(params.message);
     return { action: "accept", content: { confirmed: true } };
   });
-  assert.match(await carol.call("parley_status", {}, true), /ask your human to run: parley init/);
+  assert.match(await carol.call("parley_status", {}, true), /ask your human to run: parley --home \S+ init/);
   account("carol");
   assert.match(await carol.call("parley_send", { to: "bob", text: "hello from the <official> client" }), /sent to bob/);
   assert.match(await carol.call("parley_group", { action: "create", name: "walks" }), /created chat_[^]*paid 0\.15 USD/);
@@ -65,7 +65,7 @@ async function journey() {
   const bob = await connect("bob");
   assert.match(await bob.call("parley_inbox", {}), /\nhello from the <official> client\n/);
   const refused = await bob.call("parley_group", { action: "create", name: "team" }, true);
-  const [, args] = refused.match(/ask your human to run: parley (.*group create team.*?) --home/);
+  const [, args] = refused.match(/ask your human to run: parley --home \S+ (.*)/);
   command("bob", ...args.split(" "));
   assert.match(await bob.call("parley_send", { to: "team", text: "hello" }), /sent to team/);
   await bob.close();
