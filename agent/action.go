@@ -237,9 +237,6 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if r.Args, err = a.take(r.Args); err != nil {
 		return nil, err
 	}
-	if r.Key != "" && (a.Price == "free" || slices.Contains(a.Operations, pollOperation)) {
-		return nil, Usagef("a key names a call that is paid once; %s takes none", a.Name)
-	}
 	command.runs(a, r)
 	if command.DryRun && a.Changes && a.Price == "free" {
 		return nil, &DryRunError{Operation: a.Name, Arguments: r.Args}
