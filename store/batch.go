@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -245,63 +244,12 @@ func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 	return values
 }
 
-// fields are the values of batch items that a statement reads as the columns of a table.
-type fields[T any] []field[T]
-
-type field[T any] struct {
-	name, kind string // of the column, and of the parameter with the array of its values
-	values     func([]batchItem[T]) any
-}
-
-func each[T, V any](name, kind string, of func(T) V) field[T] {
-	return field[T]{name, kind, func(batch []batchItem[T]) any { return column(batch, of) }}
-}
-
-// optional is each for values that most batches do not have: nil if there are none. unnest makes them NULL.
-func optional[T, V any](name, kind string, of func(T) *V) field[T] {
-	return field[T]{name, kind, func(batch []batchItem[T]) any {
-		for _, item := range batch {
-			if of(item.value) != nil {
-				return column(batch, of)
-			}
+// optionalColumn is column for values that most batches do not have: nil if there are none. unnest makes them NULL.
+func optionalColumn[T, V any](batch []batchItem[T], of func(T) *V) any {
+	for _, item := range batch {
+		if of(item.value) != nil {
+			return column(batch, of)
 		}
-		return nil
-	}}
-}
-
-// names lists the columns.
-func (f fields[T]) names() string {
-	names := make([]string, len(f))
-	for i, one := range f {
-		names[i] = one.name
 	}
-	return strings.Join(names, ", ")
-}
-
-// table is SQL for the batch as a table. Each array stands in a subquery, which hides its length from the planner. Otherwise a plan for
-// these lengths looks cheaper than the generic plan, and PostgreSQL plans the statement again for every batch, which takes longer than to
-// run it.
-func (f fields[T]) table(alias string) string {
-	return f.unnest() + " AS " + alias + " (" + f.names() + ")"
-}
-
-// items is table with the further column n, the position in the batch, from 1.
-func (f fields[T]) items() string { return f.unnest() + " WITH ORDINALITY AS i (" + f.names() + ", n)" }
-
-func (f fields[T]) unnest() string {
-	arrays := make([]string, len(f))
-	for i, one := range f {
-		arrays[i] = "(SELECT CAST(@" + one.name + " AS " + one.kind + "[]))"
-	}
-	return "unnest(" + strings.Join(arrays, ", ") + ")"
-}
-
-// of returns the values of the parameters.
-func (f fields[T]) of(batch []batchItem[T]) pairs { return f.add(make(pairs, 0, len(f)+2), batch) }
-
-func (f fields[T]) add(to pairs, batch []batchItem[T]) pairs {
-	for _, one := range f {
-		to = append(to, pair{one.name, one.values(batch)})
-	}
-	return to
+	return nil
 }

@@ -96,9 +96,9 @@ func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) b
 	return q, err
 }
 
-// send appends the message to the conversation and closes its payment in one transaction, as an item of the group commit. It
-// returns errNotBatched if nothing changed and the message needs a transaction of its own: the message is refused, the payment was
-// closed before, the voucher cannot be charged, or a statement failed.
+// send appends the message to the conversation and closes its payment in one transaction, as an item of the group commit. It returns a
+// refusal, or errNotBatched if nothing changed and the message needs a transaction of its own: the payment was closed before, the voucher
+// cannot be charged, or a statement failed.
 func (q *sendQueues) send(ctx context.Context, message paidMessage) error {
 	if queue, ok := q.contended.Get(message.conversation); ok {
 		return queue.do(ctx, message)
@@ -130,13 +130,10 @@ func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessag
 		switch {
 		case err != nil:
 			item.done <- unlessRolledBack(err)
-		case placed[i].Sent:
-			item.value.Charge.done(placed[i].chargedChannel)
-			item.done <- nil
 		case placed[i].Locked:
 			locked = append(locked, item)
-		default: // a transaction of its own returns the reason
-			item.done <- errNotBatched
+		default:
+			item.done <- placed[i].result(item.value)
 		}
 	}
 	q.sendAgain(locked) //nolint:contextcheck // the next batch is other work
@@ -146,7 +143,7 @@ func (q *sendQueues) sendBatch(ctx context.Context, batch []batchItem[paidMessag
 func (q *sendQueues) announceSent(batch []batchItem[paidMessage], placed []placedMessage) {
 	news := make([]uuid.UUID, 0, len(batch))
 	for i, item := range batch {
-		if placed[i].Sent {
+		if placed[i].Number > 0 {
 			news = append(news, item.value.concerns(item.value.conversation))
 		}
 	}
@@ -260,14 +257,10 @@ func (q *sendQueues) sendLocked(ctx context.Context, connection *pgxpool.Conn, i
 			q.announceSent(kind, placed[i]) //nolint:contextcheck // as above
 		}
 		finish(kind, func(n int, message paidMessage) error {
-			switch {
-			case err != nil:
+			if err != nil {
 				return unlessRolledBack(err)
-			case !placed[i][n].Sent:
-				return errNotBatched
 			}
-			message.Charge.done(placed[i][n].chargedChannel)
-			return nil
+			return placed[i][n].result(message)
 		})
 	}
 }

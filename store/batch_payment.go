@@ -5,58 +5,40 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 )
 
-// beginFields are the columns of a payment that begins. The last one is how long it is leased.
-var beginFields = fields[*Payment]{
-	each("id", "uuid", func(p *Payment) [16]byte { return p.ID }),
-	each("x402_version", "smallint", func(p *Payment) int16 { return p.X402Version }),
-	each("scheme", "text", func(p *Payment) string { return p.Scheme }),
-	each("network", "text", func(p *Payment) string { return p.Network }),
-	each("asset", "text", func(p *Payment) string { return p.Asset }),
-	each("payer", "text", func(p *Payment) string { return p.Payer }),
-	each("nonce", "text", func(p *Payment) string { return p.Nonce }),
-	each("pay_to", "text", func(p *Payment) string { return p.PayTo }),
-	each("amount", "bigint", func(p *Payment) int64 { return p.Amount }),
-	each("valid_before", "timestamptz", func(p *Payment) time.Time { return p.ValidBefore }),
-	each("operation", "text", func(p *Payment) string { return p.Operation }),
-	each("agent_id", "uuid", func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) }),
-	each("key_hash", "bytea", func(p *Payment) []byte { return p.KeyHash }),
-	each("fingerprint", "bytea", func(p *Payment) []byte { return p.Fingerprint }),
-	each("signature_hash", "bytea", func(p *Payment) []byte { return p.SignatureHash }),
-	optional("payment_identifier", "text", func(p *Payment) *string { return p.PaymentIdentifier }),
-	optional("idempotency_key", "text", func(p *Payment) *string { return p.IdempotencyKey }),
-	each("request", "bytea", func(p *Payment) []byte { return p.Request }),
-	each("payload", "bytea", func(p *Payment) []byte { return p.Payload }),
-	optional("payment_channel_id", "text", func(p *Payment) *string { return p.PaymentChannelID }),
-	optional("cumulative_amount", "bigint", func(p *Payment) *int64 { return p.CumulativeAmount }),
-	each("secret", "boolean", func(p *Payment) bool { return p.Secret }),
-	optional("deposit_amount", "bigint", (*Payment).deposit),
-	each("lease", "interval", func(p *Payment) time.Duration { return p.Lease }),
-}
-
-// beginPayments inserts payments that begin, and returns those that were not in the ledger yet. It inserts them in a fixed order, so that
-// two statements that insert the same payments cannot deadlock. The start time and the lease use the clock of the database.
-var beginPayments = func() string {
-	columns := beginFields[:len(beginFields)-1].names()
-	return `
-	INSERT INTO payments (` + columns + `, state, attempts, owner, lease_until, created_at, updated_at)
-	SELECT ` + strings.Replace(columns, "deposit_amount", "coalesce(deposit_amount, 0)", 1) + `,
-		'settling', 1, @owner, now() + lease, now(), now()
-	FROM ` + beginFields.table("p") + `
-	ORDER BY payer, nonce ON CONFLICT DO NOTHING RETURNING id, created_at`
-}()
-
-// deposit is what the payment adds to its payment channel; nil if it adds nothing.
-func (p *Payment) deposit() *int64 {
-	if p.DepositAmount == 0 {
-		return nil
+// beginValues are the values of beginPayments.
+func beginValues(batch []batchItem[*Payment], owner int32) pairs {
+	return pairs{
+		{"id", column(batch, func(p *Payment) [16]byte { return p.ID })},
+		{"x402_version", column(batch, func(p *Payment) int16 { return p.X402Version })},
+		{"scheme", column(batch, func(p *Payment) string { return p.Scheme })},
+		{"network", column(batch, func(p *Payment) string { return p.Network })},
+		{"asset", column(batch, func(p *Payment) string { return p.Asset })},
+		{"payer", column(batch, func(p *Payment) string { return p.Payer })},
+		{"nonce", column(batch, func(p *Payment) string { return p.Nonce })},
+		{"pay_to", column(batch, func(p *Payment) string { return p.PayTo })},
+		{"amount", column(batch, func(p *Payment) int64 { return p.Amount })},
+		{"valid_before", column(batch, func(p *Payment) time.Time { return p.ValidBefore })},
+		{"operation", column(batch, func(p *Payment) string { return p.Operation })},
+		{"agent_id", column(batch, func(p *Payment) *[16]byte { return (*[16]byte)(p.AgentID) })},
+		{"key_hash", column(batch, func(p *Payment) []byte { return p.KeyHash })},
+		{"fingerprint", column(batch, func(p *Payment) []byte { return p.Fingerprint })},
+		{"signature_hash", column(batch, func(p *Payment) []byte { return p.SignatureHash })},
+		{"payment_identifier", optionalColumn(batch, func(p *Payment) *string { return p.PaymentIdentifier })},
+		{"idempotency_key", optionalColumn(batch, func(p *Payment) *string { return p.IdempotencyKey })},
+		{"request", column(batch, func(p *Payment) []byte { return p.Request })},
+		{"payload", column(batch, func(p *Payment) []byte { return p.Payload })},
+		{"payment_channel_id", optionalColumn(batch, func(p *Payment) *string { return p.PaymentChannelID })},
+		{"cumulative_amount", optionalColumn(batch, func(p *Payment) *int64 { return p.CumulativeAmount })},
+		{"secret", column(batch, func(p *Payment) bool { return p.Secret })},
+		{"deposit_amount", column(batch, func(p *Payment) int64 { return p.DepositAmount })},
+		{"lease", column(batch, func(p *Payment) time.Duration { return p.Lease })},
+		{"owner", owner},
 	}
-	return &p.DepositAmount
 }
 
 // begunPayment is a row that beginPayments returns.
@@ -67,7 +49,7 @@ type begunPayment struct {
 
 // insertBegun runs beginPayments.
 func insertBegun(ctx context.Context, on session, batch []batchItem[*Payment]) ([]begunPayment, error) {
-	return query[begunPayment](ctx, on, beginPayments, append(beginFields.of(batch), pair{"owner", on.reader().owner}))
+	return query[begunPayment](ctx, on, beginPayments, beginValues(batch, on.reader().owner))
 }
 
 // beginBatch inserts payments that begin.
@@ -120,26 +102,16 @@ func (s *Store) BeginSettlement(ctx context.Context, payment *Payment, lease tim
 	})
 }
 
-var deliveryFields = fieldsOfDelivery(func(c Closing) *Delivery { return c.Delivery })
-
-func fieldsOfDelivery[T any](of func(T) *Delivery) fields[T] {
-	return fields[T]{
-		each("payment", "uuid", func(t T) *[16]byte { return (*[16]byte)(of(t).payment()) }),
-		each("state", "text", func(t T) string { return of(t).State }),
-		each("fingerprint", "bytea", func(t T) []byte { return of(t).Fingerprint }),
-		each("transaction", "text", func(t T) string { return of(t).Transaction }),
-		each("response", "bytea", func(t T) []byte { return of(t).Response }),
+// deliveryValues are the values of deliverPayments and sendMessages that come from deliveries.
+func deliveryValues[T any](batch []batchItem[T], of func(T) *Delivery) pairs {
+	return pairs{
+		{"payment", column(batch, func(t T) *[16]byte { return (*[16]byte)(of(t).payment()) })},
+		{"state", column(batch, func(t T) string { return of(t).State })},
+		{"fingerprint", column(batch, func(t T) []byte { return of(t).Fingerprint })},
+		{"transaction", column(batch, func(t T) string { return of(t).Transaction })},
+		{"response", column(batch, func(t T) []byte { return of(t).Response })},
 	}
 }
-
-// closeDelivered begins the statements that close delivered payments.
-var closeDelivered = `
-	UPDATE payments p SET fingerprint = d.fingerprint, transaction = d.transaction, response = d.response, state = 'delivered',
-		failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
-	FROM ` + deliveryFields.table("d")
-
-// deliverPayments closes payments that are deliverable.
-var deliverPayments = closeDelivered + ` WHERE p.id = d.payment AND ` + deliverable + ` RETURNING p.id`
 
 // asRetried are the changes of an open payment that this server takes for another attempt.
 const asRetried = `state = 'settling', attempts = attempts + 1, owner = @owner, lease_until = now() + @lease::interval, updated_at = now()`

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // Work is what a call does in the database: one of its two functions, which may run several times. The changes of a dry run are lost.
@@ -240,12 +241,7 @@ func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (respons
 			if err := closing.seal(response); err != nil {
 				return err
 			}
-			statement, values := closing.statement()
-			closed, err := query[closedPayment](ctx, tx, statement, values)
-			if err != nil {
-				return fmt.Errorf("close payment: %w", err)
-			}
-			return closing.done(closed, ErrStalePayment)
+			return closing.close(ctx, tx)
 		})
 	})
 	return response, err
@@ -295,9 +291,6 @@ func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (
 	switch {
 	case effect.sends():
 		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
-		if errors.Is(err, errNotBatched) {
-			err = s.orRefusal(ctx, effect.message)
-		}
 	default:
 		if closing.page = effect.page; closing.page == nil {
 			work.Shared = Done(response).Shared
@@ -378,41 +371,41 @@ type closedPayment struct {
 	chargedChannel
 }
 
-// statement is the statement of the group commit for this payment alone.
-func (c Closing) statement() (text string, values pairs) { return closeStatement(batchOf(c)) }
+// close closes the payment in this transaction. The statement of the group commit skips a payment that is locked, so this waits for its
+// lock before, and after the effect: other transactions lock an account first and then a payment too.
+func (c Closing) close(ctx context.Context, tx *Tx) error {
+	var closed []closedPayment
+	batch := &pgx.Batch{}
+	batch.Queue(`SELECT FROM payments WHERE id = @id FOR NO KEY UPDATE`, named{"id": c.payment()})
+	statement, values := closeStatement(batchOf(c))
+	queue(batch, &closed, statement, values)
+	if err := tx.send(ctx, batch); err != nil {
+		return fmt.Errorf("close payment: %w", err)
+	}
+	return c.done(closed, ErrStalePayment)
+}
 
 // closeStatement returns the statement for a batch. Either all of it charge a voucher, or none does.
 func closeStatement(batch []batchItem[Closing]) (text string, values pairs) {
-	pages := slices.ContainsFunc(batch, func(item batchItem[Closing]) bool { return item.value.page != nil })
-	switch {
-	case batch[0].value.Charge != nil && pages:
-		return chargePages, append(chargeFields.of(batch), pagesOf(batch)...)
-	case batch[0].value.Charge != nil:
-		return chargeVouchers, chargeFields.of(batch)
-	case pages:
-		return deliverPages, append(deliveryFields.of(batch), pagesOf(batch)...)
+	if batch[0].value.Charge != nil {
+		return chargeVouchers, pageValues(voucherValues(batch, func(c Closing) *VoucherCharge { return c.Charge }), batch)
 	}
-	return deliverPayments, deliveryFields.of(batch)
+	return deliverPayments, pageValues(deliveryValues(batch, func(c Closing) *Delivery { return c.Delivery }), batch)
 }
 
 // closeBatch closes payments of calls that record a response, and mark what it shows as read.
 func (r *Reader) closeBatch(ctx context.Context, batch []batchItem[Closing]) {
 	statement, values := closeStatement(batch)
 	closed, err := query[closedPayment](ctx, r, statement, values)
-	finish(batch, func(_ int, c Closing) error { return c.result(closed, err) })
-}
-
-// result is the result of the group commit for the caller.
-func (c Closing) result(closed []closedPayment, err error) error {
-	switch {
-	case rolledBack(err):
-		return errNotBatched
-	case err != nil:
-		return fmt.Errorf("close payment: %w", err)
-	case c.Charge != nil || c.page != nil: // a transaction of its own returns the reason
-		return c.done(closed, errNotBatched)
-	}
-	return c.done(closed, ErrStalePayment)
+	finish(batch, func(_ int, c Closing) error {
+		switch {
+		case rolledBack(err):
+			return errNotBatched
+		case err != nil:
+			return fmt.Errorf("close payment: %w", err)
+		}
+		return c.done(closed, errNotBatched) // a transaction of its own returns the reason
+	})
 }
 
 // done completes a charge, or returns missing if the payment was not closed.

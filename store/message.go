@@ -61,40 +61,23 @@ type Sent struct {
 	Number         int64
 }
 
-// sendRight decides whether a message may be sent: in a group chat or channel by its existence, its deletion and the role of the sender; in
-// a private chat by the recipient's existence and suspension, and by blocks.
-type sendRight struct {
-	Found, Deleted, Admin bool
-	Status                string
-
-	Recipient, Blocked, Blocking, Suspended bool
+// refusal is the refusal with a code of the SQL function send_refusal, which has the rules.
+func (m OutgoingMessage) refusal(code string) error {
+	switch code {
+	case "agent_not_found":
+		return ErrAgentNotFound.Because(m.To)
+	case "not_found":
+		return notFound[m.Kind]
+	}
+	if refusal, known := sendRefusals[code]; known {
+		return refusal
+	}
+	return fmt.Errorf("send_refusal returned %q", code)
 }
 
-// refusal returns nil if the sender may send, and otherwise the reason. It is the only place with this rule.
-func (r sendRight) refusal(kind string, to uuid.UUID) error {
-	switch {
-	case kind == KindPrivate && r.Blocked:
-		return ErrBlocked
-	case kind == KindPrivate && r.Blocking:
-		return ErrBlocking
-	case kind == KindPrivate && !r.Recipient:
-		return ErrAgentNotFound.Because(to)
-	case kind == KindPrivate && r.Suspended:
-		return ErrAgentSuspended
-	case kind == KindPrivate:
-		return nil
-	case !r.Found:
-		return notFound[kind]
-	case r.Deleted:
-		return ErrDeleted
-	case kind == KindChannel && !r.Admin:
-		return ErrNotAdmin
-	case kind == KindGroup && r.Status == StatusBanned:
-		return ErrBanned
-	case kind == KindGroup && r.Status != StatusMember:
-		return ErrNotMember
-	}
-	return nil
+var sendRefusals = map[string]*Refusal{
+	"blocked": ErrBlocked, "blocking": ErrBlocking, "agent_suspended": ErrAgentSuspended, "deleted": ErrDeleted, "not_admin": ErrNotAdmin,
+	"banned": ErrBanned, "not_member": ErrNotMember, "reply_not_found": ErrReplyNotFound,
 }
 
 // MessagePage is a page of a conversation, newest first. Next is the oldest message on the page if the page was cut short.

@@ -201,14 +201,9 @@ func (s *Store) PaymentUnclear(ctx context.Context, payment *Payment, what Uncle
 	return s.changePayment(ctx, payment.ID, changes, inHand, payment.Attempts)
 }
 
-const (
-	// owed is true for payments that may still get their effect. A refunded payment is closed for good: a redemption that read it before
-	// the refund was recorded must not deliver it.
-	owed = "state IN ('settling', 'undeliverable') AND failure_reason <> '" + Refunded + "'"
-	// deliverable is true for a payment p that is owed and in the state of its delivery d. Who was told that the operation is refused can
-	// redeem the payment, so another attempt of the refused call must not deliver it after that.
-	deliverable = "p.state = d.state AND p.failure_reason <> '" + Refunded + "'"
-)
+// owed is true for payments that may still get their effect. A refunded payment is closed for good: a redemption that read it before the
+// refund was recorded must not deliver it.
+const owed = "state IN ('settling', 'undeliverable') AND failure_reason <> '" + Refunded + "'"
 
 // inHand is true while the caller works on the payment and no other server has taken it.
 const inHand = "state = 'settling' AND attempts = ?"

@@ -52,17 +52,16 @@ func (tx *Tx) openPrivateChat(ctx context.Context, message OutgoingMessage) (uui
 	if message.toSelf() {
 		return uuid.Nil, ErrNothingToSelf
 	}
-	rights, err := query[sendRight](ctx, tx, checkMessages, named{
-		"kind": []string{KindPrivate}, "target": []uuid.UUID{message.To}, "sender": []uuid.UUID{message.Sender},
-	})
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("check message: %w", err)
+	chat, err := tx.findPrivateChat(ctx, pairOf(message.Sender, message.To))
+	if err != nil || chat != uuid.Nil {
+		return chat, err
 	}
-	if err := rights[0].refusal(KindPrivate, message.To); err != nil {
+	check := &messageCheck{message: message}
+	if err := checkAll(ctx, tx, batchOf(check)); err != nil {
 		return uuid.Nil, err
 	}
-	if chat, err := tx.findPrivateChat(ctx, pairOf(message.Sender, message.To)); err != nil || chat != uuid.Nil {
-		return chat, err
+	if err := check.refusal(); err != nil {
+		return uuid.Nil, err
 	}
 	if err := tx.CheckAgents(ctx, []uuid.UUID{message.Sender, message.To}); err != nil {
 		return uuid.Nil, err

@@ -47,10 +47,14 @@ var (
 	listUnread = newUnreadStatements("", "memberships")
 
 	// listUnreadBehind is listUnread as it will be when ranges are marked as read.
-	listUnreadBehind = newUnreadStatements(rangesOfAgent+moveMarkers+`, confirmed AS (
-		SELECT m.conversation_id, m.agent_id, m.status, coalesce(v.read_number, m.read_number) AS read_number,
-			coalesce(v.unread_own, m.unread_own) AS unread_own
-		FROM memberships m LEFT JOIN moved v ON v.conversation_id = m.conversation_id WHERE m.agent_id = @agent
+	listUnreadBehind = newUnreadStatements(`confirmed AS (
+		SELECT m.conversation_id, m.agent_id, m.status, coalesce(b.next_number, m.read_number) AS read_number,
+			CASE WHEN b.next_number IS NULL THEN m.unread_own ELSE b.next_own END AS unread_own
+		FROM memberships m LEFT JOIN (
+			unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (conversation, oldest, newest)
+			CROSS JOIN LATERAL read_marker(@agent, r.conversation, r.oldest, r.newest) b
+		) ON r.conversation = m.conversation_id
+		WHERE m.agent_id = @agent
 	), `, "confirmed")
 )
 
