@@ -60,12 +60,6 @@ func (c *conversation) with(o *op, step func(p *Partition, r roles) (roles, bool
 	c.add(stepping(o, step))
 }
 
-// freeing lets the operation give an agent any role.
-func (o *op) freeing(agent int) *op {
-	o.freed = func(state any) any { return state.(roles).with(agent, anyRole) } //nolint:forcetypeassert // as above
-	return o
-}
-
 // sends adds a message that is in the database.
 func (c *conversation) sends(k *call, m message) {
 	begin, end := k.interval()
@@ -144,8 +138,7 @@ func (c *conversation) lists(k *call, facts *Facts) {
 func (c *conversation) changes(k *call, one change) {
 	begin, end := k.interval()
 	of := c.agent(one.agent)
-	o := &op{begin: begin, end: end, indefinite: !k.ok(), what: c.h.tell(k, one)}
-	c.with(o.freeing(of), func(_ *Partition, r roles) (roles, bool) {
+	c.with(&op{begin: begin, end: end, indefinite: !k.ok(), what: c.h.tell(k, one)}, func(_ *Partition, r roles) (roles, bool) {
 		switch now := r.of[of]; {
 		case one.kind == "added" && now == banned: // it is refused
 			return r, false

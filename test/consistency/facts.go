@@ -3,6 +3,7 @@ package consistency
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,11 +69,11 @@ func (f *Facts) sent(k *call) (m message, there bool, times int) {
 // foreign returns the numbers of the messages of a conversation that others than the agent have sent, in order.
 func (f *Facts) foreign(conversation, agent string) []int64 {
 	var numbers []int64
-	of := f.senders[conversation]
-	for number := int64(1); len(of) > 0 && number <= int64(len(of)); number++ {
-		if sender, there := of[number]; there && sender != agent {
+	for number, sender := range f.senders[conversation] {
+		if sender != agent {
 			numbers = append(numbers, number)
 		}
 	}
+	slices.Sort(numbers)
 	return numbers
 }

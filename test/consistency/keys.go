@@ -50,7 +50,6 @@ func (h *history) placeKeys() {
 			again, returned[to] = returned[to], true
 			o.what = fmt.Sprintf("key %d is replaced by key %d at %s", from, to, servers(k.servers()))
 		}
-		o.freed = func(any) any { return 0 }
 		o.step = func(_ *Partition, state any) (any, bool) {
 			if state == from || state == 0 {
 				return to, !again // no key becomes valid again

@@ -29,12 +29,9 @@ func (h *history) noticesOf(agent, chat string) *Partition {
 func (h *history) placeNotice(k *call, one change) {
 	begin, end := k.interval()
 	o := &op{begin: begin, end: end, indefinite: !k.ok(), what: h.tell(k, one)}
-	o.freed = func(any) any { return noticed{anyRole, anyNotice, ""} }
 	o.step = func(_ *Partition, state any) (any, bool) {
 		n := state.(noticed) //nolint:forcetypeassert // of this partition
 		switch {
-		case n.role == anyRole:
-			return noticed{one.role, anyNotice, ""}, true
 		case one.kind == "added" && n.role == banned:
 			return n, !k.ok() // it is refused
 		case n.role == one.role, one.kind == "removed" && n.role == banned, one.kind == "unbanned" && n.role == member:

@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,11 +28,8 @@ type op struct {
 	pure       bool // it changes nothing
 	indefinite bool
 	appended   int64 // to a log, 0 if nothing
-	appending  bool  // it may append, if it happened
 	// step returns the state after the operation, and whether it can have come to its outcome in this state.
 	step func(p *Partition, state any) (after any, possible bool)
-	// freed is step for an operation of which only the time counts, not what it did.
-	freed func(state any) any
 }
 
 func (p *Partition) add(ops ...*op) { p.ops = append(p.ops, ops...) }
@@ -90,156 +88,65 @@ func (o *op) reads(position int64) {
 	stepping(o, func(p *Partition, l log) (log, bool) { return log{position}, p.reach(l.last, position) })
 }
 
-// prepare makes the history ready to be checked.
-func (p *Partition) prepare() {
-	p.known = p.known[:0]
-	for _, o := range p.ops {
-		if o.appended > 0 {
-			p.known = append(p.known, o.appended)
-		}
-	}
-	slices.Sort(p.known)
-}
-
 // patience limits the check of one partition. Most take milliseconds.
 const patience = time.Minute
 
 // check returns whether the history is possible.
 func (p *Partition) check() porcupine.CheckResult {
-	p.prepare()
+	model, history := p.model()
+	return porcupine.CheckOperationsTimeout(model, history, patience)
+}
+
+func (p *Partition) model() (porcupine.Model, []porcupine.Operation) {
 	history := make([]porcupine.Operation, len(p.ops))
+	p.known = p.known[:0]
 	for i, o := range p.ops {
 		history[i] = porcupine.Operation{Input: o, Call: o.begin, Return: o.end}
+		if o.appended > 0 {
+			p.known = append(p.known, o.appended)
+		}
 	}
-	return porcupine.CheckOperationsTimeout(porcupine.Model{
+	slices.Sort(p.known)
+	return porcupine.Model{
 		Init: func() any { return p.initial },
 		Step: func(state, input, _ any) (bool, any) {
 			after, possible := input.(*op).step(p, state) //nolint:forcetypeassert // as above
 			return possible, after
 		},
-	}, history, patience)
+	}, history
 }
 
-func (p *Partition) illegal(ops []*op) bool {
-	reduced := *p
-	reduced.ops, reduced.known = ops, nil
-	return reduced.check() == porcupine.Illegal
-}
+// shown is how many operations String lists on each side.
+const shown = 12
 
-// shortest returns a history with few operations that is impossible too. It leaves out what nothing depends on: first all that began after
-// the history became impossible, then reads and messages one by one, and of changes everything but their time.
-func (p *Partition) shortest() *Partition {
-	if p.strict {
-		relaxed := *p
-		relaxed.strict = false
-		if relaxed.illegal(p.ops) {
-			return relaxed.shortest()
-		}
-	}
-	ends := make([]int64, len(p.ops))
-	for i, o := range p.ops {
-		ends[i] = o.end
-	}
-	slices.Sort(ends)
-	ends = slices.Compact(ends)
-	until := func(end int64) (kept []*op) {
-		for _, o := range p.ops {
-			switch {
-			case o.end <= end:
-				kept = append(kept, o)
-			case o.begin <= end && !o.pure: // it may have had its effect
-				kept = append(kept, o.unfinished())
-			}
-		}
-		return kept
-	}
-	at, _ := slices.BinarySearchFunc(ends, true, func(end int64, _ bool) int {
-		if p.illegal(until(end)) {
-			return 1
-		}
-		return -1
-	})
-	short := *p
-	if at < len(ends) {
-		short.ops = until(ends[at])
-	}
-	for chunk := max(1, len(short.ops)/2); ; chunk /= 2 {
-		for i := 0; i < len(short.ops); {
-			end := min(len(short.ops), i+chunk)
-			if reduced, fewer := short.without(i, end); fewer && short.illegal(reduced) {
-				short.ops = reduced
-				continue
-			}
-			i = end
-		}
-		if chunk <= 1 {
-			break
-		}
-	}
-	for i, o := range short.ops {
-		if o.freed == nil {
-			continue
-		}
-		reduced := slices.Clone(short.ops)
-		reduced[i] = o.free()
-		if short.illegal(reduced) {
-			short.ops = reduced
-		}
-	}
-	return &short
-}
-
-// without returns the operations without those of a range that may be left out, and whether there is one.
-func (p *Partition) without(from, to int) (kept []*op, fewer bool) {
-	for i, o := range p.ops {
-		if i >= from && i < to && (o.pure || (o.appended > 0 || o.appending) && !p.strict) {
-			fewer = true
-			continue
-		}
-		kept = append(kept, o)
-	}
-	return kept, fewer
-}
-
-// unfinished returns the operation before its response: it may have happened.
-func (o *op) unfinished() *op {
-	cut := *o
-	cut.end, cut.indefinite, cut.appended, cut.appending = never, true, 0, o.appended > 0
-	cut.step = func(p *Partition, state any) (any, bool) {
-		if after, possible := o.step(p, state); possible {
-			return after, true
-		}
-		return state, true
-	}
-	return &cut
-}
-
-// free returns the operation with any effect.
-func (o *op) free() *op {
-	free := *o
-	free.what, free.freed = "", nil
-	free.step = func(_ *Partition, state any) (any, bool) { return o.freed(state), true }
-	return &free
-}
-
-// String lists the operations, except those whose effect does not matter.
+// String shows where the history becomes impossible: the end of the longest order that is possible, and the operations that must come next,
+// of which none fits.
 func (p *Partition) String() string {
-	var lines []string
-	meanwhile := 0
-	ops := slices.Clone(p.ops)
-	slices.SortStableFunc(ops, func(a, b *op) int { return int(a.begin - b.begin) })
-	for _, o := range ops {
-		if o.what == "" {
-			meanwhile++
-			continue
+	model, history := p.model()
+	_, info := porcupine.CheckOperationsVerbose(model, history, patience)
+	var longest []porcupine.Operation
+	for _, order := range slices.Concat(info.PartialLinearizationsOperations()...) {
+		if len(order) > len(longest) {
+			longest = order
 		}
-		lines = append(lines, fmt.Sprintf("  %s to %s  %s", at(o.begin), at(o.end), o.what))
 	}
-	if meanwhile > 0 {
-		lines = append(lines, fmt.Sprintf("  %d changes meanwhile, whatever they did", meanwhile))
+	lines, ordered := []string{p.Kind + " " + p.Name}, map[*op]bool{}
+	for i, operation := range longest {
+		o := operation.Input.(*op) //nolint:forcetypeassert // as above
+		if ordered[o] = true; i >= len(longest)-shown {
+			lines = append(lines, "  "+o.String())
+		}
 	}
-	return fmt.Sprintf("%s %s\n%s", p.Kind, p.Name, strings.Join(lines, "\n"))
+	left := slices.DeleteFunc(slices.Clone(p.ops), func(o *op) bool { return ordered[o] })
+	slices.SortFunc(left, func(a, b *op) int { return cmp.Compare(a.end, b.end) })
+	lines = append(lines, fmt.Sprintf("  None of these %d comes next:", len(left)))
+	for _, o := range left[:min(shown, len(left))] {
+		lines = append(lines, "  "+o.String())
+	}
+	return strings.Join(lines, "\n")
 }
+
+func (o *op) String() string { return fmt.Sprintf("%s to %s  %s", at(o.begin), at(o.end), o.what) }
 
 // at is a time of a history in seconds.
 func at(t int64) string {

@@ -76,33 +76,27 @@ func (h *history) placeArrival(k *call) {
 	}
 }
 
-// readers are the agents that can read a message: the recipient, or everybody who polls.
+// readers are the agents that can read a message: the recipient, or those that its conversation was made for and who poll.
 func (h *history) readers(k *call, m message) map[string]bool {
 	readers := map[string]bool{}
 	if to := k.asked.RecipientAgentID; to != "" {
 		readers[to] = true
 		return readers
 	}
+	members := h.members[k.asked.ChatID+k.asked.ChannelID]
 	for _, agent := range h.agents {
-		if agent != m.sender && h.of(agent, k) {
+		if agent != m.sender && members[agent] {
 			readers[agent] = true
 		}
 	}
 	return readers
 }
 
-// of reports whether an agent is one of those that a conversation of a call was made for.
-func (h *history) of(agent string, k *call) bool {
-	id := k.asked.ChatID + k.asked.ChannelID
-	members, known := h.members[id]
-	return known && members[agent]
-}
-
 // placePoll adds a call for unread messages.
 func (h *history) placePoll(k *call) {
 	begin, end := k.interval()
 	agent := h.by(k)
-	marks, through, _ := k.poll()
+	marks, through := k.poll()
 	shown := h.numbers(k)
 	name := h.name(agent)
 	confirmed := map[string]span{}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -246,9 +245,8 @@ func (c *call) servers() map[string]bool {
 }
 
 // poll is what the query of a call for unread messages asks.
-func (c *call) poll() (marks bool, through string, size int64) {
+func (c *call) poll() (marks bool, through string) {
 	query, _ := url.ParseQuery(c.query)
-	size, _ = strconv.ParseInt(query.Get("page_size"), 10, 64)
 	through = query.Get("read_through")
-	return query.Get("mark_read") != "false" && through == "", through, size
+	return query.Get("mark_read") != "false" && through == "", through
 }

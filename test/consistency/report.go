@@ -13,21 +13,17 @@ import (
 type Report struct {
 	kinds      map[string]*sum
 	Operations int
-	Anomalies  []*Partition // as short as they get
+	Anomalies  []*Partition // that are not possible
 	Unknown    []string     // partitions whose check took too long
 }
 
 type sum struct{ partitions, operations, indefinite int }
-
-// maxAnomalies is how many anomalies of a kind are made short.
-const maxAnomalies = 3
 
 // Check checks partitions.
 func (r *Report) Check(partitions []*Partition) {
 	if r.kinds == nil {
 		r.kinds = map[string]*sum{}
 	}
-	found := map[string]int{}
 	for _, p := range partitions {
 		of := r.kinds[p.Kind]
 		if of == nil {
@@ -44,10 +40,7 @@ func (r *Report) Check(partitions []*Partition) {
 		}
 		switch p.check() {
 		case porcupine.Illegal:
-			if found[p.Kind]++; found[p.Kind] > maxAnomalies {
-				continue
-			}
-			r.Anomalies = append(r.Anomalies, p.shortest())
+			r.Anomalies = append(r.Anomalies, p)
 		case porcupine.Unknown:
 			r.Unknown = append(r.Unknown, p.Kind+" "+p.Name)
 		}
@@ -63,24 +56,6 @@ func (r *Report) Wrong() (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("the check of the history %s took longer than %s", name, patience))
 	}
 	return wrong
-}
-
-// Shortest returns the anomaly with the fewest operations, or nil.
-func (r *Report) Shortest() *Partition {
-	if len(r.Anomalies) == 0 {
-		return nil
-	}
-	return slices.MinFunc(r.Anomalies, func(a, b *Partition) int { return a.shown() - b.shown() })
-}
-
-// shown counts the operations that String lists.
-func (p *Partition) shown() (n int) {
-	for _, o := range p.ops {
-		if o.what != "" {
-			n++
-		}
-	}
-	return n
 }
 
 // String is a table of what was checked.

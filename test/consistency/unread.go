@@ -5,7 +5,7 @@ import "slices"
 // reading is the state of an agent in a conversation: what it has read, and how far its marking polls have come.
 type reading struct {
 	log         // of the messages that others sent
-	role   byte // member or outsider, or anyRole
+	role   byte // member or outsider
 	marker int64
 	taken  int64
 }
@@ -66,13 +66,7 @@ func (u *unread) read(r reading, over span) reading {
 
 // marks adds that a call marks a range as read. A poll that marks what it returns takes it: no other one returns it.
 func (u *unread) marks(begin, end int64, indefinite bool, over span, takes bool, what string) {
-	o := &op{begin: begin, end: end, indefinite: indefinite, what: what}
-	o.freed = func(state any) any {
-		r := state.(reading) //nolint:forcetypeassert // of this partition
-		r.marker = lostMarker
-		return r
-	}
-	u.with(o, func(_ *Partition, r reading) (reading, bool) {
+	u.with(&op{begin: begin, end: end, indefinite: indefinite, what: what}, func(_ *Partition, r reading) (reading, bool) {
 		possible := !takes || over.first > r.taken
 		if takes {
 			r.taken = over.last
@@ -115,17 +109,9 @@ func (u *unread) shows(begin, end int64, numbers []int64, complete bool, marked 
 
 // joins adds that the agent becomes a member, or is one no longer.
 func (u *unread) joins(begin, end int64, indefinite bool, role byte, what string) {
-	o := &op{begin: begin, end: end, indefinite: indefinite, what: what}
-	o.freed = func(state any) any {
-		r := state.(reading) //nolint:forcetypeassert // of this partition
-		r.role, r.marker = anyRole, lostMarker
-		return r
-	}
-	u.with(o, func(p *Partition, r reading) (reading, bool) {
+	u.with(&op{begin: begin, end: end, indefinite: indefinite, what: what}, func(p *Partition, r reading) (reading, bool) {
 		switch {
 		case role == r.role:
-		case role == member && r.role == anyRole:
-			r.role, r.marker = member, lostMarker
 		case role == member:
 			r.marker = r.last // what was sent before counts as read
 			if after := u.between(r.last, never); len(after) > 0 && p.next(r.last) != after[0] {
