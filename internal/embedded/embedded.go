@@ -109,11 +109,13 @@ func (s *Server) takeLock(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = lock.Truncate(0)
-	if err == nil {
+	if err = lock.Truncate(0); err == nil {
 		_, err = fmt.Fprintln(lock, os.Getpid())
 	}
-	return lock, err
+	if err != nil {
+		return nil, errors.Join(err, unlockFile(lock))
+	}
+	return lock, nil
 }
 
 // processIn returns the process id at the beginning of a file, or 0.
