@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/uuid"
 )
 
 func TestReadResponse(t *testing.T) {
@@ -30,15 +28,6 @@ func TestReadResponse(t *testing.T) {
 	}
 	if err := readResponse(r, http.StatusOK, &body); err == nil {
 		t.Error("a response is read where none is")
-	}
-}
-
-func TestTypeID(t *testing.T) {
-	t.Parallel()
-	// The example of the TypeID specification.
-	id := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
-	if got, want := typeID("prefix_", id), "prefix_01h455vb4pex5vsknk084sn02q"; got != want {
-		t.Errorf("the id is %s, want %s", got, want)
 	}
 }
 

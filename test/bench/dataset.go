@@ -7,10 +7,8 @@ import (
 	"crypto/ecdsa"
 	"encoding/hex"
 	"fmt"
-	"math/big"
 	"net/http"
 	"os/exec"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402/evm"
 )
@@ -66,12 +65,12 @@ func (d *dataset) url() string { return d.postgres.URL(d.name) }
 func (b *bench) newDataset(ctx context.Context, name, program string, scale float64) (*dataset, error) {
 	d := &dataset{bench: b, name: name, program: program, size: size(scale), channels: map[uuid.UUID]*paymentChannel{},
 		archived: int64(min(max(scale, 0.1), 1) * 100_000)}
-	server, err := pgx.Connect(ctx, b.postgres.URL("postgres"))
+	postgres, err := pgx.Connect(ctx, b.postgres.URL("postgres"))
 	if err != nil {
 		return nil, err
 	}
-	defer server.Close(ctx)
-	if _, err := server.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{name}.Sanitize()); err != nil {
+	defer postgres.Close(ctx)
+	if _, err := postgres.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{name}.Sanitize()); err != nil {
 		return nil, err
 	}
 	if output, err := exec.CommandContext(ctx, program, "migrate", "--database-url", d.url()).CombinedOutput(); err != nil {
@@ -134,21 +133,31 @@ func (d *dataset) register(ctx context.Context) error {
 		return err
 	}
 	defer d.stopServers()
-	registering, ctx := errgroup.WithContext(ctx)
-	registering.SetLimit(16)
 	for role, agents := range map[string]*[]agent{"writer": &d.writers, "reader": &d.readers, "behind": &d.behind} {
-		*agents = make([]agent, perRole)
-		for i := range *agents {
-			var peers []uuid.UUID
+		*agents, err = d.newAgents(ctx, server.url, role, perRole, func(i int) (peers []uuid.UUID) {
 			for k := i; role == "writer" && k < len(d.peers); k += perRole {
 				peers = append(peers, d.peers[k])
 			}
-			registering.Go(func() error {
-				return d.newAgent(ctx, server.url, fmt.Sprintf("bench_%s_%d", role, i), &(*agents)[i], peers...)
-			})
+			return peers
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return registering.Wait()
+	return nil
+}
+
+// newAgents creates accounts, each with a private chat with each of its peers.
+func (d *dataset) newAgents(ctx context.Context, url, role string, n int, peers func(i int) []uuid.UUID) ([]agent, error) {
+	agents := make([]agent, n)
+	creating, ctx := errgroup.WithContext(ctx)
+	creating.SetLimit(16)
+	for i := range agents {
+		creating.Go(func() error {
+			return d.newAgent(ctx, url, fmt.Sprintf("bench_%s_%d", role, i), &agents[i], peers(i)...)
+		})
+	}
+	return agents, creating.Wait()
 }
 
 // newAgent creates an account with a funded wallet, and a private chat with each peer.
@@ -183,7 +192,7 @@ func (d *dataset) newAgent(ctx context.Context, url, name string, a *agent, peer
 	a.key = created.JSON200.APIKey
 	for _, peer := range peers {
 		sent, err := api.SendPrivateMessageWithResponse(ctx,
-			client.SendPrivateMessageRequest{RecipientAgentID: typeID("agent_", peer), Content: "Hello."})
+			client.SendPrivateMessageRequest{RecipientAgentID: server.AgentID(peer), Content: "Hello."})
 		if err != nil || sent.JSON200 == nil {
 			return fmt.Errorf("send: %w %+v", err, sent)
 		}
@@ -270,11 +279,4 @@ func column[T any](ctx context.Context, pool *pgxpool.Pool, query string, argume
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[T])
-}
-
-// typeID writes a UUID as the contract shows it (server/typeid.go).
-func typeID(prefix string, id uuid.UUID) string {
-	const digits, crockford = "0123456789abcdefghijklmnopqrstuv", "0123456789abcdefghjkmnpqrstvwxyz"
-	return prefix + strings.Map(func(r rune) rune { return rune(crockford[strings.IndexRune(digits, r)]) },
-		fmt.Sprintf("%026s", new(big.Int).SetBytes(id[:]).Text(32)))
 }

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
 )
 
 // request is one call of an operation.
@@ -53,13 +56,13 @@ func (d *dataset) operations() []operation {
 	type body = map[string]any
 	return []operation{
 		newOperation(sendOne, "/chat/group/send", d.writers, func(i int) body {
-			return body{"chat_id": typeID("chat_", d.group), "content": d.texts[i%texts]}
+			return body{"chat_id": server.ConversationID(store.KindGroup, d.group), "content": d.texts[i%texts]}
 		}),
 		newOperation(sendMany, "/chat/private/send", d.writers, func(i int) body {
-			return body{"recipient_agent_id": typeID("agent_", d.peers[i]), "content": d.texts[i%texts]}
+			return body{"recipient_agent_id": server.AgentID(d.peers[i]), "content": d.texts[i%texts]}
 		}),
 		newOperation(newest, "/chat/group/messages", d.readers, func(i int) body {
-			return body{"chat_id": typeID("chat_", d.rooms[i])}
+			return body{"chat_id": server.ConversationID(store.KindGroup, d.rooms[i])}
 		}),
 		newOperation(nothingNew, "/agent/unread", d.readers, nil),
 		newOperation(behindUnread, "/agent/unread?mark_read=false", d.behind, nil),
@@ -74,7 +77,7 @@ func (d *dataset) operations() []operation {
 		d.searching("message search, a rare word", rareWord),
 		d.searching("message search, regex", `train to (Lisbon|Porto) leaves`),
 		newOperation("profile", "/agent/profile", d.readers, func(i int) body {
-			return body{"agent_id": typeID("agent_", d.peers[i])}
+			return body{"agent_id": server.AgentID(d.peers[i])}
 		}),
 	}
 }
@@ -101,7 +104,7 @@ var agentQueries = []string{
 
 func (d *dataset) searching(name, query string) operation {
 	o := newOperation(name, "/chat/group/search", d.readers, func(int) map[string]any {
-		return map[string]any{"chat_id": typeID("chat_", d.archive), "query": query}
+		return map[string]any{"chat_id": server.ConversationID(store.KindGroup, d.archive), "query": query}
 	})
 	o.requests = o.requests[:distinctSearches]
 	return o

@@ -57,17 +57,18 @@ func (d *dataset) measureOperations(ctx context.Context) error {
 		return err
 	}
 	for _, o := range d.matching(&d.only) {
-		seen, err := d.compare("Operations", o.name, d.clients, d.rounds,
-			d.calls(ctx, "voucher", o, channels), d.calls(ctx, "exact", o, exact))
-		if err != nil {
+		if err := d.compare("Operations", o.name, d.clients, d.rounds,
+			d.calls(ctx, "voucher", o, channels), d.calls(ctx, "exact", o, exact)); err != nil {
 			return err
 		}
-		if o.name == sendOne || o.name == sendMany {
-			d.goal(o.name+", p99 : p50 at 64 clients", seen[64][0][p99]/seen[64][0][p50], atMost, 15)
-		}
 	}
-	status, err := channels.stats.NewStatus()
-	d.goal("peak memory of the server in this part, MiB", float64(status.VmHWM)/(1<<20), atMost, 150)
+	return d.peakMemory("the server in this part", channels)
+}
+
+// peakMemory notes the peak memory of a server.
+func (r *report) peakMemory(name string, server *process) error {
+	status, err := server.stats.NewStatus()
+	r.fact("Peak memory of %s: %.0f MiB.", name, float64(status.VmHWM)/(1<<20))
 	return err
 }
 
@@ -83,7 +84,7 @@ func (d *dataset) builds(ctx context.Context) error {
 		return err
 	}
 	for _, o := range d.matching(&d.only) {
-		if _, err := d.compareWith(ctx, before, "Builds", o.name, 16, 64); err != nil {
+		if err := d.compareWith(ctx, before, "Builds", o.name, 16, 64); err != nil {
 			return err
 		}
 	}
@@ -97,23 +98,20 @@ func (d *dataset) growth(ctx context.Context) error {
 		return err
 	}
 	for _, name := range []string{sendMany, newest, nothingNew} {
-		seen, err := d.compareWith(ctx, small, "Growth", name, 1, 16)
-		if err != nil {
+		if err := d.compareWith(ctx, small, "Growth", name, 1, 16); err != nil {
 			return err
 		}
-		d.goal(name+", p50 with ten times the data, 16 clients", seen[16][1][p50]/seen[16][0][p50], atMost, 1.2)
 	}
 	return nil
 }
 
 // compareWith compares an operation on two datasets, each served by the build that made it.
-func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operation string, clients ...int) (map[int][maxSides]result,
-	error) {
+func (d *dataset) compareWith(ctx context.Context, before *dataset, part, operation string, clients ...int) error {
 	var sides []side
 	for _, d := range []*dataset{before, d} {
 		server, err := d.serve(ctx, d.withChannels())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		sides = append(sides, d.calls(ctx, d.name, d.named(operation), server))
 	}
@@ -137,22 +135,14 @@ func (d *dataset) tracing(ctx context.Context) error {
 		}
 		servers = append(servers, server)
 	}
-	first := len(d.comparisons)
 	for _, o := range []operation{d.named(sendMany), d.named(newest)} {
 		if !d.only.MatchString(o.name) {
 			continue
 		}
-		if _, err := d.compare("Tracing", o.name, []int{16, 64}, 2*d.rounds, d.calls(ctx, "off", o, servers[0]),
+		if err := d.compare("Tracing", o.name, []int{16, 64}, 2*d.rounds, d.calls(ctx, "off", o, servers[0]),
 			d.calls(ctx, "10 %", o, servers[1]), d.calls(ctx, "100 %", o, servers[2])); err != nil {
 			return err
 		}
-	}
-	var ratios []float64 // of all rounds: the effect is smaller than the noise of one
-	for _, c := range d.comparisons[first:] {
-		ratios = append(ratios, c.ratios(1, perSecond)...)
-	}
-	if ratios != nil {
-		d.goal("rate with 10 % of the requests traced against none, median of all rounds", middle(ratios), atLeast, 0.95)
 	}
 	return nil
 }

@@ -3,9 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 
 	"github.com/labstack/echo/v4"
 
@@ -64,12 +65,15 @@ func (p *peer) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
 		if !verified.IsValid {
 			return p.refuse(c, verified.InvalidReason)
 		}
-		response := &buffer{ResponseWriter: c.Response().Writer, status: http.StatusOK}
+		writer, response := c.Response().Writer, httptest.NewRecorder()
 		c.Response().Writer = response
 		err = next(c)
-		c.Response().Writer = response.ResponseWriter
-		if err != nil || response.status >= http.StatusBadRequest {
-			return response.send(err)
+		c.Response().Writer = writer
+		if err != nil {
+			return err
+		}
+		if response.Code >= http.StatusBadRequest {
+			return send(writer, response)
 		}
 		settled, err := p.facilitator.Settle(context.WithoutCancel(ctx), payment, offer)
 		if err != nil {
@@ -78,12 +82,12 @@ func (p *peer) requirePayment(next echo.HandlerFunc) echo.HandlerFunc {
 		if header, err = x402.EncodeSettleResponse(settled); err != nil {
 			return err
 		}
-		c.Response().Header().Set(x402.HeaderPaymentResponse, header)
+		writer.Header().Set(x402.HeaderPaymentResponse, header)
 		if !settled.Success {
-			response.status = http.StatusPaymentRequired
-			response.body.Reset()
+			response.Code = http.StatusPaymentRequired
+			response.Body.Reset()
 		}
-		return response.send(nil)
+		return send(writer, response)
 	}
 }
 
@@ -92,21 +96,10 @@ func (p *peer) refuse(c echo.Context, reason string) error {
 	return c.JSON(http.StatusPaymentRequired, map[string]string{"error": reason})
 }
 
-// buffer holds a response back until the payment is settled. Its header is that of the response.
-type buffer struct {
-	http.ResponseWriter
-	status int
-	body   bytes.Buffer
-}
-
-func (b *buffer) WriteHeader(status int)         { b.status = status }
-func (b *buffer) Write(text []byte) (int, error) { return b.body.Write(text) }
-
-// send sends the response, unless the handler returned an error.
-func (b *buffer) send(err error) error {
-	if err == nil {
-		b.ResponseWriter.WriteHeader(b.status)
-		_, err = b.ResponseWriter.Write(b.body.Bytes())
-	}
+// send sends a response that was held back.
+func send(w http.ResponseWriter, response *httptest.ResponseRecorder) error {
+	maps.Copy(w.Header(), response.Header())
+	w.WriteHeader(response.Code)
+	_, err := w.Write(response.Body.Bytes())
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/prometheus/procfs"
 )
-
-// maxSides is how many sides a comparison has at most.
-const maxSides = 6
 
 // side is one of the things that are compared.
 type side struct {
@@ -39,13 +35,11 @@ type report struct {
 	facts       []string
 	machine     string
 	comparisons []comparison
-	goals       []string // rows of a table
 }
 
 // compare measures the sides in turn, several times, so that whatever changes on the machine changes all of them. Every
-// second round is in reverse order, so that no side is always the first. It returns the medians of each side, by clients.
-func (r *report) compare(part, operation string, clients []int, rounds int, sides ...side) (map[int][maxSides]result, error) {
-	medians := map[int][maxSides]result{}
+// second round is in reverse order, so that no side is always the first.
+func (r *report) compare(part, operation string, clients []int, rounds int, sides ...side) error {
 	for _, clients := range clients {
 		c := comparison{part: part, operation: operation, clients: clients, sides: sides, rounds: make([][]result, len(sides))}
 		for round := range max(rounds, 1) {
@@ -55,20 +49,15 @@ func (r *report) compare(part, operation string, clients []int, rounds int, side
 				}
 				seen, err := sides[i].measure(clients)
 				if err != nil {
-					return nil, fmt.Errorf("%s at %d clients, %s: %w", operation, clients, sides[i].name, err)
+					return fmt.Errorf("%s at %d clients, %s: %w", operation, clients, sides[i].name, err)
 				}
 				note("%-30s %2d clients  %-24s %7.0f/s  p50 %s ms", operation, clients, sides[i].name, seen[perSecond], digits(seen[p50]))
 				c.rounds[i] = append(c.rounds[i], seen)
 			}
 		}
 		r.comparisons = append(r.comparisons, c)
-		var seen [maxSides]result
-		for i, rounds := range c.rounds {
-			seen[i] = median(rounds)
-		}
-		medians[clients] = seen
 	}
-	return medians, nil
+	return nil
 }
 
 // median is the median of each number.
@@ -87,26 +76,6 @@ func median(all []result) (m result) {
 func middle(values []float64) float64 {
 	slices.Sort(values)
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
-}
-
-// bound says on which side of a goal a number should be.
-type bound string
-
-const (
-	atLeast bound = "≥"
-	atMost  bound = "≤"
-)
-
-// goal compares a number with what it should be. The number is NaN, 0/0, if it was not measured.
-func (r *report) goal(name string, seen float64, bound bound, wanted float64) {
-	if math.IsNaN(seen) {
-		return
-	}
-	met := "yes"
-	if seen != wanted && (seen > wanted) != (bound == atLeast) {
-		met = "**no**"
-	}
-	r.goals = append(r.goals, fmt.Sprintf("%s | %s %s | %s | %s", name, bound, digits(wanted), digits(seen), met))
 }
 
 // fact notes something for the head of the report.
@@ -157,9 +126,6 @@ func (r *report) write(w io.Writer) {
 		fmt.Fprintf(w, "- %s\n", fact)
 	}
 	fmt.Fprintf(w, "- The run took %.0f minutes.\n", time.Since(began).Minutes())
-	if r.goals != nil {
-		fmt.Fprintf(w, "\n### Goals\n\n| Goal | Wanted | Seen | Met |\n|---|---:|---:|---:|\n| %s |\n", strings.Join(r.goals, " |\n| "))
-	}
 	part := ""
 	for _, c := range r.comparisons {
 		if c.part != part {

@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store"
 )
 
 // sharedGroups is the number of group chats that agents of both servers write to, besides the one.
@@ -19,7 +22,7 @@ func (d *dataset) servers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		shared[i] = typeID("chat_", group)
+		shared[i] = server.ConversationID(store.KindGroup, group)
 	}
 	// Callers take the groups in turn, each time from another one on, so that every client writes to all of them.
 	several := newOperation(fmt.Sprintf("send to %d conversations", sharedGroups), "/chat/group/send", d.writers, func(i int) map[string]any {
@@ -45,13 +48,9 @@ func (d *dataset) servers(ctx context.Context) error {
 				continue
 			}
 			title := fmt.Sprintf("%s, %s", o.name, scheme.name)
-			clients := []int{16, 64}
-			if _, err := d.compare("Two servers", title, clients, 2*d.rounds,
+			if err := d.compare("Two servers", title, []int{16, 64}, 2*d.rounds,
 				d.calls(ctx, "one server", o, first), d.calls(ctx, "two servers", o, first, second)); err != nil {
 				return err
-			}
-			for _, c := range d.comparisons[len(d.comparisons)-len(clients):] {
-				d.goal(fmt.Sprintf("%s, rate of two servers against one at %d clients", title, c.clients), middle(c.ratios(1, perSecond)), atLeast, 1)
 			}
 		}
 		d.stopServers()

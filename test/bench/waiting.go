@@ -6,12 +6,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"regexp"
@@ -25,9 +22,8 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/parley-chat/parley/store"
+	parley "github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
 
 const (
@@ -93,36 +89,39 @@ func (d *dataset) waiting(ctx context.Context) error {
 				return seen, err
 			}})
 	}
-	if _, err := d.compare("Waiting", fmt.Sprintf("send %d messages a second", wakeRate), []int{wakeClients}, d.rounds, sides...); err != nil {
+	if err := d.compare("Waiting", fmt.Sprintf("send %d messages a second", wakeRate), []int{wakeClients}, d.rounds, sides...); err != nil {
 		return err
 	}
 	for i, server := range servers {
 		of := sides[i+1].name
-		d.goal("rate of sends while "+of, middle(d.comparisons[len(d.comparisons)-1].ratios(i+1, perSecond)), atLeast, 0.95)
 		slices.Sort(wakes[i])
 		d.fact("%s: from the time of a message to its response take p50 %.0f ms, p99 %.0f ms.", of, ms(wakes[i][len(wakes[i])/2]),
 			ms(wakes[i][len(wakes[i])*99/100]))
-		d.goal("from a message to its response while "+of+", p50, ms", ms(wakes[i][len(wakes[i])/2]), atMost, 300)
-		status, err := server.stats.NewStatus()
-		if err != nil {
+		if err := d.peakMemory("the server while "+of, server); err != nil {
 			return err
 		}
-		d.goal("peak memory of the server while "+of+", MiB", float64(status.VmHWM)/(1<<20), atMost, 600)
 	}
 	return nil
 }
 
 // newWaiters creates agents that can wait, and the signer of a message to each.
 func (d *dataset) newWaiters(ctx context.Context, n int, url string) (w *waiters, sender *signer, err error) {
-	w = &waiters{agents: make([]agent, n), responses: map[int]int{}}
-	if err := d.insertWaiters(ctx, w.agents); err != nil {
-		return nil, nil, fmt.Errorf("insert agents: %w", err)
+	w = &waiters{responses: map[int]int{}}
+	server, err := d.serve(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if w.agents, err = d.newAgents(ctx, server.url, "waiter", n, func(i int) []uuid.UUID { return []uuid.UUID{d.writers[i%perRole].id} }); err != nil {
+		return nil, nil, fmt.Errorf("register agents: %w", err)
+	}
+	if _, err := d.pool.Exec(ctx, `VACUUM (ANALYZE)`); err != nil {
+		return nil, nil, err
 	}
 	note("waiting: payment channels")
 	poll, send := operation{name: "wait", method: http.MethodGet}, operation{name: "wake", method: http.MethodPost}
 	for i, a := range w.agents {
 		poll.requests = append(poll.requests, request{caller: a, target: "/agent/unread"})
-		body, err := json.Marshal(map[string]any{"recipient_agent_id": typeID("agent_", a.id), "content": d.texts[i%texts]})
+		body, err := json.Marshal(map[string]any{"recipient_agent_id": parley.AgentID(a.id), "content": d.texts[i%texts]})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -254,55 +253,4 @@ func (w *waiters) poll(ctx context.Context, i int, signed [][]byte) error {
 		w.mu.Unlock()
 	}
 	return nil
-}
-
-// insertWaiters creates accounts with funded wallets, and for each a private chat with one of the writers.
-func (d *dataset) insertWaiters(ctx context.Context, agents []agent) (err error) {
-	names, hashes, writers := make([]string, len(agents)), make([][]byte, len(agents)), make([]uuid.UUID, len(agents))
-	for i := range agents {
-		a := &agents[i]
-		if a.wallet, err = evm.GenerateKey(); err != nil {
-			return err
-		}
-		if err := d.mint(ctx, evm.PubkeyToAddress(a.wallet.PublicKey).Hex()); err != nil {
-			return err
-		}
-		a.id, a.key = uuid.Must(uuid.NewV7()), apiKey()
-		names[i], hashes[i], writers[i] = fmt.Sprintf("bench_waiter_%d", i), store.HashKey(a.key), d.writers[i%perRole].id
-	}
-	_, err = d.pool.Exec(ctx, `
-		WITH agent AS (
-			INSERT INTO agents (id, username, description, is_discoverable, key_hash, created_at)
-			SELECT id, name, '', false, hash, now() FROM unnest($1::uuid[], $2::text[], $3::bytea[]) a (id, name, hash)
-		), pair AS MATERIALIZED (
-			SELECT gen_random_uuid() AS chat, agent, writer FROM unnest($1::uuid[], $4::uuid[]) p (agent, writer)
-		), chat AS (
-			INSERT INTO conversations (id, kind, member_count, created_at) SELECT chat, 'private', 2, now() FROM pair
-		), pairs AS (
-			INSERT INTO private_pairs (low_agent, high_agent, conversation_id) SELECT least(agent, writer), greatest(agent, writer), chat FROM pair
-		)
-		INSERT INTO memberships (conversation_id, agent_id, status, read_number, joined_number, joined_at)
-		SELECT chat, member, 'member', 0, 0, now() FROM pair CROSS JOIN LATERAL unnest(ARRAY[agent, writer]) member`,
-		ids(agents), names, hashes, writers)
-	if err == nil {
-		_, err = d.pool.Exec(ctx, `VACUUM (ANALYZE)`)
-	}
-	return err
-}
-
-// apiKey makes up a key as the server does (server/authenticate.go).
-func apiKey() string {
-	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	encode := func(number *big.Int, length int) string {
-		text := make([]byte, length)
-		for i, digit := length-1, new(big.Int); i >= 0; i-- {
-			number.DivMod(number, big.NewInt(int64(len(base62))), digit)
-			text[i] = base62[digit.Int64()]
-		}
-		return string(text)
-	}
-	var secret [32]byte
-	_, _ = rand.Read(secret[:])
-	key := "parley_" + encode(new(big.Int).SetBytes(secret[:]), 43)
-	return key + encode(big.NewInt(int64(crc32.ChecksumIEEE([]byte(key)))), 6)
 }
