@@ -25,8 +25,7 @@ func (r record) tokenEvents(moved evm.Log, authorized func(topic evm.Hash) evm.L
 	return []evm.Log{authorized(topicAuthorizationUsed), collected, forwarded}
 }
 
-// The events of the contract. WithdrawInitiated is missing, because the ledger does not store what it contains. So is the ChannelCreated
-// of a deposit in a journal of an older version.
+// The events of the contract. WithdrawInitiated is missing, because the ledger does not store what it contains.
 var (
 	topicCreated           = evm.Keccak256Hash([]byte("ChannelCreated(bytes32,(address,address,address,address,address,uint40,bytes32))"))
 	topicDeposited         = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
@@ -53,7 +52,7 @@ func (c channels) events(r record, block int) []evm.Log {
 	id, amount := evm.HexToHash(r.Channel), evm.Word(r.Amount)
 	switch r.Kind {
 	case kindDeposit:
-		if r.Config != nil && at(c.byID, r.Channel, block-1).Balance == 0 {
+		if at(c.byID, r.Channel, block-1).Balance == 0 {
 			emit(r.Config.words(), topicCreated, id)
 		}
 		emit([]evm.Hash{amount, evm.Word(at(c.byID, r.Channel, block).Balance)}, topicDeposited, id, sender)

@@ -20,8 +20,11 @@ const keySignature = 2 + 2*65
 // erc6492Suffix is the end of the signature of a smart wallet that is not deployed yet.
 var erc6492Suffix = strings.Repeat("6492", 16)
 
-// atomicForm matches an unsigned decimal in canonical form.
-var atomicForm = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+var (
+	addressForm = regexp.MustCompile(`^0x[0-9a-f]{40}$`)
+	// atomicForm matches an unsigned decimal in canonical form.
+	atomicForm = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+)
 
 // token is the only token: the USDC of Base Sepolia. Payers sign in tokenDomain.
 var token, tokenDomain = func() (x402.Network, x402.Domain) {

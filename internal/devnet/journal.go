@@ -2,13 +2,10 @@ package devnet
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 
 	"github.com/go-json-experiment/json"
 
@@ -34,8 +31,7 @@ const (
 	kindEmpty = "empty" // a block without a record of the ledger; never in the journal
 )
 
-// record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds. Journals of older
-// versions have no time.
+// record is one line of the journal. Addresses and nonce are in lower case. Time is in Unix seconds.
 type record struct {
 	Kind        string `json:"kind"`
 	From        string `json:"from,omitzero"`
@@ -46,57 +42,15 @@ type record struct {
 	Time        int64  `json:"time,omitzero"`
 
 	// Of the contract for payment channels.
-	Channel string  `json:"channel,omitzero"`
-	Claims  []claim `json:"claims,omitzero"`
-	// Config of the channel, of a deposit. Journals of older versions have none.
-	Config *channelConfig `json:"config,omitzero"`
+	Channel string         `json:"channel,omitzero"`
+	Claims  []claim        `json:"claims,omitzero"`
+	Config  *channelConfig `json:"config,omitzero"` // of a deposit
 }
 
 type channelConfig x402.ChannelConfig
 
-var (
-	addressForm = regexp.MustCompile(`^0x[0-9a-f]{40}$`)
-	nonceForm   = regexp.MustCompile(`^0x[0-9a-f]{64}$`)
-)
-
-// required are the members that a kind of record must have.
-var required = map[string][]string{
-	kindMint: {"to"}, kindTransfer: {"from", "to", "nonce"}, kindCancel: {"from", "nonce"},
-	kindDeposit: {"from", "to", "channel"}, kindClaim: {"claims"}, kindSettle: {"from", "to"}, kindRefund: {"from", "to", "channel"},
-	kindWithdraw: {"channel"}, kindWithdrawn: {"from", "to", "channel"},
-}
-
-// checkForm rejects records that are not well-formed.
-func (r record) checkForm() error {
-	names, ok := required[r.Kind]
-	if !ok {
-		return fmt.Errorf("there is no kind of record %q", r.Kind)
-	}
-	if r.Kind == kindCancel && r.Amount != 0 {
-		return errors.New("a cancellation has no amount")
-	}
-	for _, member := range []struct {
-		name         string
-		given, valid bool
-	}{
-		{"from", r.From != "", addressForm.MatchString(r.From)},
-		{"to", r.To != "", addressForm.MatchString(r.To)},
-		{"nonce", r.Nonce != "", nonceForm.MatchString(r.Nonce)},
-		{"channel", r.Channel != "", nonceForm.MatchString(r.Channel)},
-		{"claims", r.Claims != nil, validClaims(r.Claims)},
-	} {
-		if !member.valid && (member.given || slices.Contains(names, member.name)) {
-			return fmt.Errorf("a %s needs %s in its form: addresses have 40 hex digits, ids and nonces 64", r.Kind, member.name)
-		}
-	}
-	return nil
-}
-
-func validClaims(claims []claim) bool {
-	return !slices.ContainsFunc(claims, func(row claim) bool {
-		return !nonceForm.MatchString(row.Channel) || !addressForm.MatchString(row.Receiver)
-	})
-}
+// kinds are those of the journal.
+var kinds = []string{kindMint, kindTransfer, kindCancel, kindDeposit, kindClaim, kindSettle, kindRefund, kindWithdraw, kindWithdrawn}
 
 // openJournal replays the journal in dir and keeps it open for writing.
 func (l *Ledger) openJournal(dir string) error {
