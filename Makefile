@@ -345,8 +345,6 @@ sdk = rm -rf $(BIN)/sdk/$(1) \
 # of warnings about header names without effect, and Maven prints escape sequences even if it is quiet.
 log = >$(BIN)/sdk-$(1).log 2>&1 || { cat $(BIN)/sdk-$(1).log; exit 1; }
 
-include test/conformance/generators/generators.mk
-
 in-step: generate #: Fail if the generated code does not match openapi.yaml
 	git diff --exit-code -- gen client
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|gen/ and client/ match openapi.yaml|0' $(OAPI_CODEGEN)
