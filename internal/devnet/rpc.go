@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"slices"
 
@@ -35,7 +33,7 @@ const codeServerError jrpc2.Code = -32000
 // serveChain returns the handler of POST /rpc. It accepts single calls and batches of JSON-RPC 2.0.
 func serveChain(ledger *Ledger) http.Handler {
 	c := chain{ledger}
-	bridge := jhttp.NewBridge(handler.Map{
+	return jhttp.NewBridge(handler.Map{
 		"eth_chainId":     method(0, func(_, _ none) (any, error) { return evm.Uint64(token.ChainID), nil }),
 		"eth_blockNumber": method(0, func(_, _ none) (any, error) { return c.newestBlock(), nil }),
 		"eth_getBlockByNumber": method(2, func(number evm.BlockNumber, _ bool) (any, error) {
@@ -51,30 +49,7 @@ func serveChain(ledger *Ledger) http.Handler {
 		"eth_getTransactionReceipt": method(1, func(hash evm.Hash, _ none) (any, error) {
 			return c.receipt(hash), nil
 		}),
-	}, &jhttp.BridgeOptions{ParseRequest: parseCalls})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
-		case "application/json", "application/json-rpc", "application/jsonrequest":
-			bridge.ServeHTTP(w, r)
-		default:
-			http.Error(w, "invalid content type, only application/json is supported", http.StatusUnsupportedMediaType)
-		}
-	})
-}
-
-// parseCalls decodes a call or a batch. For any other body the response is a JSON-RPC error, not an HTTP error status.
-func parseCalls(r *http.Request) ([]*jrpc2.ParsedRequest, error) {
-	var calls []*jrpc2.ParsedRequest
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		calls, err = jrpc2.ParseRequests(body)
-	}
-	if err != nil {
-		calls = []*jrpc2.ParsedRequest{{Error: jrpc2.Errorf(jrpc2.ParseError, "parse error")}}
-	} else if len(calls) == 0 {
-		calls = []*jrpc2.ParsedRequest{{Error: jrpc2.Errorf(jrpc2.InvalidRequest, "empty batch")}}
-	}
-	return calls, nil
+	}, nil)
 }
 
 // none is the type of an argument that a method does not have.

@@ -244,8 +244,6 @@ func TestOddCalls(t *testing.T) {
 		used + `"latest"]}`:               `0001"`,
 		used + `"0x99"]}`:                 `"code":-32000,"message":"header not found"`,
 		used[:len(used)-1] + `]}`:         `"code":-32602`, // a parameter is missing
-		`junk`:                            `"code":-32700`,
-		`[]`:                              `"code":-32600`,
 		`{"id":1,"method":"eth_chainId"}`: `"code":-32600`,
 		`{"jsonrpc":"2.0","id":"a","method":"eth_chainId"}`: `{"jsonrpc":"2.0","id":"a",` +
 			`"result":"0x14a34"}`,

@@ -2,11 +2,13 @@ package discovery
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/parley-chat/parley/x402"
@@ -72,7 +74,7 @@ func contractDocuments(contract []byte, config Config, operations []Operation) (
 		return nil, fmt.Errorf("write openapi.yaml: %w", err)
 	}
 	var asJSON bytes.Buffer
-	if err := writeJSON(&asJSON, root); err != nil {
+	if err := writeJSON(jsontext.NewEncoder(&asJSON, jsontext.EscapeForHTML(true)), root); err != nil {
 		return nil, fmt.Errorf("write openapi.json: %w", err)
 	}
 	return []Document{
@@ -132,39 +134,25 @@ func quoteNumbers(node *yaml.Node) {
 
 // writeJSON writes a YAML node as JSON and keeps the order of the keys, so that a reader of the first lines meets the
 // introduction.
-func writeJSON(to *bytes.Buffer, node *yaml.Node) error {
+func writeJSON(to *jsontext.Encoder, node *yaml.Node) error {
+	begin, end := jsontext.BeginObject, jsontext.EndObject
 	switch node.Kind {
-	case yaml.MappingNode, yaml.SequenceNode:
-		brackets, step := "{}", 2
-		if node.Kind == yaml.SequenceNode {
-			brackets, step = "[]", 1
-		}
-		to.WriteByte(brackets[0])
-		for i := 0; i < len(node.Content); i += step {
-			if i > 0 {
-				to.WriteByte(',')
-			}
-			if step == 2 {
-				key, err := json.Marshal(node.Content[i].Value)
-				if err != nil {
-					return err
-				}
-				to.Write(key)
-				to.WriteByte(':')
-			}
-			if err := writeJSON(to, node.Content[i+step-1]); err != nil {
-				return err
-			}
-		}
-		to.WriteByte(brackets[1])
-		return nil
-	default:
+	case yaml.SequenceNode:
+		begin, end = jsontext.BeginArray, jsontext.EndArray
+	case yaml.ScalarNode:
 		var value any
 		if err := node.Decode(&value); err != nil {
 			return err
 		}
-		scalar, err := json.Marshal(value)
-		to.Write(scalar)
-		return err
+		return json.MarshalEncode(to, value)
 	}
+	err := to.WriteToken(begin)
+	for i, child := range node.Content {
+		if node.Kind == yaml.MappingNode && i%2 == 0 {
+			err = cmp.Or(err, to.WriteToken(jsontext.String(child.Value)))
+		} else {
+			err = cmp.Or(err, writeJSON(to, child))
+		}
+	}
+	return cmp.Or(err, to.WriteToken(end))
 }
