@@ -156,10 +156,6 @@ snippets: build postgres test/conformance/node_modules #: Run the commands and p
 	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley/operator
 	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
-nginx: build postgres test/conformance/node_modules #: Pay with the official client through Debian's nginx with nothing but proxy_pass
-	@$(call install,PATH=$$PATH:/usr/sbin command -v nginx,nginx)
-	PATH=$$PATH:/usr/sbin go run ./test/conformance/live $(BIN)/parley node test/conformance/nginx.mjs
-
 # The contract as users get it from a server: generators of SDKs read this one. It differs from openapi.yaml (internal/discovery/contract.go).
 PUBLISHED := $(BIN)/published/openapi.json
 published: $(PUBLISHED) #: Write the contract that a server publishes to bin/published/openapi.json and openapi.yaml
@@ -459,6 +455,6 @@ node:
 	@$(call install,command -v npm,nodejs npm)
 
 .PHONY: alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
-  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python nginx node older packages packages-check \
+  generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node older packages packages-check \
   page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
   supply-chain test test-all upgrade
