@@ -10,14 +10,12 @@ import (
 	"github.com/parley-chat/parley/x402/evm"
 )
 
-// The EIP-712 type hashes of the domain and of the two messages of EIP-3009.
+// The EIP-712 type hashes of the domain and of the message of EIP-3009.
 var (
 	domainTypeHash = evm.Keccak256Hash([]byte(
 		"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"))
 	transferTypeHash = evm.Keccak256Hash([]byte(
 		"TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"))
-	cancelTypeHash = evm.Keccak256Hash([]byte(
-		"CancelAuthorization(address authorizer,bytes32 nonce)"))
 )
 
 // halfOrder is half the order of secp256k1. For every signature (r, s), (r, order-s) is also a signature. Only the one
@@ -42,15 +40,6 @@ func (d Domain) authorizationDigest(typeHash evm.Hash, a Authorization) ([32]byt
 		return [32]byte{}, errors.New("malformed authorization: want addresses, decimals of at most 256 bits and a 32-byte nonce")
 	}
 	return d.digest(typeHash, addressWord(a.From), addressWord(a.To), value, validAfter, validBefore, evm.HexToHash(a.Nonce)), nil
-}
-
-// CancelDigest returns the EIP-712 digest that a payer signs to cancel an unused authorization (EIP-3009
-// CancelAuthorization). It returns an error for a malformed address or nonce.
-func (d Domain) CancelDigest(authorizer, nonce string) ([32]byte, error) {
-	if !isAddress(authorizer) || !isHex(nonce, 32, 32) {
-		return [32]byte{}, errors.New("malformed cancellation: want an address and a 32-byte nonce")
-	}
-	return d.digest(cancelTypeHash, addressWord(authorizer), evm.HexToHash(nonce)), nil
 }
 
 // digest returns the digest of EIP-712: keccak256("\x19\x01" ‖ separator ‖ hashStruct(message)). words are the type hash and the

@@ -26,15 +26,8 @@ var (
 	atomicForm = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 )
 
-// token is the only token: the USDC of Base Sepolia. Payers sign in tokenDomain.
-var token, tokenDomain = func() (x402.Network, x402.Domain) {
-	network, _ := x402.LookupNetwork(NetworkID)
-	domain, err := x402.NewDomain(network.AssetName, network.AssetVersion, network.ChainID, network.Asset)
-	if err != nil {
-		panic("devnet: the token of " + NetworkID + " is not known: " + err.Error())
-	}
-	return network, domain
-}()
+// token is the only token: the USDC of Base Sepolia.
+var token, _ = x402.LookupNetwork(NetworkID)
 
 // check makes the checks that a facilitator must make at verify, in the same order. It returns the first reason to
 // reject the payment, or nil. The caller has checked the payload's form.

@@ -30,13 +30,10 @@ const (
 //	GET  /accounts            [{"address", "private_key", "balance"}, ...], the ten funded accounts
 //	GET  /balances/{address}  {"address", "balance", "unsettled"}; unsettled is claimed from payment channels, and not paid out
 //	POST /fund                {"address"} -> {"address", "balance"}; adds 10 USDC of play money to the address
-//	POST /cancel              {"authorizer", "nonce", "signature"} -> {"success": true, "transaction"}
 //
 // Balances are decimal strings in atomic units. /verify and /settle respond to a well-formed payment with status 200
 // and a verdict, and to any other request with status 400 and a negative verdict. /settle returns 500 without a verdict
-// if the ledger cannot be written. /cancel accepts a signed CancelAuthorization, like the token contract (EIP-3009). It
-// returns 400 if the request is malformed or not signed by the authorizer, and 409 if the authorization is used or
-// cancelled. Create a Facilitator with [NewFacilitator]. It is safe for concurrent use.
+// if the ledger cannot be written. Create a Facilitator with [NewFacilitator]. It is safe for concurrent use.
 type Facilitator struct {
 	ledger *Ledger
 	mux    *http.ServeMux
@@ -61,7 +58,6 @@ func NewFacilitator(ledger *Ledger) *Facilitator {
 	f.mux.HandleFunc("GET /accounts", f.serveAccounts)
 	f.mux.HandleFunc("GET /balances/{address}", f.serveBalance)
 	f.mux.HandleFunc("POST /fund", f.serveFund)
-	f.mux.HandleFunc("POST /cancel", f.serveCancel)
 	f.mux.Handle("POST /rpc", serveChain(ledger))
 	return f
 }

@@ -296,9 +296,6 @@ func TestJunk(t *testing.T) {
 		"a signature that is hex?": strings.Replace(string(good), `"signature":"0x`, `"signature":"0xzz`, 1),
 	} {
 		wantRefused(t, client, name, body, http.StatusBadRequest, "")
-		if status, replied := call(t, http.MethodPost, client.BaseURL+"/cancel", body); status != http.StatusBadRequest {
-			t.Errorf("%s to /cancel: status %d, %q, want 400", name, status, replied)
-		}
 	}
 	wantBalance(t, ledger, Payee, 0)
 	if status, _ := call(t, http.MethodGet, client.BaseURL+"/settle", ""); status != http.StatusMethodNotAllowed {
@@ -345,45 +342,5 @@ func TestAccountsAndBalances(t *testing.T) {
 		if status, body := call(t, http.MethodGet, client.BaseURL+"/balances/"+address, ""); status != http.StatusBadRequest {
 			t.Errorf("GET /balances/%s: status %d, %s, want 400", address, status, body)
 		}
-	}
-}
-
-func TestCancel(t *testing.T) {
-	t.Parallel()
-	_, ledger, client := serve(t, "")
-	alice := Accounts()[0]
-	payload, requirements := pay(t, alice, nil)
-	key := keyOf(t, alice)
-	used := payload.Payload.Authorization.Nonce
-	signature, err := x402test.SignCancellation(key, tokenDomain, alice.Address, used)
-	noError(t, err)
-	body := func(authorizer, nonce, signature string) string {
-		return `{"authorizer":"` + authorizer + `","nonce":"` + nonce + `","signature":"` + signature + `"}`
-	}
-	for _, row := range []struct {
-		name, body string
-		status     int
-	}{
-		{"for somebody else", body(Payee, used, signature), http.StatusBadRequest},
-		{"of another nonce", body(alice.Address, nonce(1), signature), http.StatusBadRequest},
-		{"signed as a transfer", body(alice.Address, used, payload.Payload.Signature), http.StatusBadRequest},
-		{"of the right one", body(alice.Address, used, signature), http.StatusOK},
-		{"once more", body(alice.Address, used, signature), http.StatusConflict},
-	} {
-		if status, replied := call(t, http.MethodPost, client.BaseURL+"/cancel", row.body); status != row.status {
-			t.Errorf("a cancellation %s: status %d, %s, want %d", row.name, status, replied, row.status)
-		}
-	}
-	if verdict := settle(t, client, payload, requirements); verdict.Success || verdict.ErrorReason != x402.ReasonNonceAlreadyUsed {
-		t.Errorf("settling a cancelled authorization says %+v, want that it is used", verdict)
-	}
-	wantBalance(t, ledger, Payee, 0)
-
-	_ = ledger.Close()
-	signature, err = x402test.SignCancellation(key, tokenDomain, alice.Address, nonce(2))
-	noError(t, err)
-	if status, _ := call(t, http.MethodPost, client.BaseURL+"/cancel",
-		body(alice.Address, nonce(2), signature)); status != http.StatusInternalServerError {
-		t.Errorf("a cancellation that cannot be written has status %d, want 500", status)
 	}
 }

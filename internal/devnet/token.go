@@ -1,7 +1,6 @@
 package devnet
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -61,35 +60,4 @@ func (f *Facilitator) serveFund(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	respond(w, http.StatusOK, map[string]string{"address": request.Address, "balance": f.balance(request.Address)})
-}
-
-// serveCancel does the same as cancelAuthorization of the token contract.
-func (f *Facilitator) serveCancel(w http.ResponseWriter, r *http.Request) {
-	var request struct {
-		Authorizer string `json:"authorizer"`
-		Nonce      string `json:"nonce"`
-		Signature  string `json:"signature"`
-	}
-	if err := json.UnmarshalRead(r.Body, &request); err != nil {
-		reject(w, http.StatusBadRequest, "the body is not the JSON object {authorizer, nonce, signature} of at most 64 KiB")
-		return
-	}
-	digest, err := tokenDomain.CancelDigest(request.Authorizer, request.Nonce)
-	if err != nil {
-		reject(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	signer, err := x402.RecoverHex(digest, request.Signature)
-	if err != nil || !strings.EqualFold(signer, request.Authorizer) {
-		reject(w, http.StatusBadRequest, "the signature is not a CancelAuthorization by the authorizer")
-		return
-	}
-	switch err := f.ledger.Cancel(request.Authorizer, request.Nonce); {
-	case errors.Is(err, errAuthorizationUsed):
-		reject(w, http.StatusConflict, err.Error())
-	case err != nil:
-		reject(w, http.StatusInternalServerError, err.Error())
-	default:
-		respond(w, http.StatusOK, map[string]any{"success": true, "transaction": newTransaction()})
-	}
 }

@@ -1,33 +1,15 @@
-// Package x402test contains what only tests do with the payment protocol: cancel authorizations, and send payments of
-// x402 version 1 (clients of today send version 2).
+// Package x402test contains what only tests do with the payment protocol: send payments of x402 version 1 (clients of today send
+// version 2).
 package x402test
 
 import (
-	"crypto/ecdsa"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/parley-chat/parley/x402"
-	"github.com/parley-chat/parley/x402/evm"
 )
-
-// SignCancellation signs the cancellation of the authorization (authorizer, nonce) for the token of domain. It returns
-// the signature as 0x and hex digits, or an error if the address or the nonce is malformed.
-func SignCancellation(key *ecdsa.PrivateKey, domain x402.Domain, authorizer, nonce string) (string, error) {
-	digest, err := domain.CancelDigest(authorizer, nonce)
-	if err != nil {
-		return "", err
-	}
-	signature, err := evm.Sign(digest, key)
-	if err != nil {
-		return "", fmt.Errorf("sign: %w", err)
-	}
-	signature[64] += 27 // token contracts expect 27 or 28
-	return "0x" + hex.EncodeToString(signature[:]), nil
-}
 
 // EncodePaymentPayloadV1 returns the value of an X-PAYMENT header with a signed payment of either version. network is
 // the short name of the network that the payment is signed for.
