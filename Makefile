@@ -63,7 +63,7 @@ lint: licenses ## Check formatting, go.mod, golangci-lint (with vet) and license
 # The file goes into every archive and image with the program.
 licenses: #: Fail if a package is under the GPL, LGPL or AGPL; write the licenses of the packages in bin/parley to bin/THIRD_PARTY_LICENSES
 	mkdir -p $(BIN)
-	go run ./internal/licenses -tags $(TAGS) -o $(BIN)/THIRD_PARTY_LICENSES
+	go run ./internal/licenses $(BIN)/THIRD_PARTY_LICENSES
 
 # The same commit gives the same files: their times are that of the commit. PLATFORMS=host builds those of this machine only.
 PLATFORMS ?= all

@@ -1,6 +1,6 @@
-// Command licenses checks the licences of all packages that the module's programs, tests and tools use. It fails if a
-// package is under the GPL, the LGPL or the AGPL, or if it does not recognize the licence. With -o it also writes the
-// licence texts of the packages that cmd/parley links, which must be distributed with the program (make licenses).
+// Command licenses checks the licences of the packages that cmd/parley links. It fails if a package is under the GPL, the LGPL or the
+// AGPL, or if it does not recognize the licence. It writes the licence texts into the file that is its argument: they must be distributed
+// with the program (make licenses).
 //
 // google/go-licenses does the same by text similarity, but its newest version on the module proxy is from 2021.
 package main
@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -22,10 +21,7 @@ import (
 
 // platforms are the environments in which packages are listed: files, and so imports, depend on the system. On Windows
 // only the agent's side can be built.
-var platforms = [][]string{
-	{},
-	{"GOOS=darwin", "GOARCH=arm64"},
-}
+var platforms = [][]string{{}, {"GOOS=darwin", "GOARCH=arm64"}, {"GOOS=windows", "GOARCH=amd64", "GOFLAGS=-tags=noserver"}}
 
 // licenses identifies licences by sentences of their texts, in lower case and with single spaces. Rejected licences come
 // first, because other licence files can quote the texts of allowed licences.
@@ -46,7 +42,6 @@ var licenses = []struct {
 	{"MIT", []string{
 		"permission is hereby granted, free of charge, to any person obtaining a copy", "the software is provided \"as is\"",
 	}, false},
-	{"CC0-1.0", []string{"cc0 1.0 universal", "the laws of most jurisdictions throughout the world automatically confer"}, false},
 	{"public domain", []string{"all these files have been put into the public domain. you can do whatever you want with these files"}, false},
 	{"public domain", []string{"all of the code and documentation in sqlite has been dedicated to the public domain by the authors"}, false},
 	{"ISC", []string{
@@ -72,28 +67,26 @@ type listed struct {
 	Standard   bool
 	Module     *struct {
 		Path, Version, Dir string
-		Main               bool
 	}
 }
 
-// list returns the packages that match the patterns and all their imports, by folder.
-func list(ctx context.Context, environment []string, arguments ...string) (map[string]listed, error) {
-	command := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, arguments...)...)
+// list adds the packages of cmd/parley in an environment, by folder.
+func list(ctx context.Context, environment []string, packages map[string]listed) error {
+	command := exec.CommandContext(ctx, "go", "list", "-deps", "-json=ImportPath,Dir,Standard,Module", "./cmd/parley")
 	command.Env = append(os.Environ(), environment...)
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list with %v: %w", environment, err)
+		return fmt.Errorf("go list with %v: %w", environment, err)
 	}
-	packages := map[string]listed{}
 	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
 		var one listed
 		err := decoder.Decode(&one)
 		if errors.Is(err, io.EOF) {
-			return packages, nil
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what go list says: %w", err)
+			return fmt.Errorf("read what go list says: %w", err)
 		}
 		if !one.Standard && one.Dir != "" && one.Module != nil {
 			packages[one.Dir] = one
@@ -123,20 +116,10 @@ func files(dir string, beginnings ...string) []string {
 }
 
 // licensesOf returns the licence files that apply to a package: those in the nearest folder that has any, from the
-// package's folder up to its module's folder. For a package of this module it adds those in the subfolders, for
-// third-party code.
-func licensesOf(p listed) []string {
-	var found []string
+// package's folder up to its module's folder.
+func licensesOf(p listed) (found []string) {
 	for dir := p.Dir; len(found) == 0 && strings.HasPrefix(dir, p.Module.Dir); dir = filepath.Dir(dir) {
 		found = licenseFiles(dir)
-	}
-	if p.Module.Main && p.Dir != p.Module.Dir {
-		below, _ := os.ReadDir(p.Dir)
-		for _, entry := range below {
-			if entry.IsDir() {
-				found = append(found, licenseFiles(filepath.Join(p.Dir, entry.Name()))...)
-			}
-		}
 	}
 	return found
 }
@@ -198,26 +181,13 @@ func write(ctx context.Context, path string, packages map[string]listed) error {
 	return os.WriteFile(path, []byte(all.String()), 0o644)
 }
 
-func run(ctx context.Context, tags, output string) error {
-	packages, linked := map[string]listed{}, map[string]listed{}
+func run(ctx context.Context, output string) error {
+	packages := map[string]listed{}
 	for _, platform := range platforms {
-		all, err := list(ctx, platform, "-test", "-tags", tags, "./...")
-		if err != nil {
+		if err := list(ctx, platform, packages); err != nil {
 			return err
 		}
-		maps.Copy(packages, all)
-		parley, err := list(ctx, platform, "./cmd/parley")
-		if err != nil {
-			return err
-		}
-		maps.Copy(linked, parley)
 	}
-	windows, err := list(ctx, []string{"GOOS=windows", "GOARCH=amd64"}, "-tags", "noserver", "./cmd/parley")
-	if err != nil {
-		return err
-	}
-	maps.Copy(packages, windows)
-	maps.Copy(linked, windows)
 	texts, problems := check(packages)
 	if len(problems) > 0 {
 		return errors.New(strings.Join(problems, "\n"))
@@ -227,17 +197,15 @@ func run(ctx context.Context, tags, output string) error {
 		count[name]++
 	}
 	fmt.Printf("licences of %d packages: %v\n", len(packages), count)
-	if output == "" {
-		return nil
-	}
-	return write(ctx, output, linked)
+	return write(ctx, output, packages)
 }
 
 func main() {
-	tags := flag.String("tags", "", "build tags, comma-separated, to list packages with")
-	output := flag.String("o", "", "file for the licence texts of what cmd/parley links")
-	flag.Parse()
-	if err := run(context.Background(), *tags, *output); err != nil {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: licenses FILE")
+		os.Exit(2)
+	}
+	if err := run(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -13,7 +13,6 @@ func TestIdentify(t *testing.T) {
 		"                    GNU AFFERO GENERAL PUBLIC LICENSE\n                       Version 3\n":              {"AGPL", true},
 		"                                 Apache License\n                           Version 2.0, January 2004\n" +
 			"   TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION\n": {"Apache-2.0", false},
-		"CC0 1.0 Universal\n\nThe laws of most jurisdictions throughout the world automatically confer": {"CC0-1.0", false},
 		"All rights reserved.": {},
 		"":                     {},
 	} {
