@@ -56,7 +56,6 @@ const (
 	ReasonValidBefore         = "invalid_exact_evm_payload_authorization_valid_before"
 	ReasonValidAfter          = "invalid_exact_evm_payload_authorization_valid_after"
 	ReasonSignature           = "invalid_exact_evm_signature"
-	ReasonUndeployedWallet    = "invalid_exact_evm_payload_undeployed_smart_wallet"
 	ReasonNonceAlreadyUsed    = "invalid_exact_evm_nonce_already_used"
 	ReasonInsufficientBalance = "invalid_exact_evm_insufficient_balance"
 	ReasonTokenName           = "invalid_exact_evm_token_name_mismatch"

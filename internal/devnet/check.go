@@ -13,13 +13,6 @@ import (
 // settlementRoom is how long an authorization must still be valid at verify and settle, in seconds.
 const settlementRoom = 6
 
-// keySignature is the length of a private key's signature in hex: 0x, r, s, v. Smart wallets make longer signatures,
-// but the dev network has no contract accounts, so no payer is a smart wallet.
-const keySignature = 2 + 2*65
-
-// erc6492Suffix is the end of the signature of a smart wallet that is not deployed yet.
-var erc6492Suffix = strings.Repeat("6492", 16)
-
 var (
 	addressForm = regexp.MustCompile(`^0x[0-9a-f]{40}$`)
 	// atomicForm matches an unsigned decimal in canonical form.
@@ -97,22 +90,9 @@ func checkSignature(payload x402.ExactPayload, requirements x402.PaymentRequirem
 	if err != nil {
 		return refusal(x402.ReasonMissingDomain, err.Error())
 	}
-	if len(payload.Signature) != keySignature {
-		if strings.HasSuffix(payload.Signature, erc6492Suffix) {
-			return refusal(x402.ReasonUndeployedWallet, "the dev network has no smart wallets")
-		}
-		return refusal(x402.ReasonSignature, "a signature must have 65 bytes: the dev network has no smart wallets")
-	}
 	digest, err := domain.TransferDigest(payload.Authorization)
-	if err != nil {
-		return refusal(x402.ReasonPayload, err.Error())
-	}
-	signer, err := x402.RecoverHex(digest, payload.Signature)
-	if err != nil {
-		return refusal(x402.ReasonSignature, err.Error())
-	}
-	if !strings.EqualFold(signer, payload.Authorization.From) {
-		return refusal(x402.ReasonSignature, "the signature is not by authorization.from")
+	if err != nil || !x402.SignedBy(digest, payload.Signature, payload.Authorization.From) {
+		return refusal(x402.ReasonSignature, "the signature is not by authorization.from; the dev network has no smart wallets")
 	}
 	return nil
 }

@@ -102,10 +102,8 @@ var checks = []struct {
 		x402.ReasonSignature},
 	{"6: changed after signing", nil, func(p *checkedPayment) { p.payload.Payload.Authorization.Nonce = nonce(1) }, x402.ReasonSignature},
 	{"6: a smart wallet", nil, func(p *checkedPayment) { p.payload.Payload.Signature += "00" }, x402.ReasonSignature},
-	{"6: an undeployed smart wallet", nil, func(p *checkedPayment) { p.payload.Payload.Signature += erc6492Suffix },
-		x402.ReasonUndeployedWallet},
 	{"6: v 29", nil, func(p *checkedPayment) {
-		p.payload.Payload.Signature = p.payload.Payload.Signature[:keySignature-2] + "1d"
+		p.payload.Payload.Signature = p.payload.Payload.Signature[:2+2*64] + "1d"
 	}, x402.ReasonSignature},
 	{"6: a high s", nil, func(p *checkedPayment) {
 		raw := fromHex(p.payload.Payload.Signature)
