@@ -68,7 +68,7 @@ func (c *conversation) sends(k *call, m message) {
 	o := &op{begin: begin, end: end, what: what, appended: m.number}
 	if c.Kind == "private chat" { // the block is looked for at some time of the call, the message appears at another one
 		to := c.agent(k.asked.RecipientAgentID)
-		c.with(&op{begin: begin, end: end, pure: true, what: what + ": neither has blocked the other"},
+		c.with(&op{begin: begin, end: end, what: what + ": neither has blocked the other"},
 			func(_ *Partition, r roles) (roles, bool) {
 				r, one := r.is(by, open)
 				r, two := r.is(to, open)
@@ -89,7 +89,7 @@ func (c *conversation) sends(k *call, m message) {
 // lost adds a message that was acknowledged and is not in the database.
 func (c *conversation) lost(k *call, why string) {
 	begin, end := k.interval()
-	c.with(&op{begin: begin, end: end, pure: true, what: fmt.Sprintf("%s sends %q, %s", c.h.name(c.h.by(k)), k.asked.Content, why)},
+	c.with(&op{begin: begin, end: end, what: fmt.Sprintf("%s sends %q, %s", c.h.name(c.h.by(k)), k.asked.Content, why)},
 		func(_ *Partition, r roles) (roles, bool) { return r, false })
 }
 
@@ -106,7 +106,7 @@ func (c *conversation) refused(k *call, code string) {
 			by = c.agent(k.asked.RecipientAgentID)
 		}
 	}
-	c.with(&op{begin: begin, end: end, pure: true, what: fmt.Sprintf("%s by %s is refused: %s", k.path, c.h.name(c.h.by(k)), code)},
+	c.with(&op{begin: begin, end: end, what: fmt.Sprintf("%s by %s is refused: %s", k.path, c.h.name(c.h.by(k)), code)},
 		func(_ *Partition, r roles) (roles, bool) { return r.is(by, role) })
 }
 
@@ -123,7 +123,7 @@ func (c *conversation) lists(k *call, facts *Facts) {
 	if !whole {
 		what += ", but the page has others than the newest"
 	}
-	c.with(&op{begin: begin, end: end, pure: true, what: what}, func(p *Partition, r roles) (roles, bool) {
+	c.with(&op{begin: begin, end: end, what: what}, func(p *Partition, r roles) (roles, bool) {
 		possible := true
 		if c.Kind == "group chat" {
 			r, possible = r.is(by, member)

@@ -66,7 +66,7 @@ func (h *history) placeKeys() {
 			continue
 		}
 		key := number(u.key)
-		o := &op{begin: u.begin, end: u.end, pure: true, what: fmt.Sprintf("key %d is accepted at %s", key, u.server)}
+		o := &op{begin: u.begin, end: u.end, what: fmt.Sprintf("key %d is accepted at %s", key, u.server)}
 		if by := replacedBy[u.key]; u.status == 200 && by != nil && (len(by) > 1 || !by[u.server]) {
 			o.begin -= int64(StaleKey)
 			o.what += fmt.Sprintf(" (may be %s late)", StaleKey)

@@ -73,7 +73,7 @@ func (h *history) placeNotices(k *call, marks bool, through string) {
 		if len(seen) == 0 && marks {
 			continue
 		}
-		p.add(&op{begin: begin, end: end, pure: !marks, what: fmt.Sprintf("%s sees the notices %v", name, seen),
+		p.add(&op{begin: begin, end: end, what: fmt.Sprintf("%s sees the notices %v", name, seen),
 			step: func(_ *Partition, state any) (any, bool) {
 				n := state.(noticed) //nolint:forcetypeassert // of this partition
 				if len(confirmed) > 0 {

@@ -25,7 +25,6 @@ type Partition struct {
 type op struct {
 	begin, end int64
 	what       string
-	pure       bool // it changes nothing
 	indefinite bool
 	appended   int64 // to a log, 0 if nothing
 	// step returns the state after the operation, and whether it can have come to its outcome in this state.

@@ -113,7 +113,7 @@ func (p *payments) partitions() (all []*Partition) {
 		get(v.channel).add(operation)
 	}
 	for _, s := range p.seen {
-		operation := &op{begin: s.begin, end: s.end, pure: true, what: fmt.Sprintf("a response says that %d was charged in all", s.charged)}
+		operation := &op{begin: s.begin, end: s.end, what: fmt.Sprintf("a response says that %d was charged in all", s.charged)}
 		operation.reads(s.charged)
 		get(s.channel).add(operation)
 	}

@@ -77,7 +77,7 @@ func (u *unread) marks(begin, end int64, indefinite bool, over span, takes bool,
 
 // shows adds a snapshot of what is unread. Complete means that nothing is missing. The call itself may have marked a range before.
 func (u *unread) shows(begin, end int64, numbers []int64, complete bool, marked span, what string) {
-	u.with(&op{begin: begin, end: end, pure: true, what: what}, func(p *Partition, r reading) (reading, bool) {
+	u.with(&op{begin: begin, end: end, what: what}, func(p *Partition, r reading) (reading, bool) {
 		if r.role == outsider {
 			return r, len(numbers) == 0
 		}
