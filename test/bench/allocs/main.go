@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -12,10 +13,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"golang.org/x/tools/benchmark/parse"
 )
 
 // benchmarks are those whose allocations do not depend on how long they run, by package.
@@ -39,19 +40,18 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer, path string, update bool) error {
-	seen := map[string]int{}
+	seen := map[string]uint64{}
 	for in, names := range benchmarks {
 		if err := measure(ctx, in, names, seen); err != nil {
 			return err
 		}
 	}
 	if update {
-		var text bytes.Buffer
-		text.WriteString(header)
+		text := []byte(header)
 		for _, name := range slices.Sorted(maps.Keys(seen)) {
-			fmt.Fprintf(&text, "%s %d\n", name, seen[name])
+			text = fmt.Appendf(text, "%s %d\n", name, seen[name])
 		}
-		return os.WriteFile(path, text.Bytes(), 0o644)
+		return os.WriteFile(path, text, 0o644)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -60,62 +60,51 @@ func run(ctx context.Context, out io.Writer, path string, update bool) error {
 	return compare(out, string(text), seen)
 }
 
-var line = regexp.MustCompile(`^Benchmark(\w+)-\d+\s.*\s(\d+) allocs/op`)
-
 // measure runs benchmarks three times and keeps the least of each: what comes on top is chance.
-func measure(ctx context.Context, in, names string, seen map[string]int) error {
+func measure(ctx context.Context, in, names string, seen map[string]uint64) error {
 	test := exec.CommandContext(ctx, "go", "test", in, "-run", "^$", "-bench", "^Benchmark("+names+")$", "-benchmem", "-benchtime", "200x",
 		"-count", "3", "-cpu", "2")
 	output, err := test.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go test %s: %w\n%s", in, err, output)
 	}
-	for text := range strings.Lines(string(output)) {
-		if match := line.FindStringSubmatch(text); match != nil {
-			n, err := strconv.Atoi(match[2])
-			if err != nil {
-				return err
-			}
-			name := in + " " + match[1]
-			if least, ok := seen[name]; !ok || n < least {
-				seen[name] = n
-			}
-		}
+	all, err := parse.ParseSet(bytes.NewReader(output))
+	if err != nil {
+		return err
 	}
 	for name := range strings.SplitSeq(names, "|") {
-		if _, ok := seen[in+" "+name]; !ok {
+		runs := all["Benchmark"+name+"-2"]
+		if len(runs) == 0 {
 			return fmt.Errorf("%s has no Benchmark%s", in, name)
 		}
+		least := slices.MinFunc(runs, func(a, b *parse.Benchmark) int { return cmp.Compare(a.AllocsPerOp, b.AllocsPerOp) })
+		seen[in+" "+name] = least.AllocsPerOp
 	}
 	return nil
 }
 
 // compare prints both and fails if anything allocates more than the baseline allows, or is missing from it.
-func compare(out io.Writer, baseline string, seen map[string]int) error {
-	was := map[string]int{}
+func compare(out io.Writer, baseline string, seen map[string]uint64) error {
+	was := map[string]uint64{}
 	for text := range strings.Lines(baseline) {
-		if strings.HasPrefix(text, "#") {
-			continue
+		var in, name string
+		var n uint64
+		if _, err := fmt.Sscan(text, &in, &name, &n); err == nil { // a comment has no number
+			was[in+" "+name] = n
 		}
-		i := strings.LastIndexByte(text, ' ')
-		n, err := strconv.Atoi(strings.TrimSpace(text[i+1:]))
-		if i < 0 || err != nil {
-			return fmt.Errorf("the baseline has a line that is none: %q", text)
-		}
-		was[text[:i]] = n
 	}
 	grown := 0
 	for _, name := range slices.Sorted(maps.Keys(seen)) {
 		before, known := was[name]
 		verdict := ""
-		switch now := seen[name]; {
+		switch now, slack := seen[name], max(2, before/20); {
 		case !known:
 			verdict = "  not in the baseline: go run ./test/bench/allocs -update"
 			grown++
-		case now > before+max(2, before/20):
+		case now > before+slack:
 			verdict = "  GROWN"
 			grown++
-		case now < before-max(2, before/20):
+		case now+slack < before:
 			verdict = "  less; go run ./test/bench/allocs -update keeps it so"
 		}
 		fmt.Fprintf(out, "%-32s %6d  was %6d%s\n", name, seen[name], before, verdict)
