@@ -22,16 +22,16 @@ type batchRequest struct {
 	refund  *x402.RefundCommand
 }
 
+// batchPeek is what every payload of the scheme batch-settlement has.
+type batchPeek struct {
+	Accepted x402.PaymentRequirements `json:"accepted"`
+	Payload  jsontext.Value           `json:"payload"`
+}
+
 // isBatch reports whether the request is about the scheme batch-settlement.
 func (e envelope) isBatch() bool {
-	var terms struct {
-		Scheme string `json:"scheme"`
-	}
-	var payload struct {
-		Accepted struct {
-			Scheme string `json:"scheme"`
-		} `json:"accepted"`
-	}
+	var terms x402.PaymentRequirements
+	var payload batchPeek
 	_, _ = json.Unmarshal(e.PaymentRequirements, &terms), json.Unmarshal(e.PaymentPayload, &payload)
 	return terms.Scheme == x402.SchemeBatch || payload.Accepted.Scheme == x402.SchemeBatch
 }
@@ -46,11 +46,7 @@ func (e envelope) readBatch(settles bool) (*batchRequest, *x402.FormError) {
 	if json.Unmarshal(e.PaymentRequirements, &read.requirements) != nil {
 		return nil, malformedRequirements("are not of version 2")
 	}
-	var peek struct {
-		X402Version int                      `json:"x402Version"`
-		Accepted    x402.PaymentRequirements `json:"accepted"`
-		Payload     jsontext.Value           `json:"payload"`
-	}
+	var peek batchPeek
 	if json.Unmarshal(e.PaymentPayload, &peek) != nil {
 		return nil, malformed(x402.ReasonInvalidPayload, "paymentPayload is not of version 2")
 	}
