@@ -111,7 +111,8 @@ func (d *dataset) newWaiters(ctx context.Context, n int, url string) (w *waiters
 	if err != nil {
 		return nil, nil, err
 	}
-	if w.agents, err = d.newAgents(ctx, server.url, "waiter", n, func(i int) []uuid.UUID { return []uuid.UUID{d.writers[i%perRole].id} }); err != nil {
+	writer := func(i int) []uuid.UUID { return []uuid.UUID{d.writers[i%perRole].id} }
+	if w.agents, err = d.newAgents(ctx, server.url, "waiter", n, writer); err != nil {
 		return nil, nil, fmt.Errorf("register agents: %w", err)
 	}
 	if _, err := d.pool.Exec(ctx, `VACUUM (ANALYZE)`); err != nil {

@@ -110,9 +110,9 @@ func (u *unread) shows(begin, end int64, numbers []int64, complete bool, marked 
 // joins adds that the agent becomes a member, or is one no longer.
 func (u *unread) joins(begin, end int64, indefinite bool, role byte, what string) {
 	u.with(&op{begin: begin, end: end, indefinite: indefinite, what: what}, func(p *Partition, r reading) (reading, bool) {
-		switch {
-		case role == r.role:
-		case role == member:
+		switch role {
+		case r.role:
+		case member:
 			r.marker = r.last // what was sent before counts as read
 			if after := u.between(r.last, never); len(after) > 0 && p.next(r.last) != after[0] {
 				r.marker = lostMarker
