@@ -27,13 +27,34 @@ type control struct {
 // third one if the protection is removed.
 type edit struct{ file, old, new string }
 
+// statement is an edit of the texts in store/sql, when they are read.
+func statement(old, changed string) edit {
+	files, _ := filepath.Glob("../../store/sql/*.sql") // fails only for a malformed pattern
+	if !slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		return strings.Contains(string(text), old)
+	}) {
+		panic("no statement has " + old + ": adapt the control")
+	}
+	const read = "\treturn string(text)\n"
+	return edit{"store/statement.go", read, "\ttext = Replaced($, text, " + strconv.Quote(old) + ", " + strconv.Quote(changed) + ")\n" + read}
+}
+
 // without is a file of package store in the program of the controls. The environment names the protection that is removed, so one program
 // is built for all of them.
 const without = `package store
 
-import "os"
+import (
+	"os"
+	"strings"
+)
 
 var removed = os.Getenv("REMOVED_PROTECTION")
+
+// Replaced returns the text of a statement, changed if the protection is removed.
+func Replaced(protection string, text []byte, old, changed string) []byte {
+	return []byte(strings.ReplaceAll(string(text), old, Without(protection, old, changed)))
+}
 
 // Without returns the first value, or the second one if the protection is removed.
 func Without[T any](protection string, with, without T) T {
@@ -46,8 +67,8 @@ func Without[T any](protection string, with, without T) T {
 
 var controls = []control{
 	{"a banned agent writes", "group chat", []edit{
-		{"store/batch_send.go", "const (\n\t// admitMessages", "var (\n\t// admitMessages"},
-		{"store/batch_send.go", "AND m.status = 'member' FOR KEY SHARE", "` + Without($, `AND m.status = 'member'`, ``) + ` FOR KEY SHARE"},
+		statement("j.refusal IS NULL AND", "(j.refusal IS NULL OR i.kind = 'group') AND"),
+		statement("m.agent_id = i.sender AND m.status = 'member') = 1", "m.agent_id = i.sender) = 1"),
 	}},
 	{"a banned agent reads", "group chat", []edit{{"server/access.go", "case view.Status == store.StatusMember, channel",
 		"case view.Status == store.StatusMember, view.Status == store.Without($, store.StatusMember, store.StatusBanned), channel"}}},
@@ -61,12 +82,9 @@ var controls = []control{
 	{"a response comes before the commit", "group chat", []edit{{"store/commit.go", "err = s.group.sends.send(ctx,",
 		"err = Without($, s.group.sends.send, func(ctx context.Context, m paidMessage) error {\n" +
 			"go s.group.sends.send(context.WithoutCancel(ctx), m)\nreturn nil\n})(ctx,"}}},
-	{"a blocked agent writes", "private chat", []edit{{"store/batch_send.go", "b.blocker_id = p.recipient AND b.blocked_id = p.sender) = 0",
-		"b.blocker_id = p.recipient AND b.blocked_id = p.sender) ` + Without($, `=`, `>=`) + ` 0"}}},
+	{"a blocked agent writes", "private chat", []edit{statement("j.refusal IS NULL AND", "coalesce(j.refusal, 'blocked') = 'blocked' AND")}},
 	{"two polls at once return a message", "unread messages", []edit{
-		{"store/batch_mark.go", "const heldMarkers = ", "var heldMarkers = "},
-		{"store/batch_mark.go", "WHERE r.once AND b.n IS NULL", "WHERE ` + Without($, `true`, `false`) + ` AND r.once AND b.n IS NULL"},
-		{"store/batch_mark.go", "FROM turn WHERE NOT taken", "FROM turn WHERE ` + Without($, `true`, `false`) + ` AND NOT taken"},
+		statement("WHERE r.once AND b.n IS NULL", "WHERE false"), statement("FROM turn WHERE NOT taken", "FROM turn WHERE false"),
 		{"store/unread.go", "SELECT pg_advisory_xact_lock(`+unreadLock", "SELECT `+Without($, `pg_advisory_xact_lock`, `abs`)+`(`+unreadLock"},
 	}},
 	{"a poll does not mark what it returns", "unread messages", []edit{
@@ -74,10 +92,7 @@ var controls = []control{
 		{"store/commit.go", "ranges: unread.Ranges(), once: true", "ranges: Without($, unread.Ranges(), nil), once: true"},
 	}},
 	{"the read marker skips messages", "unread messages", []edit{
-		{"store/batch_mark.go", "const moveMarkers = `", "var moveMarkers = `"},
-		{"store/batch_mark.go", "const markRead = `", "var markRead = `"},
-		{"store/batch_mark.go", "WHERE b.before <= b.read_number OR (", "WHERE b.before <= ` + Without($, `b.read_number`, `b.before`) + " +
-			"` OR ("},
+		statement("r.conversation, r.oldest, r.newest)", "r.conversation, 1, r.newest)"),
 		{"server/message.go", "if read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn {",
 			"if store.Without($, read.Newest > view.ReadNumber && read.Oldest-1-view.ReadNumber <= view.UnreadOwn, true) {"},
 	}},
@@ -93,8 +108,7 @@ var controls = []control{
 		"load.began.Add(Without($, cachedFor, 3*time.Second))"}}},
 	{"two calls replace one key", "key", []edit{{"store/agent.go", `Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash)`,
 		`Where(Without($, "id = ? AND key_hash = ?", "id = ? OR false AND key_hash = ?"), agent.ID, agent.KeyHash)`}}},
-	{"a voucher is not charged", "payment channel", []edit{{"store/batch_voucher.go", "SET charged = d.cumulative,",
-		"SET charged = ` + Without($, `d.cumulative`, `p.charged`) + `,"}}},
+	{"a voucher is not charged", "payment channel", []edit{statement("SET charged = d.cumulative,", "SET charged = c.charged,")}},
 }
 
 // searchTime is how long a control may take to be found.
