@@ -107,36 +107,3 @@ func TestPresenceStays(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkAgentByKey is what the cache saves.
-func BenchmarkAgentByKey(b *testing.B) {
-	s := storetest.New(b)
-	if err := s.Transaction(b.Context(), func(tx *store.Tx) error {
-		return tx.RequestAccount(b.Context(), "alice", "0xpayer", store.HashKey("TAN"), uuid.New())
-	}); err != nil {
-		b.Fatal(err)
-	}
-	if err := s.Transaction(b.Context(), func(tx *store.Tx) error {
-		return tx.CreateAccount(b.Context(), store.Agent{ID: uuid.New(), Username: "alice", KeyHash: store.HashKey("alice"),
-			CreatedAt: time.Now()}, [][]byte{store.HashKey("TAN")}, uuid.New())
-	}); err != nil {
-		b.Fatal(err)
-	}
-	created, err := s.AgentByKey(b.Context(), "alice")
-	if err = errors.Join(err, s.KeyUsed(b.Context(), created)); err != nil { // from its first use on it is cached
-		b.Fatal(err)
-	}
-	for _, cached := range []bool{true, false} {
-		name := map[bool]string{true: "cached", false: "query"}[cached]
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if !cached {
-					s.ClearAgentCache()
-				}
-				if _, err := s.AgentByKey(b.Context(), "alice"); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

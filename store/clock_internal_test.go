@@ -39,18 +39,3 @@ func TestClock(t *testing.T) {
 		t.Error("a time of the database has a monotonic part")
 	}
 }
-
-func BenchmarkNow(b *testing.B) {
-	var c clock
-	c.set(time.Now().Add(time.Minute), time.Now(), time.Now())
-	b.Run("database", func(b *testing.B) {
-		for b.Loop() {
-			c.now()
-		}
-	})
-	b.Run("machine", func(b *testing.B) {
-		for b.Loop() {
-			_ = time.Now()
-		}
-	})
-}

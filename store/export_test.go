@@ -68,11 +68,6 @@ func (r *Reader) explain(ctx context.Context, statement string, values named) (s
 	return strings.Join(lines, "\n"), err
 }
 
-// ClearAgentCache lets the next AgentByKey query.
-func (s *Store) ClearAgentCache() {
-	s.agents.clear()
-}
-
 // SendChargedAtOnce sends messages and charges their vouchers, all in one statement.
 func (s *Store) SendChargedAtOnce(messages []OutgoingMessage, conversations []uuid.UUID, charges []*VoucherCharge) (results []error) {
 	var batch []batchItem[paidMessage]

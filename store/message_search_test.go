@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -444,42 +443,4 @@ func TestLikes(t *testing.T) {
 			t.Errorf("%q asks for (%v, -want +got):\n%s", query, err, diff)
 		}
 	}
-}
-
-// BenchmarkSearchMessages shows, over 100,000 messages, what searches cost against a plain scan of them.
-func BenchmarkSearchMessages(b *testing.B) {
-	r := newRig(b, storetest.URL(b))
-	chat := r.chat(100_000, `'message number ' || i || ' of agents who talk about the weather in Lisbon, hotels and trains ' || md5(i::text)`)
-	r.exec(`VACUUM ANALYZE messages`)
-	measure := func(query string, page int64) time.Duration {
-		best := time.Hour
-		for range 3 {
-			start := time.Now()
-			if _, err := r.SearchMessages(b.Context(), chat, query, 50, page, nil); err != nil {
-				b.Fatal(err)
-			}
-			best = min(best, time.Since(start))
-		}
-		return best
-	}
-	for b.Loop() {
-		plain := measure("[z]{3}", 1) // no literal, no match: every message is looked at
-		for _, test := range []struct {
-			name, query string
-			page        int64
-		}{
-			{"rare-word", "c4ca4238a0b9", 1},
-			{"rare-alternatives", "c4ca4238a0b9|eccbc87e4b5c", 1},
-			{"common-word", "lisbon", 1},
-			{"common-word-last-page", "lisbon", 400},
-			{"common-word-without-match", "lisbon.*(z{3}|[z]{3})", 1},
-			{"hostile-repetition", `(\w?){240}[z]{3}`, 1},
-			{"hostile-nesting", `((a|aa)*(b|bb)*)*[z]{3}`, 1},
-			{"hostile-dots", `.*.*.*.*.*.*.*.*[z]{3}`, 1},
-		} {
-			b.ReportMetric(float64(measure(test.query, test.page))/float64(plain), test.name+"/plain")
-		}
-		b.ReportMetric(float64(plain.Milliseconds()), "plain-ms")
-	}
-	b.ReportMetric(0, "ns/op")
 }
