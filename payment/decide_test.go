@@ -30,6 +30,9 @@ func TestDecide(t *testing.T) {
 	registration := func(a *Attempt, row *store.Payment) { a.Caller, row.AgentID = nil, nil }
 	unproven := func(a *Attempt, _ *store.Payment) { a.proven = false }
 	leaseOver := func(_ *Attempt, row *store.Payment) { row.LeaseUntil = row.Now.Add(-time.Second) }
+	onlyHere := func(_ *Attempt, row *store.Payment) { // the database's clock is ten minutes behind
+		row.Now, row.LeaseUntil = row.Now.Add(-10*time.Minute), row.LeaseUntil.Add(-10*time.Minute)
+	}
 	identified := func(a *Attempt, row *store.Payment) {
 		a.identifier = nameOf("sixteen characters")
 		row.PaymentIdentifier = a.identifier
@@ -127,6 +130,7 @@ func TestDecide(t *testing.T) {
 		{name: "settling", state: store.PaymentSettling, want: wait},
 		{name: "settling, another request, no proof", state: store.PaymentSettling, changes: []change{otherRequest, unproven}, want: wait},
 		{name: "settling, the lease is over", state: store.PaymentSettling, changes: []change{leaseOver}, want: resume},
+		{name: "settling, the lease is over by this machine's clock only", state: store.PaymentSettling, changes: []change{onlyHere}, want: wait},
 		{name: "settling, the lease is over, another request, no proof", state: store.PaymentSettling,
 			changes: []change{leaseOver, otherRequest, unproven}, want: Reject, unknown: true},
 	} {

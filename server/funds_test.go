@@ -49,31 +49,6 @@ func TestEmptyWalletsGetNoWork(t *testing.T) {
 	}
 }
 
-// TestFundsWithoutTheChain: while the blockchain endpoint does not respond, the facilitator says whether a wallet can pay.
-func TestFundsWithoutTheChain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	var verified atomic.Int64
-	defer w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/rpc" {
-			testkit.HangUp(rw)
-			return true
-		}
-		if r.URL.Path == "/verify" {
-			verified.Add(1)
-		}
-		return false
-	})()
-	rows := w.Count(`SELECT count(*) FROM payments`)
-	w.pay(w.Wallet(0), sendPath, `{"recipient_agent_id":`+quote(bob.ID)+`,"content":"for nothing"}`, "X-API-KEY", alice.Key).WantRefused(t,
-		"a wallet without money", 402)
-	if verified.Load() == 0 || w.Count(`SELECT count(*) FROM payments`) != rows {
-		t.Errorf("/verify was called %d times, want once and no row", verified.Load())
-	}
-	alice.sends(bob, "for money").Require(t, "a payment that only the facilitator reports", 200)
-}
-
 // TestFailedPaymentsAreForgotten: a payment that was refused leaves no row for good. As long as its authorization can be used,
 // and a transaction that failed may have shown it to everybody, the ledger knows it.
 func TestFailedPaymentsAreForgotten(t *testing.T) {
@@ -154,8 +129,7 @@ func TestAuthorizationReadFromTheChain(t *testing.T) {
 		t.Errorf("charged %d, want 5000", w.Revenue()-revenue)
 	}
 	public := transfer()
-	old := newWorldOn(t, w.DatabaseURL, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
-	old.Ledger, old.Facilitator = w.Ledger, w.Facilitator
+	old := w.beside(func(_ *server.Config, chain *payment.Chain, _ string) { *chain = earlier{*chain} })
 	old.call(http.MethodPost, "/chat/private/send", `{"recipient_agent_id":`+quote(alice.ID)+`,"content":"stolen"}`, "X-API-KEY", bob.Key,
 		x402.HeaderPaymentSignature, public).Want(t, "read on the chain two minutes ago", http.StatusPaymentRequired)
 	if w.Count(`SELECT count(*) FROM messages WHERE content = 'stolen'`) != 0 {
@@ -170,30 +144,6 @@ func (e earlier) Authorization(ctx context.Context, asset, authorizer, nonce str
 	state, err := e.Chain.Authorization(ctx, asset, authorizer, nonce, since)
 	state.At = state.At.Add(-2 * time.Minute)
 	return state, err
-}
-
-// TestClocks: only the database's clock decides leases. A server whose clock is ten minutes ahead waits for the end of another
-// server's lease like any other, without a busy loop.
-func TestClocks(t *testing.T) {
-	t.Parallel()
-	w := newWorldOn(t, shiftedDatabase(t, -10*time.Minute))
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payment := w.sign(alice.Wallet, "/chat/private/send")
-	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	send := func() testkit.Reply { return alice.sendWith(payment, bob, "once") }
-	send().Require(t, "the settlement's reply lost", 503)
-	mend()
-	w.Exec(`UPDATE payments SET state = 'settling', owner = 1, lease_until = now() + interval '2 seconds' WHERE state = 'unknown'`)
-	const transactions = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
-	before := w.Count(transactions)
-	send().Want(t, "sent again while another server works on it", http.StatusOK)
-	time.Sleep(2 * time.Second) // PostgreSQL counts with a delay
-	if n := w.Count(transactions) - before; n > 333 {
-		t.Errorf("the server made %d transactions while it waited for two seconds", n)
-	}
-	if w.Count(`SELECT count(*) FROM messages WHERE content = 'once'`) != 1 {
-		t.Error("the message is not there once")
-	}
 }
 
 // TestLongReadsAreReadAgain: the response of a read that is too long to be stored is read again for the same payment.

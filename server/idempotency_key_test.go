@@ -3,7 +3,6 @@ package server_test
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
@@ -69,31 +68,6 @@ func TestIdempotencyKey(t *testing.T) {
 		if len(refused.Details) != 1 || refused.Details[0].Field != "Idempotency-Key" {
 			t.Errorf("the key %q: %v, want the header named", bad, refused)
 		}
-	}
-}
-
-// TestIdempotencyKeyAtOnce: payments that are sent at the same time under one key are charged once.
-func TestIdempotencyKeyAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	replies := make([]testkit.Reply, 10)
-	var group sync.WaitGroup
-	for i := range replies {
-		payment := w.sign(alice.Wallet, sendPath)
-		group.Go(func() {
-			replies[i] = known(func() testkit.Reply { return alice.sendKeyed(payment, "at-once", bob, "at once") })
-		})
-	}
-	group.Wait()
-	for _, reply := range replies {
-		if reply.Status != http.StatusOK || string(reply.Body) != string(replies[0].Body) {
-			t.Errorf("one of many: %v, want %v", reply, replies[0])
-		}
-	}
-	if w.Revenue() != revenue+5000 {
-		t.Errorf("many payments under one key cost %d, want 5000", w.Revenue()-revenue)
 	}
 }
 

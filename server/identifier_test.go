@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,32 +47,6 @@ func TestPaymentIdentifier(t *testing.T) {
 	}
 	if w.Count(`SELECT count(*) FROM payments WHERE payment_identifier LIKE '%secret%'`) != 0 {
 		t.Error("the ledger keeps the name in the open")
-	}
-}
-
-// TestPaymentIdentifierAtOnce: many payments under one identifier, sent at the same time, are charged once.
-func TestPaymentIdentifierAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	many := strings.Repeat("at-once_", 3)
-	replies := make([]testkit.Reply, 10)
-	var group sync.WaitGroup
-	for i := range replies {
-		payment := w.sign(alice.Wallet, "/chat/private/send", testkit.Identified(many))
-		group.Go(func() {
-			replies[i] = known(func() testkit.Reply { return alice.sendWith(payment, bob, "at once") })
-		})
-	}
-	group.Wait()
-	for _, a := range replies {
-		if a.Status != http.StatusOK || !bytes.Equal(a.Body, replies[0].Body) {
-			t.Errorf("one of many: %v, want %v", a, replies[0])
-		}
-	}
-	if w.Revenue() != revenue+5000 {
-		t.Errorf("many copies cost %d, want 5000", w.Revenue()-revenue)
 	}
 }
 

@@ -1,18 +1,13 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,66 +35,6 @@ func (w *world) settleAndThen(reply func(rw http.ResponseWriter)) func(http.Resp
 	}
 }
 
-// TestUnclearSettlements: whatever the facilitator does, there is no effect without money and no money without effect,
-// and the same payment sent again ends the story with one charge and one message.
-func TestUnclearSettlements(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	notMoved := func(reply func(rw http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
-		return func(rw http.ResponseWriter, _ *http.Request) bool { reply(rw); return true }
-	}
-	write := func(status int, body string) func(http.ResponseWriter) {
-		return func(rw http.ResponseWriter) { rw.WriteHeader(status); _, _ = io.WriteString(rw, body) }
-	}
-	for _, test := range []struct {
-		name  string
-		fault func(http.ResponseWriter, *http.Request) bool
-	}{
-		{"HTML, money not moved", notMoved(write(200, "<html>welcome</html>"))},
-		{"500, money not moved", notMoved(write(500, "oops"))},
-		{"an empty reply, money not moved", notMoved(write(200, ""))},
-		{"hangs up, money not moved", notMoved(testkit.HangUp)},
-		{"HTML, money moved", w.settleAndThen(write(200, "<html>welcome</html>"))},
-		{"500, money moved", w.settleAndThen(write(500, ""))},
-		{"success without a transaction, money moved", w.settleAndThen(write(200, `{"success":true,"network":"eip155:84532"}`))},
-		{"hangs up, money moved", w.settleAndThen(testkit.HangUp)},
-		{"pending, and still pending", notMoved(write(200,
-			`{"success":false,"errorReason":"settlement_pending","transaction":"0x12","network":"eip155:84532"}`))},
-	} {
-		revenue, messages := w.Revenue(), w.Count("SELECT count(*) FROM messages")
-		content := "sent while: " + test.name
-		body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":` + quote(content) + `}`
-		payment := w.sign(alice.Wallet, "/chat/private/send")
-		send := func() testkit.Reply { return alice.sendWith(payment, bob, content) }
-		mend := w.breakFacilitator(test.fault)
-		a := send()
-		if a.Status != http.StatusServiceUnavailable || a.Code != "payment_unknown" || a.Header.Get("Retry-After") == "" ||
-			bytes.Contains(a.Body, []byte(`"charged"`)) {
-			t.Errorf("%s: %v, want 503 payment_unknown with Retry-After and without charged", test.name, a)
-		}
-		if got := w.Count("SELECT count(*) FROM messages"); got != messages {
-			t.Errorf("%s: there is a message although the settlement is not known", test.name)
-		}
-		mend()
-		other := w.call(http.MethodPost, "/chat/private/send", strings.Replace(body, "sent while", "smuggled in while", 1), "X-API-KEY",
-			alice.Key, x402.HeaderPaymentSignature, payment)
-		other.Want(t, test.name+", another request with the open payment", 409, "payment_reused")
-		a = known(send)
-		a.Want(t, test.name+", sent again", 200)
-		if again := send(); again.Status != http.StatusOK || !bytes.Equal(again.Body, a.Body) {
-			t.Errorf("%s, sent a third time: %v, want %v", test.name, again, a)
-		}
-		if w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != messages+1 {
-			t.Errorf("%s: in the end %d charged and %d messages, want 5000 and one", test.name, w.Revenue()-revenue,
-				w.Count("SELECT count(*) FROM messages")-messages)
-		}
-	}
-	if open := w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered' OR payload IS NOT NULL OR request IS NOT NULL"); open != 0 {
-		t.Errorf("%d payments are still open, or keep what can be spent", open)
-	}
-}
-
 // TestRefusedSettlement: a definite no is a 402 with both headers, and the next payment is a new one.
 func TestRefusedSettlement(t *testing.T) {
 	t.Parallel()
@@ -116,65 +51,6 @@ func TestRefusedSettlement(t *testing.T) {
 	if w.Count("SELECT count(*) FROM messages") != 0 ||
 		w.Count("SELECT count(*) FROM payments WHERE state = 'failed' AND payload IS NULL") != 1 {
 		t.Error("a refused payment left a message, or did not end as failed")
-	}
-}
-
-// TestCallerHangsUpDuringSettlement: what was begun is finished, and sending it again gives the reply.
-func TestCallerHangsUpDuringSettlement(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	reached, release := make(chan struct{}), make(chan struct{})
-	mend := w.atSettlement(func() {
-		close(reached)
-		<-release
-	})
-	body := `{"recipient_agent_id":` + quote(bob.ID) + `,"content":"I am gone"}`
-	payment := w.sign(alice.Wallet, "/chat/private/send")
-	ctx, hangUp := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/private/send", strings.NewReader(body))
-	testkit.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-API-KEY", alice.Key)
-	request.Header.Set(x402.HeaderPaymentSignature, payment)
-	gone := make(chan error)
-	go func() {
-		_, err := http.DefaultClient.Do(request) //nolint:bodyclose // there is no reply
-		gone <- err
-	}()
-	<-reached
-	hangUp()
-	if err := <-gone; err == nil {
-		t.Fatal("the caller did not hang up")
-	}
-	// A copy that comes meanwhile is told to wait, not to pay again.
-	waiting := alice.sendWith(payment, bob, "I am gone")
-	if waiting.Status != http.StatusConflict || waiting.Code != "payment_in_progress" || waiting.Header.Get("Retry-After") == "" ||
-		bytes.Contains(waiting.Body, []byte(`"charged"`)) {
-		t.Errorf("a copy during the settlement: %v, want 409 payment_in_progress that does not say whether it is charged", waiting)
-	}
-	mend()
-	close(release)
-	again := alice.sendWith(payment, bob, "I am gone")
-	if again.Status != http.StatusOK || w.Revenue() != revenue+5000 || w.Count("SELECT count(*) FROM messages") != 1 {
-		t.Errorf("sent again: %v; charged %d, want one message for 5000", again, w.Revenue()-revenue)
-	}
-}
-
-// TestStoredResponseOutlivesTheTimeWindow: a payment that can no longer begin still gets its reply.
-func TestStoredResponseOutlivesTheTimeWindow(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payment := w.sign(alice.Wallet, "/chat/private/send", func(p *x402.PaymentPayload) {
-		p.Payload.Authorization.ValidBefore = fmt.Sprint(time.Now().Add(x402.MinimumValidity + 2*time.Second).Unix())
-	})
-	send := func() testkit.Reply { return alice.sendWith(payment, bob, "in time") }
-	first := send()
-	time.Sleep(3 * time.Second)
-	if again := send(); first.Status != http.StatusOK || again.Status != http.StatusOK || !bytes.Equal(first.Body, again.Body) {
-		t.Errorf("first %v, later %v, want the same 200", first, again)
 	}
 }
 
@@ -215,76 +91,6 @@ func TestRefusedAfterSettlement(t *testing.T) {
 		409, "proof_required")
 	if w.Revenue() != 10_000 {
 		t.Errorf("charged %d, want the price once", w.Revenue())
-	}
-}
-
-// TestSmartWallet: a signature that only the chain can judge goes to the facilitator's /verify first; and nobody else
-// gets anything of such a payment by sending its payer and nonce, which are public, with another signature.
-func TestSmartWallet(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
-	owner := w.Wallet(testkit.Dollar)
-	const path = "/register/request_account"
-	body := `{"requested_username":"wallet"}`
-	required := w.price(path)
-	payload, err := x402.Sign(t.Context(), x402.NewKeySigner(owner), required.Accepts[0], &required.Resource, nil, time.Now())
-	testkit.NoError(t, err)
-	with := func(signature string) string {
-		payload.Payload.Signature = signature
-		header, err := x402.EncodePaymentPayload(payload)
-		testkit.NoError(t, err)
-		w.Secret(header)
-		return header
-	}
-	genuine, junk := "0x"+strings.Repeat("ab", 96), "0x"+strings.Repeat("cd", 96)
-	// The play network knows no contracts, so a chain that does is played here.
-	var moved atomic.Bool
-	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
-		sent, _ := io.ReadAll(r.Body)
-		switch good := bytes.Contains(sent, []byte(genuine)); {
-		case r.URL.Path == "/verify" && good:
-			_, _ = io.WriteString(rw, `{"isValid":true,"payer":"0x1"}`)
-		case r.URL.Path == "/verify":
-			_, _ = io.WriteString(rw, `{"isValid":false,"invalidReason":"invalid_exact_evm_signature"}`)
-		case good && moved.CompareAndSwap(false, true):
-			w.Exec(`INSERT INTO registrations (username, tan_hash, payer, expires_at) VALUES ('wallet', '\x` + strings.Repeat("00", 32) +
-				`', '0xsomebody', now() + interval '10 minutes')`)
-			_, _ = io.WriteString(rw, `{"success":true,"transaction":"0x`+strings.Repeat("12", 32)+`","network":"eip155:84532","payer":"0x1"}`)
-		default:
-			_, _ = io.WriteString(rw, `{"success":false,"errorReason":"invalid_exact_evm_nonce_already_used","transaction":"",
-				"network":"eip155:84532"}`)
-		}
-		return true
-	})
-	defer mend()
-	strangers := 0 // each at an address of its own
-	call := func(signature, body string) testkit.Reply {
-		address := "192.0.2.1"
-		if signature == junk {
-			strangers++
-			address = fmt.Sprint("198.51.100.", strangers)
-		}
-		return w.call(http.MethodPost, path, body, "X-Forwarded-For", address, x402.HeaderPaymentSignature, with(signature))
-	}
-	if a := call(junk, body); a.Status != http.StatusPaymentRequired || w.settles.Load() != 0 {
-		t.Errorf("a signature that the facilitator refuses: %v, settled %d times, want 402 without settling", a, w.settles.Load())
-	}
-	if a := call(genuine, body); a.Status != http.StatusConflict || !a.Charged {
-		t.Fatalf("the username went while the money moved: %v, want a charged 409", a)
-	}
-	call(junk, `{"requested_username":"thief"}`).Want(t, "somebody else redeems the payment", 409, "proof_required")
-	call(genuine, `{"requested_username":"thief"}`).Want(t, "somebody who has read the payment on the chain", 409, "proof_required")
-	settled := payload.Payload.Authorization.Nonce
-	payload.Payload.Authorization.Nonce = "0x" + strings.Repeat("77", 32)
-	redeemed := call(genuine, `{"requested_username":"wallet_2"}`)
-	redeemed.Require(t, "the payer redeems it", 200)
-	call(junk, `{"requested_username":"wallet_2"}`).Want(t, "somebody else asks for the stored response", 402)
-	if a := call(genuine, `{"requested_username":"wallet_2"}`); !bytes.Equal(a.Body, redeemed.Body) {
-		t.Errorf("the payer asks for the stored response: %v, want %v", a, redeemed)
-	}
-	payload.Payload.Authorization.Nonce = settled
-	for _, signature := range []string{genuine, junk} {
-		call(signature, `{"requested_username":"wallet_2"}`).Want(t, "the settled payment itself", 409, "proof_required")
 	}
 }
 
@@ -350,10 +156,9 @@ func TestFormerTerms(t *testing.T) {
 				}
 				alice.sendWith(signed, bob, "hello")
 				mend()
-				other := newWorldOn(t, w.DatabaseURL, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
+				other := w.beside(func(config *server.Config, _ *payment.Chain, _ string) {
 					config.PayTo = "0x" + strings.Repeat("42", 20)
 				})
-				other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
 				send := func(payment string) testkit.Reply {
 					return known(func() testkit.Reply {
 						return other.call(http.MethodPost, sendPath, body, "X-API-KEY", alice.Key, x402.HeaderPaymentSignature, payment)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/x402"
 )
 
 // duringSettle runs meanwhile at the first call of /settle, before the facilitator acts.
@@ -17,46 +16,6 @@ func (w *world) duringSettle(meanwhile func()) (mend func()) {
 	return w.atSettlement(func() {
 		once.Do(meanwhile)
 	})
-}
-
-// TestBusyChannel: while a deposit or a refund of a payment channel is being settled, nothing else is charged, deposited or refunded.
-func TestBusyChannel(t *testing.T) {
-	t.Parallel()
-	for name, refunds := range map[string]bool{"refund": true, "deposit": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, withChannels)
-			alice, bob, payer := w.openChannel()
-			id := payer.signer(sendPath).ID
-			voucher, deposit := payer.sign(sendPath, 10_000, 0), payer.sign(sendPath, 10_000, 50_000)
-			topUp := payer.sign(sendPath, 10_000, 40_000)
-			mend := w.duringSettle(func() {
-				var group sync.WaitGroup
-				for what, call := range map[string]func() testkit.Reply{
-					"a voucher": func() testkit.Reply { return alice.sendWith(voucher, bob, "by a voucher") },
-					"a deposit": func() testkit.Reply { return alice.sendWith(topUp, bob, "by a deposit") },
-					"a refund":  func() testkit.Reply { return payer.refund("/agent/me", 5000, 0) },
-				} {
-					group.Go(func() { call().Want(t, what+" during a "+name, http.StatusConflict, "payment_in_progress") })
-				}
-				group.Wait()
-			})
-			defer mend()
-			if refunds {
-				payer.refund("/agent/me", 5000, 0).Want(t, "the refund", http.StatusNoContent)
-			} else if a := alice.sendWith(deposit, bob, "by the first deposit"); a.Status != http.StatusOK {
-				t.Errorf("the first deposit: %v, want 200", a)
-			}
-			want := map[bool]x402.Channel{
-				true:  {Balance: 5000, TotalClaimed: 5000, RefundNonce: 1},
-				false: {Balance: 100_000},
-			}[refunds]
-			if state := w.Ledger.Channel(id); state != want {
-				t.Errorf("the channel has %+v, want %+v", state, want)
-			}
-			w.checkChannels()
-		})
-	}
 }
 
 // TestBusyQueue: a call that waits too long for others of its payment channel is a conflict of the caller's own, no fault of the server.
@@ -102,30 +61,6 @@ func TestWithdrawalDuringADeposit(t *testing.T) {
 	}
 	if n := w.Count("SELECT count(*) FROM messages"); n != 1 || w.Ledger.Channel(signer.ID).Balance != 100_000 {
 		t.Errorf("%d messages and the channel %+v, want 1 and both deposits", n, w.Ledger.Channel(signer.ID))
-	}
-	w.checkChannels()
-}
-
-// TestCancelledDeposit: the payer cancels its deposit while it is being settled. Nothing is deposited and nothing is charged.
-func TestCancelledDeposit(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob, payer := w.openChannel()
-	var nonce string
-	deposit := payer.sign(sendPath, 10_000, 50_000, func(p *x402.BatchPayment) {
-		nonce, _ = x402.DepositNonce(p.Payload.Voucher.ChannelID, p.Payload.Deposit.Authorization.ERC3009.Salt)
-	})
-	var cancelled atomic.Bool
-	mend := w.duringSettle(func() { cancelled.Store(w.Ledger.Cancel(testkit.Address(alice.Wallet), nonce) == nil) })
-	defer mend()
-	for range 2 {
-		a := alice.sendWith(deposit, bob, "for a cancelled deposit")
-		if a.Status != http.StatusPaymentRequired || a.Charged || !cancelled.Load() {
-			t.Errorf("a cancelled deposit: %v (cancelled %v), want 402", a, cancelled.Load())
-		}
-	}
-	if n := w.Count("SELECT count(*) FROM messages"); n != 1 || w.Ledger.Channel(payer.signer(sendPath).ID).Balance != 50_000 {
-		t.Errorf("%d messages, want 1, and the first deposit alone", n)
 	}
 	w.checkChannels()
 }

@@ -3,7 +3,6 @@ package server_test
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,49 +37,6 @@ func (w *world) withdraw(signer *x402.ChannelSigner, amount uint64) {
 	w.T.Helper()
 	testkit.NoError(w.T, w.Ledger.InitiateWithdraw(signer.Config, amount))
 	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
-}
-
-// TestClaims: what is charged is claimed when it is old enough, and paid out to the payee.
-func TestClaims(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	alices, bobs := alice.opened(bob, 3), bob.opened(alice, 1)
-	w.recoverUntil(func() bool { return true })
-	if w.Ledger.Received(devnet.Payee).Claimed != 0 {
-		t.Error("it is claimed too early")
-	}
-	if text := w.admin("/metrics"); !strings.Contains(text, "parley_unclaimed_atomic_units 20000\n") {
-		t.Error("the metrics lack the unclaimed sum")
-	}
-	w.due()
-	if !w.recoverUntil(func() bool { return w.Revenue() == revenue+20_000 }) {
-		t.Errorf("the payee has %d more, want 20000", w.Revenue()-revenue)
-	}
-	for id, want := range map[string]uint64{alices.ID: 15_000, bobs.ID: 5000} {
-		if state := w.Ledger.Channel(id); state.TotalClaimed != want || state.Balance != 100_000 {
-			t.Errorf("claimed %+v, want %d", state, want)
-		}
-		if n := w.Count(`SELECT claimed FROM payment_channels WHERE id = $1 AND unclaimed_since IS NULL AND claim_after IS NULL`,
-			id); uint64(n) != want {
-			t.Errorf("%d are recorded as claimed, want %d", n, want)
-		}
-	}
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 20_000, 0), bob, "and on").Want(t, "the next voucher", 200)
-	if _, _, newest := correctionOf(t, alice.sendWith(payer.sign(sendPath, 30_000, 0), bob, "skipped")); newest == nil {
-		t.Error("a voucher that was never public did not get the newest one")
-	}
-	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE unclaimed_since > now() - interval '1 minute'`); n != 1 {
-		t.Errorf("%d payment channels have a new unclaimed voucher, want 1", n)
-	}
-	w.due()
-	claimed := func() bool { return w.Count(`SELECT claimed FROM payment_channels WHERE id = $1`, alices.ID) == 20_000 }
-	if !w.recoverUntil(claimed) || w.Ledger.Channel(alices.ID).TotalClaimed != 20_000 {
-		t.Errorf("the next claim makes %+v, want 20000 in all", w.Ledger.Channel(alices.ID))
-	}
-	w.checkChannels()
 }
 
 // TestClaimWithABadRow: a voucher that the chain rejects does not hold up the others.
@@ -130,22 +86,6 @@ func TestManyClaims(t *testing.T) {
 	}
 }
 
-// TestClaimOnWithdrawal: a withdrawal that the worker sees on the chain is answered with a claim.
-func TestClaimOnWithdrawal(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	signer := alice.opened(bob, 2)
-	w.withdraw(signer, 90_000)
-	if !w.recoverUntil(func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 10_000 }) {
-		t.Errorf("it is not claimed: %+v", w.Ledger.Channel(signer.ID))
-	}
-	payer := w.channelPayer(alice.Wallet)
-	if _, state, _ := correctionOf(t, alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")); state.WithdrawRequestedAt == 0 {
-		t.Errorf("a voucher during the withdrawal: %+v", state)
-	}
-}
-
 // TestManyAreLookedAt: the worker looks at hundreds of payment channels before it pauses.
 func TestManyAreLookedAt(t *testing.T) {
 	t.Parallel()
@@ -171,10 +111,9 @@ func TestWithdrawalAfterALongerDelay(t *testing.T) {
 	w := newWorld(t, withChannels)
 	alice, bob := w.agent("alice"), w.agent("bob")
 	signer := alice.opened(bob, 4)
-	later := newWorldOn(t, w.DatabaseURL, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
+	later := w.beside(func(config *server.Config, _ *payment.Chain, _ string) {
 		config.Channels.WithdrawDelay = 30 * 24 * time.Hour
 	})
-	later.Ledger, later.Facilitator = w.Ledger, w.Facilitator
 	w.withdraw(signer, 80_000)
 	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '2 hours', unclaimed_since = now() - interval '2 hours'`)
 	if !later.recoverFor(20*time.Second, func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 20_000 }) {

@@ -153,38 +153,6 @@ func TestVoucherForASecret(t *testing.T) {
 	w.checkChannels()
 }
 
-// TestVoucherWithIdentifier: the identifier finds the response of an earlier voucher; two requests at once that have different ones
-// are two calls.
-func TestVoucherWithIdentifier(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	named := func(cumulative, deposit uint64, id string) string {
-		return payer.sign(sendPath, cumulative, deposit, func(p *x402.BatchPayment) { p.Extensions = testkit.Identifier(id) })
-	}
-	alice.sendWith(payer.sign(sendPath, 5000, 50_000), bob, "one")
-	first := alice.sendWith(named(10_000, 0, "identifier-number-1"), bob, "again and again")
-	again := alice.sendWith(named(15_000, 0, "identifier-number-1"), bob, "again and again")
-	if first.Status != http.StatusOK || string(again.Body) != string(first.Body) {
-		t.Errorf("the same identifier with the next voucher: %v, want %v", again, first)
-	}
-	if _, extra := settledOf(t, again); extra.ChargedAmount != "0" || extra.ChannelState.ChargedCumulativeAmount != "10000" {
-		t.Errorf("it was charged: %+v", extra)
-	}
-	if reason, _, _ := correctionOf(t, alice.sendWith(named(10_000, 0, "identifier-number-2"), bob,
-		"again and again")); reason != x402.ReasonBatchCumulativeMismatch {
-		t.Errorf("the same voucher and request with another identifier: %s", reason)
-	}
-	if a := alice.sendWith(named(15_000, 0, "identifier-number-2"), bob, "again and again"); a.Status != http.StatusOK ||
-		string(a.Body) == string(first.Body) {
-		t.Errorf("the next voucher with another identifier: %v, want a second message", a)
-	}
-	alice.sendWith(named(20_000, 0, "identifier-number-2"), bob, "another request").Want(t, "an identifier for another request",
-		http.StatusConflict, "payment_reused")
-	w.checkChannels()
-}
-
 // TestWithdrawal: no voucher is charged while the payer withdraws, once the server has seen it; nor while it does not know.
 func TestWithdrawal(t *testing.T) {
 	t.Parallel()

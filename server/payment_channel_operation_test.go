@@ -15,14 +15,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// beside is another server on the database and the payment network of a world. It remembers nothing.
-func (w *world) beside(settings ...setting) *world {
-	w.T.Helper()
-	other := newWorldOn(w.T, w.DatabaseURL, append([]setting{withChannels}, settings...)...)
-	other.Ledger, other.Facilitator, other.Secrets = w.Ledger, w.Facilitator, w.Secrets
-	return other
-}
-
 // TestClaimBySum: the vouchers of a payment channel are claimed before they are old if they reach the sum.
 func TestClaimBySum(t *testing.T) {
 	t.Parallel()
@@ -34,36 +26,6 @@ func TestClaimBySum(t *testing.T) {
 	}
 	if state := w.Ledger.Channel(bobs.ID); state.TotalClaimed != 0 {
 		t.Errorf("less is claimed too: %+v", state)
-	}
-}
-
-// TestTwoServersClaim: several servers claim at the same time. Each voucher is claimed once, and the ledger has each transaction.
-func TestTwoServersClaim(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	revenue := w.Revenue()
-	alice.opened(bob, 3)
-	bob.opened(alice, 2)
-	w.due()
-	other := w.beside()
-	paid := func() bool { return w.Revenue() == revenue+25_000 }
-	done := make(chan bool)
-	go func() { done <- other.recoverUntil(paid) }()
-	if here := w.recoverUntil(paid); !<-done || !here {
-		t.Errorf("the payee has %d more, want 25000", w.Revenue()-revenue)
-	}
-	sum := `SELECT coalesce(sum(claimed), 0) FROM payment_channel_transactions WHERE kind = 'claim' AND transaction <> ''`
-	if n := w.Count(sum); n != 25_000 {
-		t.Errorf("the ledger has claims of %d, want 25000", n)
-	}
-	if !testkit.Eventually(5*time.Second, func() bool {
-		return w.Count(`SELECT coalesce(sum(paid), 0) FROM payment_channel_transactions WHERE kind = 'settle'`) == 25_000
-	}) {
-		t.Error("the ledger lacks the payout")
-	}
-	if n := w.Count(`SELECT sum(claimed) FROM payment_channels`); n != 25_000 {
-		t.Errorf("%d are recorded as claimed, want 25000", n)
 	}
 }
 

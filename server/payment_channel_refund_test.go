@@ -57,8 +57,7 @@ func TestRefund(t *testing.T) {
 		extra.ChannelState.TotalClaimed != "5000" || extra.ChannelState.RefundNonce != "1" || extra.ChargedAmount != "" {
 		t.Errorf("a part: %v %+v %+v", a, settled, extra)
 	}
-	second := newWorldOn(t, w.DatabaseURL, withChannels)
-	second.Ledger, second.Facilitator = w.Ledger, w.Facilitator
+	second := w.beside()
 	for _, server := range []*world{w, second} {
 		payer.w = server
 		payer.refund("/agent/me", 5000, 0).Want(t, "again at once", http.StatusTooManyRequests, "rate_limited")

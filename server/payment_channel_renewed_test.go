@@ -144,8 +144,7 @@ func TestForgetfulClient(t *testing.T) {
 	w.Exec(`UPDATE payment_channels SET balance = charged WHERE withdraw_delay = (SELECT max(withdraw_delay) FROM payment_channels)`)
 	alice.me().Require(t, "a voucher on money that was refunded", http.StatusPaymentRequired)
 	alice.me().Require(t, "the call after it", http.StatusOK)
-	second := newWorldOn(t, w.DatabaseURL, withChannels)
-	second.Ledger, second.Facilitator = w.Ledger, w.Facilitator
+	second := w.beside()
 	alice.w = second
 	alice.me().Require(t, "the first call after a restart of the server", http.StatusPaymentRequired)
 	if first := alice.firstOffer(); first != x402.SchemeBatch {

@@ -26,30 +26,6 @@ func (a *agent) claimed(to *agent) *channelPayer {
 	return a.w.channelPayer(a.Wallet)
 }
 
-// TestClaimedVoucherRefundsNoPart: a claimed voucher is public, and the amount of a refund is not signed. Without the API key of an account
-// that used the payment channel it refunds no part. It refunds everything, after which nothing is left.
-func TestClaimedVoucherRefundsNoPart(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob, mallory := w.agent("alice"), w.agent("bob"), w.agent("mallory")
-	payer := alice.claimed(bob)
-	later := func() { w.Exec(`UPDATE payment_channels SET refunded_at = refunded_at - interval '1 minute'`) }
-	payer.refund("/agent/me", 5000, 15_000).Want(t, "a part, by a stranger", http.StatusConflict, "proof_required")
-	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key).Want(t, "a part, with the key of an account that never used it",
-		http.StatusConflict, "proof_required")
-	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", mallory.Key+"x").Want(t, "a part, with a wrong key", http.StatusUnauthorized,
-		"invalid_api_key")
-	payer.refund("/agent/me", 5000, 15_000, "X-API-KEY", alice.Key).Require(t, "a part, with the key of its account", http.StatusNoContent)
-	later()
-	payer.refund("/agent/me", 5000, 15_000).Want(t, "another part, by a stranger", http.StatusConflict, "proof_required")
-	payer.refund("/agent/me", 5000, 0).Require(t, "the rest, without a key", http.StatusNoContent)
-	later()
-	if reason, _, _ := correctionOf(t, payer.refund("/agent/me", 5000, 0)); reason != x402.ReasonBatchRefundNoBalance {
-		t.Errorf("once more: %s, want that nothing is left", reason)
-	}
-	w.checkChannels()
-}
-
 // TestClaimedVoucherShowsTheChain: a claimed voucher is public. What a stranger learns with it does not change with the calls that its
 // payer makes after the claim, also when it asks for a refund. The API key of an account that used the payment channel shows the present
 // state, and so does a voucher that was never claimed.

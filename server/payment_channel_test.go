@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -103,95 +102,6 @@ func TestVoucherAgain(t *testing.T) {
 		t.Errorf("%d messages, want 2", messages)
 	}
 	w.checkChannels()
-}
-
-// TestCopiesOfAVoucher: concurrent copies on two servers are one call, and two requests on one voucher are one effect.
-func TestCopiesOfAVoucher(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	other := newWorldOn(t, w.DatabaseURL, withChannels)
-	other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
-	alice, bob := w.agent("alice"), w.agent("bob")
-	there := &agent{alice.Agent, other}
-	payer := w.channelPayer(alice.Wallet)
-	all := func(payment string, content func(i int) string) []testkit.Reply {
-		replies := make([]testkit.Reply, 40)
-		var group sync.WaitGroup
-		for i := range replies {
-			group.Go(func() {
-				replies[i] = known(func() testkit.Reply { return []*agent{alice, there}[i%2].sendWith(payment, bob, content(i)) })
-			})
-		}
-		group.Wait()
-		return replies
-	}
-	for name, payment := range map[int]string{5000: payer.sign(sendPath, 5000, 100_000)} {
-		replies := all(payment, func(int) string { return fmt.Sprint("copies ", name) })
-		for _, a := range replies {
-			if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) ||
-				a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
-				t.Errorf("a copy of the deposit: %v, want %v", a, replies[0])
-			}
-		}
-	}
-	replies := all(payer.sign(sendPath, 10_000, 0), func(int) string { return "copies" })
-	for _, a := range replies {
-		if a.Status != http.StatusOK || string(a.Body) != string(replies[0].Body) ||
-			a.Header.Get(x402.HeaderPaymentResponse) != replies[0].Header.Get(x402.HeaderPaymentResponse) {
-			t.Errorf("a copy of the voucher: %v, want %v", a, replies[0])
-		}
-	}
-	won := 0
-	for _, a := range all(payer.sign(sendPath, 15_000, 0), func(i int) string { return fmt.Sprint("request ", i) }) {
-		if a.Status == http.StatusOK {
-			won++
-			continue
-		}
-		if reason, state, _ := correctionOf(t, a); reason != x402.ReasonBatchCumulativeMismatch || state.ChargedCumulativeAmount != "15000" {
-			t.Errorf("a voucher that lost: %s %+v", reason, state)
-		}
-	}
-	if messages := w.Count(`SELECT count(*) FROM messages`); won != 1 || messages != 3 {
-		t.Errorf("%d requests of one voucher were executed, %d messages in all, want 1 and 3", won, messages)
-	}
-	w.checkChannels()
-}
-
-// TestRejectedVoucher: a rejection costs nothing, and the voucher pays for the next request.
-func TestRejectedVoucher(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	payer := w.channelPayer(alice.Wallet)
-	alice.sendWith(payer.sign(sendPath, 5000, 100_000), bob, "one")
-	nobody := *bob.Agent
-	nobody.ID = alice.ID
-	voucher := payer.sign(sendPath, 10_000, 0)
-	if a := alice.sendWith(voucher, &agent{&nobody, w}, "to myself"); a.Status != http.StatusBadRequest || a.Charged ||
-		a.Header.Get(x402.HeaderPaymentResponse) != "" {
-		t.Errorf("a rejected call: %v, want 400 without a charge", a)
-	}
-	w.checkChannels()
-	alice.sendWith(voucher, bob, "two").Want(t, "the same voucher for another request", http.StatusOK)
-	w.checkChannels()
-}
-
-// TestUnknownChannel: a voucher of a channel that nobody opened is refused, and nobody is asked about it.
-func TestUnknownChannel(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	poor := w.channelPayer(testkit.NewKey())
-	w.breakFacilitator(func(http.ResponseWriter, *http.Request) bool {
-		t.Error("the facilitator is asked")
-		return false
-	})
-	if reason := reasonOf(t, alice.sendWith(poor.sign(sendPath, 5000, 0), bob, "for nothing")); reason != x402.ReasonBatchChannelNotFound {
-		t.Errorf("a voucher of an unknown channel: %s", reason)
-	}
-	if n := w.Count(`SELECT count(*) FROM payment_channels`); n != 0 {
-		t.Errorf("%d payment channels, want none", n)
-	}
 }
 
 // TestRegistrationFromAChannel: both calls of a registration with vouchers. A wrong TAN costs nothing, and the voucher stays good.

@@ -26,11 +26,6 @@ func withChannels(config *server.Config, _ *payment.Chain, _ string) {
 		ClaimAge: 6 * time.Hour, ClaimSum: testkit.Dollar}
 }
 
-// suggesting sets the suggested deposit.
-func suggesting(amount uint64) setting {
-	return func(config *server.Config, _ *payment.Chain, _ string) { config.Channels.MinDeposit = amount }
-}
-
 // zeroSalt is the salt of the official clients.
 var zeroSalt = "0x" + strings.Repeat("0", 64)
 

@@ -152,27 +152,3 @@ func TestOwnerGetsItsSecretAgain(t *testing.T) {
 		t.Error("responses with secrets are kept for longer than ten minutes")
 	}
 }
-
-// TestLostSettlementOfASecret: where the settlement's reply was lost, too, the fresh authorization finishes that payment
-// and is not settled itself.
-func TestLostSettlementOfASecret(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	const request = "/register/request_account"
-	owner := w.Wallet(testkit.Dollar)
-	body := `{"requested_username":"owner"}`
-	payment := w.sign(owner, request)
-	mend := w.breakFacilitator(w.settleAndThen(testkit.HangUp))
-	w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment).Require(t, "the settlement's reply lost", 503)
-	mend()
-	alone := func() testkit.Reply {
-		return w.call(http.MethodPost, request, body, x402.HeaderPaymentSignature, payment)
-	}
-	alone().Want(t, "the payment alone", http.StatusServiceUnavailable, "payment_unknown")
-	tan := known(func() testkit.Reply { return w.pay(owner, request, body) }).Field(t, "tan")
-	w.Secret(tan)
-	w.wantNoSecret("the TAN", alone(), tan)
-	if w.Revenue() != 10_000 || w.Count(`SELECT count(*) FROM payments`) != 1 {
-		t.Errorf("charged %d in %d payments, want 10000 in one", w.Revenue(), w.Count(`SELECT count(*) FROM payments`))
-	}
-}

@@ -99,7 +99,8 @@ func TestConsumersDie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	other := w.otherServer()
+	other := w.beside()
+	other.listen()
 	w.listen()
 	consumers := testkit.NewConsumers(0)
 	var living sync.WaitGroup

@@ -1,17 +1,13 @@
 package server_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -67,51 +63,6 @@ func TestTANLimitSparesWhatHasSettled(t *testing.T) {
 	a := w.pay(owner, create, account("slow", tan))
 	a.Require(t, "the account", 200)
 	w.Secret(a.Field(t, "api_key"))
-}
-
-// hesitant is a chain that does not reply once what became of an authorization.
-type hesitant struct {
-	payment.Chain
-	asked *atomic.Bool
-}
-
-func (h hesitant) Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error) {
-	if !h.asked.Swap(true) {
-		return x402.AuthorizationState{}, errors.New("busy")
-	}
-	return h.Chain.Authorization(ctx, asset, authorizer, nonce, since)
-}
-
-// TestOldAuthorizations: an authorization that stood on the chain before it came here buys nothing, also where the chain or the
-// facilitator says so only when it is asked again.
-func TestOldAuthorizations(t *testing.T) {
-	t.Parallel()
-	for slow, chainOf := range map[string]func(payment.Chain) payment.Chain{
-		"chain":       func(chain payment.Chain) payment.Chain { return hesitant{earlier{chain}, new(atomic.Bool)} },
-		"facilitator": func(chain payment.Chain) payment.Chain { return earlier{chain} },
-	} {
-		t.Run(slow, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, func(_ *server.Config, chain *payment.Chain, _ string) { *chain = chainOf(*chain) })
-			alice, bob := w.agent("alice"), w.agent("bob")
-			var signed x402.Authorization
-			public := w.sign(alice.Wallet, sendPath, func(p *x402.PaymentPayload) { signed = p.Payload.Authorization })
-			w.transfer(signed, 5000)
-			mend := w.breakFacilitator(func(response http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path != "/settle" || slow != "facilitator" {
-					return false
-				}
-				response.WriteHeader(http.StatusInternalServerError)
-				return true
-			})
-			bob.sendWith(public, alice, "stolen").Want(t, "while the "+slow+" does not say", 503)
-			mend()
-			w.recover()
-			if w.Count(`SELECT count(*) FROM messages`) != 0 || w.Count(`SELECT count(*) FROM payments WHERE state = 'failed'`) != 1 {
-				t.Error("a stranger has sent a message with an authorization that it has read on the chain")
-			}
-		})
-	}
 }
 
 // TestUsedAuthorizationIsNoProof: an authorization that was used elsewhere, for another service of the same payee, is public,

@@ -91,29 +91,6 @@ func TestRestoredPaymentBuysItsCall(t *testing.T) {
 	r.checkLedger()
 }
 
-// TestRestoredPaymentOfARefusedCall: if the call for which a restored payment is sent is rejected, the payer corrects it.
-func TestRestoredPaymentOfARefusedCall(t *testing.T) {
-	t.Parallel()
-	r := newRestoredWorld(t)
-	alice, bob := r.agent("alice"), r.agent("bob")
-	header := r.sign(alice.Wallet, sendPath)
-	send := func(to, path string) testkit.Reply {
-		return r.call(http.MethodPost, path, `{"recipient_agent_id":`+quote(to)+`,"content":"again"}`, "X-API-KEY", alice.Key,
-			x402.HeaderPaymentSignature, header)
-	}
-	send(bob.ID, sendPath).Require(t, "the message", 200)
-	r.lose(`operation = 'sendPrivateMessage'`, 1)
-	charged := r.Revenue()
-	if a := send(noAgent, sendPath); a.Status != http.StatusNotFound || !a.Charged {
-		t.Errorf("to an account that the restore lost: %v, want 404, charged before", a)
-	}
-	send(bob.ID, sendPath).Require(t, "the corrected call", 200)
-	if r.Revenue() != charged {
-		t.Errorf("charged %d again", r.Revenue()-charged)
-	}
-	r.checkLedger()
-}
-
 // TestRestoredPaymentNeedsItsAccount: the payment of a wallet that has paid for no account, or for two, waits for the operator's refund.
 func TestRestoredPaymentNeedsItsAccount(t *testing.T) {
 	t.Parallel()

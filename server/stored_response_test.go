@@ -111,11 +111,7 @@ func TestTANOutlivesARotation(t *testing.T) {
 	payer := w.Wallet(10 * testkit.Dollar)
 	tan := w.pay(payer, "/register/request_account", `{"requested_username":"wanted"}`).Field(t, "tan")
 	w.Secret(tan)
-	on := func(keys ...server.Secret) *world {
-		other := newWorldOn(t, w.DatabaseURL, withSecrets(keys...))
-		other.Ledger, other.Facilitator = w.Ledger, w.Facilitator
-		return other
-	}
+	on := func(keys ...server.Secret) *world { return w.beside(withSecrets(keys...)) }
 	on(server.Secret{2}).pay(payer, "/register/create_account", account("wanted", tan)).WantRefused(t, "at a server without the secret",
 		http.StatusForbidden, "invalid_tan")
 	w.Secret(on(server.Secret{2}, serverSecret).pay(payer, "/register/create_account", account("wanted", tan)).Field(t, "api_key"))

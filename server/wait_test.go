@@ -5,21 +5,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
-	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -368,27 +363,6 @@ func TestDefaultWaitIsLeftOut(t *testing.T) {
 	}
 }
 
-// otherServer is a second server on the database and the payment network of a world.
-func (w *world) otherServer() *world {
-	w.T.Helper()
-	other := (&world{World: w.World, place: &place{log: &testkit.Buffer{}}}).forTest(w.T)
-	facilitator := httptest.NewServer(w.Facilitator)
-	w.T.Cleanup(facilitator.Close)
-	var err error
-	if other.store, err = store.Open(w.T.Context(), w.DatabaseURL, storetest.Patient); err != nil {
-		w.T.Fatal(err)
-	}
-	w.T.Cleanup(other.store.Close)
-	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
-		Secrets: []server.Secret{serverSecret}}
-	other.server, err = server.New(config, other.store, &x402.Facilitator{BaseURL: facilitator.URL, HTTPClient: facilitator.Client()},
-		&x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()},
-		slog.New(slog.NewJSONHandler(other.log, nil)))
-	testkit.NoError(w.T, err)
-	other.listen()
-	return other
-}
-
 // at is the agent at another server, with another wallet.
 func (a *agent) at(w *world) *agent {
 	a.w.T.Helper()
@@ -402,7 +376,8 @@ func TestWaitOverTwoServers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, bob := w.agent("alice"), w.agent("bob")
-	other := w.otherServer()
+	other := w.beside()
+	other.listen()
 	w.listen() // hears what other servers announce
 	chat := alice.createGroup("planners", bob)
 	isPage(t, "the notice", bob.polls("", bob.signsPoll()), 0, 1)

@@ -107,6 +107,14 @@ func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...sett
 	return w
 }
 
+// beside is another server on the database and the payment network of a world. It remembers nothing.
+func (w *world) beside(settings ...setting) *world {
+	w.T.Helper()
+	other := newWorldOn(w.T, w.DatabaseURL, append([]setting{withChannels}, settings...)...)
+	other.Ledger, other.Facilitator, other.Secrets = w.Ledger, w.Facilitator, w.Secrets
+	return other
+}
+
 // forTest returns the world for another test, which fails if something goes wrong.
 func (w *world) forTest(t testing.TB) *world {
 	return &world{World: w.ForTest(t), place: w.place, http: &http.Client{Transport: &testkit.Contractual{T: t}}}

@@ -366,6 +366,9 @@ func TestConstraints(t *testing.T) {
 			`) VALUES (gen_random_uuid(), 2, 'exact', 'eip155:8453', '0xa', '0xb', '0xc', '0xd', 1, now(), 'x',
 			sha256('x'), sha256('x'), now(), now(), now(), ` + values + `)`
 	}
+	other := func(columns, values string) string { // each has an authorization of its own
+		return strings.Replace(payment(columns, values), "'0xc'", "gen_random_uuid()::text", 1)
+	}
 	channel := func(charged, signed, claimed, balance int, state, payment string) string {
 		return fmt.Sprintf(`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer,
 			withdraw_delay, salt, charged, signed_max,
@@ -435,12 +438,17 @@ func TestConstraints(t *testing.T) {
 	if _, err := connection.Exec(t.Context(), transaction("refund", 1, 2)); err != nil {
 		t.Fatalf("a good refund: %v", err)
 	}
-	good := payment("state, request, payload", `'settling', 'x', 'x'`)
-	if _, err := connection.Exec(t.Context(), good); err != nil {
-		t.Fatalf("a good payment: %v", err)
-	}
-	if _, err := connection.Exec(t.Context(), good); err == nil || !strings.Contains(err.Error(), "payments_network_asset_payer_nonce_key") {
-		t.Errorf("the same authorization twice: %v, want a unique violation", err)
+	for what, good := range map[string]string{
+		"payments_network_asset_payer_nonce_key": payment("state, request, payload", `'settling', 'x', 'x'`),
+		"payments_identifier":                    other("state, payment_identifier", `'delivered', 'x'`),
+		"payments_idempotency_key":               other("state, idempotency_key", `'delivered', 'x'`),
+	} {
+		if _, err := connection.Exec(t.Context(), good); err != nil {
+			t.Fatalf("a good payment: %v", err)
+		}
+		if _, err := connection.Exec(t.Context(), good); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("the same authorization or name twice: %v, want a violation of %s", err, what)
+		}
 	}
 }
 
