@@ -143,17 +143,6 @@ func TestUnfinishedHeadersCostLittle(t *testing.T) {
 	w.call(http.MethodGet, "/skill", "").Want(t, "an honest caller beside them", 200)
 }
 
-// TestSlowBodiesEnd: a body that does not come ends the request.
-func TestSlowBodiesEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	conn := w.dial(w.listen(), "POST /agent/profile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	if status, text := told(conn, 13*time.Second); status != http.StatusRequestTimeout ||
-		!strings.Contains(text, "request_timeout") {
-		t.Errorf("a body that does not come: %d %s, want 408", status, text)
-	}
-}
-
 // TestNewcomersFindRoom: who holds connections open without asking anything keeps nobody out, at its own address or at
 // others, and holds no more than it may.
 func TestNewcomersFindRoom(t *testing.T) {

@@ -87,7 +87,6 @@ func (s *fuzzStage) play(t *testing.T, r *rand.Rand, names []string, noise []byt
 		headers = append(headers, "X-API-KEY", who.Key)
 	}
 	// A lost response with a secret is repeated, uncharged, to a new payment of the same wallet for the same request.
-	// FuzzRegistration has the exact rule.
 	repeated := s.paid[testkit.Address(who.Wallet)+name]
 	if price > 0 {
 		switch r.IntN(10) {

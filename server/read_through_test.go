@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/testkit"
@@ -93,59 +90,6 @@ func TestDamagedCursors(t *testing.T) {
 	isPage(t, "bob afterwards", bob.polls("", bob.signsPoll()), 1, 0)
 }
 
-// TestConsumersDie: two consumers of one key follow at two servers, and are killed at random moments. Each message is seen, and not again
-// after it was confirmed. Each poll is paid once.
-func TestConsumersDie(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	other := w.beside()
-	other.listen()
-	w.listen()
-	consumers := testkit.NewConsumers(0)
-	var living sync.WaitGroup
-	for _, at := range []*agent{bob, bob.at(other)} {
-		living.Go(func() {
-			for range testkit.Times(1000) / 2 {
-				if err := consumers.Live(t.Context(), at.Agent, rand.N(100*time.Millisecond)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	dead := make(chan struct{})
-	go func() { living.Wait(); close(dead) }()
-	sent := 0
-	for open := true; open; sent++ {
-		alice.send(bob, fmt.Sprintf("message %d", sent))
-		select {
-		case <-dead:
-			open = false
-		default:
-		}
-	}
-	if err := consumers.Drain(t.Context(), bob.Agent); err != nil {
-		t.Error(err)
-	}
-	lost := 0
-	for n := range sent {
-		if !consumers.Seen(bob.Name, fmt.Sprintf("message %d", n)) {
-			lost++
-		}
-	}
-	if lost > 0 {
-		t.Errorf("%d of %d messages are lost", lost, sent)
-	}
-	closed := func() bool { return w.Count("SELECT count(*) FROM payments WHERE state <> 'delivered'") == 0 }
-	if !testkit.Eventually(20*time.Second, closed) {
-		t.Error("a payment is not delivered")
-	}
-	for _, wrong := range consumers.Wrong(w.Count("SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages'")) {
-		t.Error(wrong)
-	}
-	t.Logf("%d messages were sent; %s", sent, consumers)
-}
-
 // TestClientFollows: the Go client gets messages as they come, and again what was not confirmed.
 func TestClientFollows(t *testing.T) {
 	t.Parallel()
@@ -192,47 +136,4 @@ func TestClientFollows(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 	isPage(t, "what is unconfirmed", bob.polls("", bob.signsPoll()), 1, 0)
-}
-
-// TestFollowLeavesThePaymentChannel: while one call waits, others of the wallet are paid from the same payment channel. The call that
-// waited is charged once.
-func TestFollowLeavesThePaymentChannel(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	bob := w.agent("bob")
-	alice := &agent{testkit.NewAgent(t, w.url, w.Wallet(1000*testkit.Dollar), testkit.Sparing, w.http.Transport, &client.MemoryChannels{}), w}
-	w.Secret(alice.Register(t, "alice"), alice.Key)
-	alice.SetID(t)
-	ctx, stop := context.WithCancel(t.Context())
-	came, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- alice.Follow(ctx, "", func(_ context.Context, page *client.UnreadPage) error {
-			came <- page.Messages[0].Content
-			return nil
-		})
-	}()
-	w.holds(1)
-	for n := range 3 {
-		sending, cancel := context.WithTimeout(ctx, 20*time.Second)
-		sent, err := alice.SendPrivateMessageWithResponse(sending,
-			client.SendPrivateMessageRequest{RecipientAgentID: bob.ID, Content: fmt.Sprint(n)})
-		cancel()
-		testkit.Require200(t, "a message while a call waits", sent, err)
-	}
-	w.holds(1)
-	bob.send(alice, "news")
-	if got := <-came; got != "news" {
-		t.Errorf("got %q", got)
-	}
-	w.holds(1)
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("it ends with %v", err)
-	}
-	polls := w.Count(`SELECT count(*) FROM payments WHERE operation = 'listUnreadMessages' AND state = 'delivered'`)
-	exact := w.Count(`SELECT count(*) FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.scheme = 'exact' AND a.username = 'alice'`)
-	if polls != 1 || exact != 0 {
-		t.Errorf("%d polls were paid, and %d calls with transfers; want 1 and 0", polls, exact)
-	}
-	w.checkChannels()
 }

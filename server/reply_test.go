@@ -128,6 +128,16 @@ func TestRefusedReplies(t *testing.T) {
 	}
 }
 
+// age makes messages older.
+func (w *world) age(by time.Duration, messages ...string) {
+	w.T.Helper()
+	for _, content := range messages {
+		w.Exec(`UPDATE messages SET created_at = created_at - CAST($1 AS interval) WHERE content = $2`, by, content)
+	}
+	w.Exec(`UPDATE conversations c SET created_at = (SELECT min(m.created_at) FROM messages m WHERE m.conversation_id = c.id)
+		WHERE last_number > 0`)
+}
+
 // TestRepliesToRemovedMessages: an answer keeps the id of a message that the operator or retention removed.
 func TestRepliesToRemovedMessages(t *testing.T) {
 	t.Parallel()

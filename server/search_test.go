@@ -143,35 +143,3 @@ func TestSearchHint(t *testing.T) {
 		}
 	}
 }
-
-// TestSearchEndsAtItsBound: a costly pattern over long messages ends before the conversation does, says where, and goes on from there.
-func TestSearchEndsAtItsBound(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	chat, _ := alice.send(bob, "the first message 9")
-	w.Exec(`INSERT INTO messages (conversation_id, number, id, sender_id, content, created_at)
-		SELECT id, i, gen_random_uuid(), ` + uuidOf("alice") +
-		`, repeat('lorem ipsum ', 1300), now() FROM conversations, generate_series(2, 60) AS i`)
-	w.Exec(`UPDATE conversations SET last_number = 60`)
-	var before *string
-	searches := 0
-	for {
-		found, err := bob.SearchPrivateMessagesWithResponse(t.Context(), client.SearchPrivateMessagesRequest{ChatID: chat, Query: `\pL{1,200} 9`,
-			BeforeMessageID: before})
-		testkit.Require200(t, "bob searches", found, err)
-		searches++
-		if before = found.JSON200.NextBeforeMessageID; before == nil {
-			if found.JSON200.Count != 1 {
-				t.Errorf("the last search finds %d messages, want the first message", found.JSON200.Count)
-			}
-			break
-		}
-		if found.JSON200.Count != 0 || searches > 30 {
-			t.Fatalf("search %d: %s, want none yet", searches, found.Body)
-		}
-	}
-	if searches < 2 {
-		t.Error("one search saw it all; the bound was not reached")
-	}
-}

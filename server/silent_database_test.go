@@ -144,29 +144,6 @@ func TestUnrecordedOutcomeKeepsItsOwner(t *testing.T) {
 	}
 }
 
-// TestUnavailableDatabaseTakesNoTokens: callers who repeat a payment while the database is unavailable are not limited.
-func TestUnavailableDatabaseTakesNoTokens(t *testing.T) {
-	t.Parallel()
-	databaseURL := storetest.URL(t)
-	route, serversURL := storetest.RouteTo(t, databaseURL)
-	w := newWorldOver(t, databaseURL, serversURL, withLimits(server.Limits{Address: few(20), Account: few(1), Wallet: few(1)}))
-	alice, bob := w.agent("alice"), w.agent("bob")
-	alice.send(bob, "the first message creates the chat")
-	payment := w.sign(alice.Wallet, sendPath)
-	alice.send(bob, "now the server knows her key for a second, so the next call fails at its payment")
-	route.Cut(true)
-	send := func() testkit.Reply { return alice.sendWith(payment, bob, "hello") }
-	if a := send(); a.Status != http.StatusServiceUnavailable { // the server may not know whether it is charged
-		t.Errorf("without a database: %v, want 503", a)
-	}
-	route.Cut(false)
-	var last testkit.Reply
-	if !testkit.Eventually(20*time.Second, func() bool { last = send(); return last.Status != http.StatusServiceUnavailable }) ||
-		last.Status != http.StatusOK {
-		t.Errorf("the same payment with a database: %v, want 200", last)
-	}
-}
-
 // TestUndeliveredPaymentTakesNoTokens: a payment settled, and the database cannot store the effect for a while. The caller repeats
 // the call as told, and is not limited.
 func TestUndeliveredPaymentTakesNoTokens(t *testing.T) {

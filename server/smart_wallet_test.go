@@ -59,7 +59,7 @@ func (w *world) junk(path, from string, changes ...func(*x402.Authorization)) st
 	return header
 }
 
-const accountBody = `{"requested_username":"wallet"}`
+const requestAccount, accountBody = "/register/request_account", `{"requested_username":"wallet"}`
 
 // TestJunkSignaturesAskTheChainLittle: only a payment that is in order but for its signature has its payer looked up,
 // each address once.

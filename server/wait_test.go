@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/http"
@@ -342,24 +341,6 @@ func TestWaitOutlastsTheTimesOfRequests(t *testing.T) {
 	isPage(t, "twelve seconds", alice.polls("?wait=12", alice.signsPoll()), 0, 0)
 	if took := time.Since(began); took < 12*time.Second {
 		t.Errorf("the call returned after %s", took)
-	}
-}
-
-// TestDefaultWaitIsLeftOut: a payment of a poll pays for the same request at a server that does not know wait yet, during an upgrade.
-func TestDefaultWaitIsLeftOut(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice := w.agent("alice")
-	payment := alice.signsPoll()
-	alice.polls("", payment).Require(t, "a poll", http.StatusOK)
-	var id string
-	w.Scan("SELECT id::text FROM agents WHERE username = 'alice'", nil, &id)
-	request := []byte("listUnreadMessages\x00" + id + "\x00mark_read=true&page=1&page_size=50")
-	if sum := sha256.Sum256(request); w.Count(fmt.Sprintf(`SELECT count(*) FROM payments WHERE fingerprint = '\x%x'`, sum)) != 1 {
-		t.Errorf("no payment is for %q", request)
-	}
-	if again := alice.polls("?wait=0", payment); again.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the same request with the default spelled out: %v", again)
 	}
 }
 
