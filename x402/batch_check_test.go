@@ -13,9 +13,7 @@ import (
 func newBatchChecker(t testing.TB) BatchChecker {
 	t.Helper()
 	checker, err := NewBatchChecker(networks...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	return checker
 }
 
@@ -25,9 +23,7 @@ func signedBatch(t testing.TB, offer PaymentRequirements, deposit string, change
 	t.Helper()
 	key := keyOf(t, batchPayerKey)
 	config, err := NewChannelConfig(batchPayer, batchSalt, offer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	payload := BatchPayload{Type: BatchVoucher, ChannelConfig: config, Voucher: Voucher{MaxClaimableAmount: "1000"}}
 	if deposit != "" {
 		payload.Type = BatchDeposit
@@ -42,24 +38,16 @@ func signedBatch(t testing.TB, offer PaymentRequirements, deposit string, change
 	if payload.Voucher.ChannelID == "" {
 		payload.Voucher.ChannelID, err = domain.ChannelID(payload.ChannelConfig)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	digest, err := domain.VoucherDigest(payload.Voucher.ChannelID, payload.Voucher.MaxClaimableAmount)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	if payload.Voucher.Signature == "" {
 		payload.Voucher.Signature, err = sign(key, digest)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	if payload.Deposit != nil && payload.Deposit.Authorization.ERC3009.Signature == "" {
 		digest, err := knownDomain(t, offer.Network).DepositDigest(payload.ChannelConfig.Payer, payload.Voucher.ChannelID, *payload.Deposit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, "set-up", err)
 		if payload.Deposit.Authorization.ERC3009.Signature, err = sign(key, digest); err != nil {
 			t.Fatal(err)
 		}
@@ -261,13 +249,9 @@ func TestCorrective(t *testing.T) {
 	}
 	header, err := EncodePaymentRequired(&PaymentRequired{X402Version: 2, Error: ReasonBatchCumulativeMismatch,
 		Resource: ResourceInfo{URL: "https://x"}, Accepts: corrected})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	required, err := DecodePaymentRequired(header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	if diff := cmp.Diff(exact, required.Accepts[0]); diff != "" {
 		t.Errorf("the offer of scheme exact (-want +got):\n%s", diff)
 	}

@@ -25,17 +25,13 @@ func TestBatchCommandsOnTheWire(t *testing.T) {
 		`"payTo":"` +
 		batchReceiver + `","maxTimeoutSeconds":0,"extra":{}}`
 	offer, err := json.Marshal(batchOffer(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	envelope := func(requirements, payload string) string {
 		return `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":` + requirements + `,"payload":` + payload +
 			`},"paymentRequirements":` + requirements + `}`
 	}
 	payment, err := ParseBatchPayment([]byte(goodVoucher))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	receiver := ChannelReceiver{NetworkBaseSepolia, knownNetwork(t, NetworkBaseSepolia).Asset, batchReceiver}
 	claims := []VoucherClaim{NewClaim(payment.Payload.ChannelConfig, payment.Payload.Voucher)}
 	refund := NewRefundCommand(payment.Payload.ChannelConfig, payment.Payload.Voucher, 99_000, Channel{Balance: 100_000, RefundNonce: 3})
@@ -86,9 +82,7 @@ func TestBatchCommandsOnTheWire(t *testing.T) {
 func TestBatchVerdicts(t *testing.T) {
 	t.Parallel()
 	payment, err := ParseBatchPayment([]byte(goodVoucher))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	members := `"channelId":"` + batchID + `","balance":"100000","totalClaimed":"5","withdrawRequestedAt":7,"refundNonce":"1"`
 	want := Channel{Balance: 100_000, TotalClaimed: 5, WithdrawRequestedAt: 7, RefundNonce: 1}
 	facilitator, _ := facilitatorReplying(t, says(200, `{"isValid":true,"payer":"`+batchPayer+`","extra":{`+members+`}}`),
@@ -128,9 +122,7 @@ func TestBatchPaymentResponse(t *testing.T) {
 	header, err := EncodeSettleResponse(&SettleResponse{
 		Success: true, Network: NetworkBaseSepolia, Payer: batchPayer, Extra: BatchExtra{ChargedAmount: "1000", ChannelState: &state}.Encode(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	raw, _ := decodeBase64(HeaderPaymentResponse, header)
 	want := fmt.Sprintf(`{"success":true,"transaction":"","network":"eip155:84532","payer":%q,"extra":{"chargedAmount":"1000",`+
 		`"channelState":{"channelId":%q,`+
@@ -140,9 +132,7 @@ func TestBatchPaymentResponse(t *testing.T) {
 		t.Errorf("PAYMENT-RESPONSE (-want +got):\n%s", diff)
 	}
 	response, err := DecodeSettleResponse(header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	extra, err := DecodeBatchExtra(response.Extra)
 	if diff := cmp.Diff(BatchExtra{"1000", &state}, extra); err != nil || diff != "" {
 		t.Errorf("the extra member: %v (-want +got):\n%s", err, diff)
@@ -153,27 +143,17 @@ func TestChannelSigner(t *testing.T) {
 	t.Parallel()
 	offer, now := batchOffer(t), time.Unix(1_900_000_000, 0)
 	signer, err := NewChannelSigner(NewKeySigner(keyOf(t, batchPayerKey)), batchSalt, offer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	voucher, err := signer.Sign(t.Context(), 1000, 0, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	wantHex(t, "the voucher's signature", voucher.Payload.Voucher.Signature, batchSignature)
 	deposit, err := signer.Sign(t.Context(), 1000, 100_000, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	refund, err := signer.SignRefund(t.Context(), 1000, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	for want, payment := range map[string]*BatchPayment{BatchVoucher: voucher, BatchDeposit: deposit, BatchRefund: refund} {
 		header, err := EncodeBatchPayment(payment)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, "set-up", err)
 		payment, err := DecodePayment(header)
 		received, ok := payment.(*BatchPayment)
 		if !ok {

@@ -204,13 +204,9 @@ func TestDecodePaymentOfEitherScheme(t *testing.T) {
 func TestAsVoucher(t *testing.T) {
 	t.Parallel()
 	deposit, err := ParseBatchPayment([]byte(goodDeposit))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	want, err := ParseBatchPayment([]byte(goodVoucher))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	got := deposit.AsVoucher()
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(BatchPayment{})); diff != "" || got.Raw() != nil ||
 		deposit.Payload.Deposit == nil {

@@ -55,9 +55,7 @@ type batchVectors struct {
 func readBatchVectors(t testing.TB) (typeHashes map[string]string, byNetwork map[string]batchVectors) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/batch-vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {
 		t.Fatalf("the vectors: %v", err)
@@ -81,9 +79,7 @@ func readBatchVectors(t testing.TB) (typeHashes map[string]string, byNetwork map
 func keyOf(t testing.TB, digits string) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := evm.HexToECDSA(digits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	return key
 }
 
@@ -133,9 +129,7 @@ func TestBatchVectors(t *testing.T) {
 			wantHex(t, "the voucher's digest", hexString(digest[:]), vector.Digest)
 			amount, _ := channelAmount(vector.MaxClaimableAmount)
 			voucher, err := domain.SignVoucher(t.Context(), NewKeySigner(payer), channel, amount)
-			if err != nil {
-				t.Fatalf("sign a voucher: %v", err)
-			}
+			noError(t, "sign a voucher", err)
 			wantHex(t, "the voucher's signature", voucher.Signature, vector.Signature)
 			if err := domain.VerifyVoucher(voucher, batchPayer); err != nil {
 				t.Errorf("the vector's voucher is refused: %v", err)
@@ -151,27 +145,19 @@ func testAuthorizerVectors(t *testing.T, domain BatchDomain, authorizer *ecdsa.P
 	newest := want.Vouchers[1]
 	claims := []VoucherClaim{NewClaim(want.ChannelConfig, Voucher{want.ChannelID, newest.MaxClaimableAmount, newest.Signature})}
 	digest, err := domain.ClaimBatchDigest(claims)
-	if err != nil {
-		t.Fatalf("the claims: %v", err)
-	}
+	noError(t, "the claims", err)
 	wantHex(t, "the digest of the claims", hexString(digest[:]), want.ClaimBatch.Digest)
 	signature, err := domain.SignClaims(authorizer, claims)
-	if err != nil {
-		t.Fatalf("sign claims: %v", err)
-	}
+	noError(t, "sign claims", err)
 	wantHex(t, "the signature of the claims", signature, want.ClaimBatch.Signature)
 
 	nonce, _ := channelAmount(want.Refund.Nonce)
 	amount, _ := channelAmount(want.Refund.Amount)
 	digest, err = domain.RefundDigest(want.ChannelID, nonce, amount)
-	if err != nil {
-		t.Fatalf("the refund: %v", err)
-	}
+	noError(t, "the refund", err)
 	wantHex(t, "the refund's digest", hexString(digest[:]), want.Refund.Digest)
 	signature, err = domain.SignRefund(authorizer, want.ChannelID, nonce, amount)
-	if err != nil {
-		t.Fatalf("sign a refund: %v", err)
-	}
+	noError(t, "sign a refund", err)
 	wantHex(t, "the refund's signature", signature, want.Refund.Signature)
 }
 
@@ -182,19 +168,13 @@ func testDepositVector(t *testing.T, token Domain, payer *ecdsa.PrivateKey, want
 		ValidAfter: vector.ValidAfter, ValidBefore: vector.ValidBefore, Salt: vector.Salt,
 	}}}
 	nonce, err := DepositNonce(want.ChannelID, vector.Salt)
-	if err != nil {
-		t.Fatalf("the deposit's nonce: %v", err)
-	}
+	noError(t, "the deposit's nonce", err)
 	wantHex(t, "the deposit's nonce", nonce, vector.Nonce)
 	digest, err := token.DepositDigest(batchPayer, want.ChannelID, deposit)
-	if err != nil {
-		t.Fatalf("the deposit: %v", err)
-	}
+	noError(t, "the deposit", err)
 	wantHex(t, "the deposit's digest", hexString(digest[:]), vector.Digest)
 	signature, err := sign(payer, digest)
-	if err != nil {
-		t.Fatalf("sign a deposit: %v", err)
-	}
+	noError(t, "sign a deposit", err)
 	wantHex(t, "the deposit's signature", signature, vector.Signature)
 }
 
@@ -233,9 +213,7 @@ func TestBatchDigestsDiffer(t *testing.T) {
 	id, err := NewBatchDomain(8453).ChannelID(good)
 	add("the channel on another chain", id, err)
 	other, err := NewDomain("x402 Batch Settlement", "1", 84532, DepositCollectorContract)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, "set-up", err)
 	id, err = BatchDomain{other}.ChannelID(good)
 	add("the channel of another contract", id, err)
 	for _, malformed := range []func(c *ChannelConfig){

@@ -16,9 +16,7 @@ import (
 func newChecker(t testing.TB) Checker {
 	t.Helper()
 	checker, err := NewChecker(knownNetwork(t, NetworkBase), knownNetwork(t, NetworkBaseSepolia))
-	if err != nil {
-		t.Fatalf("make a checker: %v", err)
-	}
+	noError(t, "make a checker", err)
 	return checker
 }
 
@@ -26,18 +24,12 @@ func newChecker(t testing.TB) Checker {
 func signed(t testing.TB, offer PaymentRequirements, now time.Time, change func(a *Authorization)) *PaymentPayload {
 	t.Helper()
 	payload, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, nil, nil, now)
-	if err != nil {
-		t.Fatalf("sign a payment: %v", err)
-	}
+	noError(t, "sign a payment", err)
 	change(&payload.Payload.Authorization)
 	domain, err := DomainOf(offer)
-	if err != nil {
-		t.Fatalf("the offer's domain: %v", err)
-	}
+	noError(t, "the offer's domain", err)
 	payload.Payload.Signature, err = SignAuthorization(vectorKey(t), domain, payload.Payload.Authorization)
-	if err != nil {
-		t.Fatalf("sign a changed payment: %v", err)
-	}
+	noError(t, "sign a changed payment", err)
 	return payload
 }
 
@@ -166,18 +158,14 @@ func TestCheckFacts(t *testing.T) {
 		Conclusive:  true,
 	}
 	got, err := newChecker(t).Check(offer, payload, now)
-	if err != nil {
-		t.Fatalf("check a good payment: %v", err)
-	}
+	noError(t, "check a good payment", err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the facts of a payment (-want +got):\n%s", diff)
 	}
 	payload.Payload.Signature += strings.Repeat("64", 32)
 	want.Conclusive = false
 	got, err = newChecker(t).Check(offer, payload, now)
-	if err != nil {
-		t.Fatalf("check a smart wallet's payment: %v", err)
-	}
+	noError(t, "check a smart wallet's payment", err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the facts of a smart wallet's payment (-want +got):\n%s", diff)
 	}

@@ -49,9 +49,7 @@ var vectors = []struct{ network, separator, digest, signature string }{
 func vectorKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := evm.ToECDSA(bytes.Repeat([]byte{1}, 32))
-	if err != nil {
-		t.Fatalf("make the vector's key: %v", err)
-	}
+	noError(t, "make the vector's key", err)
 	return key
 }
 
@@ -112,16 +110,12 @@ func TestVectors(t *testing.T) {
 				t.Errorf("the domain separator is %s, want %s", got, vector.separator)
 			}
 			digest, err := domain.TransferDigest(vectorAuthorization)
-			if err != nil {
-				t.Fatalf("digest the vector's authorization: %v", err)
-			}
+			noError(t, "digest the vector's authorization", err)
 			if got := hexString(digest[:]); got != vector.digest {
 				t.Errorf("the digest is %s, want %s", got, vector.digest)
 			}
 			signature, err := SignAuthorization(key, domain, vectorAuthorization)
-			if err != nil {
-				t.Fatalf("sign the vector's authorization: %v", err)
-			}
+			noError(t, "sign the vector's authorization", err)
 			if signature != vector.signature {
 				t.Errorf("the signature is %s, want %s", signature, vector.signature)
 			}

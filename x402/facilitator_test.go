@@ -62,9 +62,7 @@ func redirects(w http.ResponseWriter, _ *http.Request) {
 func receivedPayment(t *testing.T) (*PaymentPayload, PaymentRequirements) {
 	t.Helper()
 	payload, err := ParsePaymentPayload([]byte(goodPayload))
-	if err != nil {
-		t.Fatalf("parse the good payload: %v", err)
-	}
+	noError(t, "parse the good payload", err)
 	return payload, knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
 }
 
@@ -346,9 +344,7 @@ func TestSettleTimeout(t *testing.T) {
 func TestSettleNotSent(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("listen: %v", err)
-	}
+	noError(t, "listen", err)
 	address := listener.Addr().String()
 	_ = listener.Close() // now nobody listens there
 	payload, requirements := receivedPayment(t)
@@ -429,9 +425,7 @@ func TestSettleRepeats(t *testing.T) {
 func TestFacilitatorRequestV1(t *testing.T) {
 	t.Parallel()
 	payload, err := ParsePaymentPayloadV1([]byte(goodPayloadV1), knownNetwork(t, NetworkBase))
-	if err != nil {
-		t.Fatalf("parse: %v", err)
-	}
+	noError(t, "parse", err)
 	requirements := knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)
 	want := `{"x402Version":1,"paymentPayload":` + goodPayloadV1 + `,"paymentRequirements":{"scheme":"exact","network":"base",` +
 		`"maxAmountRequired":"5000","resource":"https://host.example/chat/private/send","description":"Send a private message",` +
@@ -485,9 +479,7 @@ func TestSupported(t *testing.T) {
 	kinds := says(200, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"eip155:8453"}],"signers":{"eip155:*":["0xab"]}}`)
 	facilitator, calls := facilitatorReplying(t, busy, busy, kinds)
 	got, err := facilitator.Supported(t.Context())
-	if err != nil {
-		t.Fatalf("supported after two times 429: %v", err)
-	}
+	noError(t, "supported after two times 429", err)
 	want := &SupportedResponse{
 		Kinds:   []SupportedKind{{X402Version: 2, Scheme: "exact", Network: NetworkBase}},
 		Signers: map[string][]string{"eip155:*": {"0xab"}},

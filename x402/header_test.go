@@ -12,6 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
+// noError ends the test if something failed.
+func noError(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
 func encoded(raw string) string { return base64.StdEncoding.EncodeToString([]byte(raw)) }
 
 func TestPaymentRequiredRoundTrip(t *testing.T) {
@@ -27,13 +35,9 @@ func TestPaymentRequiredRoundTrip(t *testing.T) {
 		Extensions: map[string]jsontext.Value{"bazaar": jsontext.Value(`{"info":{"input":{"type":"http"}}}`)},
 	}
 	header, err := EncodePaymentRequired(want)
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, "encode", err)
 	got, err := DecodePaymentRequired(header)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, "decode", err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after a round trip (-want +got):\n%s", diff)
 	}
@@ -46,9 +50,7 @@ func TestPaymentRequiredWireFormat(t *testing.T) {
 		Resource:    ResourceInfo{URL: "https://host.example/x"},
 		Accepts:     []PaymentRequirements{knownNetwork(t, NetworkBase).Requirements(5000, vectorPayee, 60)},
 	})
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, "encode", err)
 	want := encoded(`{"x402Version":2,"resource":{"url":"https://host.example/x"},"accepts":[{"scheme":"exact",` +
 		`"network":"eip155:8453","amount":"5000","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",` +
 		`"payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,"extra":{"name":"USD Coin","version":"2"}}]}`)
@@ -89,16 +91,12 @@ func TestSettleResponseRoundTrip(t *testing.T) {
 		},
 	} {
 		header, err := EncodeSettleResponse(response)
-		if err != nil {
-			t.Fatalf("encode: %v", err)
-		}
+		noError(t, "encode", err)
 		if diff := cmp.Diff(encoded(raw), header); diff != "" {
 			t.Errorf("the header of %s (-want +got):\n%s", raw, diff)
 		}
 		got, err := DecodeSettleResponse(header)
-		if err != nil {
-			t.Fatalf("decode: %v", err)
-		}
+		noError(t, "decode", err)
 		if diff := cmp.Diff(response, got); diff != "" {
 			t.Errorf("%s after a round trip (-want +got):\n%s", raw, diff)
 		}
@@ -113,17 +111,11 @@ func TestPaymentPayloadRoundTrip(t *testing.T) {
 	offer := knownNetwork(t, NetworkBaseSepolia).Requirements(5000, vectorPayee, 60)
 	want, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, &ResourceInfo{URL: "https://host.example/x"},
 		map[string]jsontext.Value{"payment-identifier": jsontext.Value(`{"info":{"id":"0123456789abcdef"}}`)}, time.Now())
-	if err != nil {
-		t.Fatalf("sign: %v", err)
-	}
+	noError(t, "sign", err)
 	header, err := EncodePaymentPayload(want)
-	if err != nil {
-		t.Fatalf("encode: %v", err)
-	}
+	noError(t, "encode", err)
 	got, err := DecodePaymentPayload(header)
-	if err != nil {
-		t.Fatalf("decode: %v", err)
-	}
+	noError(t, "decode", err)
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(PaymentPayload{})); diff != "" {
 		t.Errorf("after a round trip (-want +got):\n%s", diff)
 	}

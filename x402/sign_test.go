@@ -16,9 +16,7 @@ func TestSign(t *testing.T) {
 	resource := &ResourceInfo{URL: "https://host.example/chat/private/send"}
 	extensions := map[string]jsontext.Value{"bazaar": jsontext.Value(`{"info":{}}`)}
 	payload, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, resource, extensions, now)
-	if err != nil {
-		t.Fatalf("sign: %v", err)
-	}
+	noError(t, "sign", err)
 	want := &PaymentPayload{
 		X402Version: 2,
 		Resource:    resource,
@@ -36,9 +34,7 @@ func TestSign(t *testing.T) {
 		t.Errorf("our own payment is malformed: %v", err)
 	}
 	again, err := Sign(t.Context(), NewKeySigner(vectorKey(t)), offer, resource, extensions, now)
-	if err != nil {
-		t.Fatalf("sign again: %v", err)
-	}
+	noError(t, "sign again", err)
 	if again.Payload.Authorization.Nonce == payload.Payload.Authorization.Nonce {
 		t.Error("two payments have one nonce, so the second would never settle")
 	}

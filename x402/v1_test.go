@@ -116,9 +116,7 @@ func TestMatchV1(t *testing.T) {
 		ReasonRecipientMismatch: func(r *PaymentRequirements) { r.PayTo = vectorPayer },
 	} {
 		payload, err := ParsePaymentPayloadV1([]byte(goodPayloadV1), base)
-		if err != nil {
-			t.Fatalf("parse: %v", err)
-		}
+		noError(t, "parse", err)
 		dear := []PaymentRequirements{base.Requirements(5000, vectorPayee, 60)}
 		change(&dear[0])
 		offer, ok := Match(dear, payload)
