@@ -86,21 +86,6 @@ func TestTermsThatChanged(t *testing.T) {
 	}
 }
 
-// TestOfferThatIsNotAgreed: a server that asks for more than agreed gets no signature.
-func TestOfferThatIsNotAgreed(t *testing.T) {
-	t.Parallel()
-	s, p := open(t, respond(200, `{}`)), payer(t, client.Limits{PerCall: 10_000, Total: 10_000})
-	p.Terms = asking{agreement{s.offer, "4999"}}
-	if status, err := s.buy(t, p); !errors.Is(err, errNotAgreed) || len(s.payments) != 0 || p.Spent() != 0 {
-		t.Errorf("replied %d (%v) after %d payments, want an error and none", status, err, len(s.payments))
-	}
-}
-
-// asking is Terms that are not known before a 402.
-type asking struct{ agreement }
-
-func (asking) Required(*http.Request) *x402.PaymentRequired { return nil }
-
 // notebook is a Journal that writes down what happens.
 type notebook struct {
 	mu     sync.Mutex

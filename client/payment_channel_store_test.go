@@ -15,30 +15,6 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// TestPaymentChannelIsShared: payers of one process that share a folder take turns.
-func TestPaymentChannelIsShared(t *testing.T) {
-	t.Parallel()
-	shop, folder := openChannelShop(t), t.TempDir()
-	var group sync.WaitGroup
-	for range 3 {
-		channels := channelPayer(t, fileStore(t, folder))
-		for range 4 {
-			group.Go(func() {
-				for range 3 {
-					if status, _, err := shop.buy(channels); status != 200 || err != nil {
-						t.Errorf("a call has status %d, %v", status, err)
-					}
-				}
-			})
-		}
-	}
-	group.Wait()
-	shop.wantSums(36_000, 40_000)
-	if n := len(shop.seen); n != 36 {
-		t.Errorf("the server saw %d payments, want 36: nobody was out of step", n)
-	}
-}
-
 // TestPaymentChannelProcesses: so do processes.
 func TestPaymentChannelProcesses(t *testing.T) {
 	t.Parallel()

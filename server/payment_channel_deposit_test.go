@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/x402"
@@ -59,45 +58,21 @@ func TestRejectedDeposit(t *testing.T) {
 	w.checkChannels()
 }
 
-// TestDepositRefused: what the facilitator refuses for good leaves nothing behind.
+// TestDepositRefused: a deposit whose money is gone when it is to be settled leaves nothing behind.
 func TestDepositRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	rich := w.Wallet(testkit.Dollar)
-	payer := w.channelPayer(rich)
-	if a := alice.sendWith(payer.sign(sendPath, 5000, testkit.Dollar+1), bob, "too much"); a.Status != http.StatusPaymentRequired ||
-		a.Header.Get(x402.HeaderPaymentResponse) != "" {
-		t.Errorf("a deposit above the balance of the wallet: %v, want 402", a)
-	}
-	deposit := payer.sign(sendPath, 5000, testkit.Dollar)
-	spend := func() error {
-		return w.Ledger.Transfer(testkit.Address(rich), testkit.Address(alice.Wallet), testkit.Dollar, zeroSalt, zeroSalt)
-	}
-	mend := w.atSettlement(func() {
-		if err := spend(); err != nil {
-			t.Error(err)
-		}
-	})
+	alice, bob, rich := w.agent("alice"), w.agent("bob"), w.Wallet(testkit.Dollar)
+	deposit := w.channelPayer(rich).sign(sendPath, 5000, testkit.Dollar)
+	defer w.atSettlement(func() {
+		testkit.NoError(t, w.Ledger.Transfer(testkit.Address(rich), testkit.Address(alice.Wallet), testkit.Dollar, zeroSalt, zeroSalt))
+	})()
 	if a := alice.sendWith(deposit, bob, "spent meanwhile"); a.Status != http.StatusPaymentRequired || a.Charged {
 		t.Errorf("a deposit whose money is gone: %v, want 402", a)
 	}
-	mend()
 	if n := w.Count(`SELECT count(*) FROM payment_channels`); n != 0 {
 		t.Errorf("%d payment channels, want none", n)
 	}
-	mend = w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool {
-		rw.Header().Set("Retry-After", "1")
-		rw.WriteHeader(http.StatusTooManyRequests)
-		return true
-	})
-	payer = w.channelPayer(alice.Wallet)
-	deposit = payer.sign(sendPath, 5000, 50_000)
-	alice.sendWith(deposit, bob, "later").Want(t, "a facilitator that wants no calls", http.StatusServiceUnavailable, "unavailable")
-	mend()
-	time.Sleep(1100 * time.Millisecond)
-	alice.sendWith(deposit, bob, "later").Want(t, "the same deposit later", http.StatusOK)
-	w.checkChannels()
 }
 
 // TestDepositOutside: a payment channel whose deposit did not come through the server is unknown until one does. Then all its money counts.

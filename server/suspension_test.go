@@ -10,7 +10,6 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/store"
-	"github.com/parley-chat/parley/store/storetest"
 )
 
 // operator acts on the world's database from another process than the server, as the command line does.
@@ -212,30 +211,6 @@ func TestEditDuringSuspension(t *testing.T) {
 	}
 }
 
-// TestSuspendedAgentKeepsItsDeposit: a suspended agent whose deposit arrived for a call that was rejected is refused, not charged, and
-// can use the deposit once it is resumed.
-func TestSuspendedAgentKeepsItsDeposit(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
-	o := w.operator()
-	deposit := w.channelPayer(alice.Wallet).sign(sendPath, 5000, 50_000)
-	w.blockedMeanwhile(alice, bob, deposit).WantRefused(t, "blocked meanwhile", http.StatusForbidden, "blocked")
-	o.suspend(alice, "")
-	for _, recipient := range []*agent{bob, carol} {
-		alice.sendWith(deposit, recipient, "while suspended").WantRefused(t, "a deposit", http.StatusForbidden, "suspended")
-	}
-	if n := w.Count("SELECT count(*) FROM payments WHERE state = 'deposited'"); n != 1 {
-		t.Errorf("%d payments are deposited, want 1", n)
-	}
-	o.resume(alice)
-	a := alice.sendWith(deposit, carol, "resumed")
-	if settled, extra := settledOf(t, a); a.Status != http.StatusOK || settled.Amount != "50000" || extra.ChargedAmount != "5000" {
-		t.Errorf("the deposit after the suspension: %v %+v %+v", a, settled, extra)
-	}
-	w.checkChannels()
-}
-
 // TestSuspendedAgentIsRefunded: a suspended agent gets what is left in its payment channel, and its vouchers are not charged.
 func TestSuspendedAgentIsRefunded(t *testing.T) {
 	t.Parallel()
@@ -254,40 +229,4 @@ func TestSuspendedAgentIsRefunded(t *testing.T) {
 		t.Errorf("the refund was %d, want 45000", got-before)
 	}
 	w.checkChannels()
-}
-
-// TestPaymentUnderWayAtSuspension: what was recorded before the suspension is delivered, and what cannot be delivered stays good.
-func TestPaymentUnderWayAtSuspension(t *testing.T) {
-	t.Parallel()
-	w := newWorldOn(t, storetest.URL(t))
-	alice, bob := w.agent("alice"), w.agent("bob")
-	o := w.operator()
-	payment := w.sign(alice.Wallet, "/chat/private/send")
-	send := func(payment string) testkit.Reply { return alice.sendWith(payment, bob, "under way") }
-	mend := w.breakFacilitator(w.settleAndThen(func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusInternalServerError) }))
-	send(payment).Require(t, "the outcome is lost", http.StatusServiceUnavailable, "payment_unknown")
-	mend()
-	// The settlement of another payment is so slow that bob can block alice meanwhile.
-	undelivered := w.sign(alice.Wallet, "/chat/private/send")
-	mend = w.atSettlement(func() {
-		w.addBlock(bob, alice)
-	})
-	if refused := send(undelivered); refused.Code != "blocked" || !refused.Charged {
-		t.Fatalf("blocked after the settlement: %v, want it charged", refused)
-	}
-	mend()
-	w.Exec("DELETE FROM blocks")
-
-	o.suspend(alice, "")
-	send(undelivered).WantRefused(t, "redeeming", http.StatusForbidden, "suspended")
-	w.recover()
-	send(payment).Want(t, "what was under way", http.StatusOK)
-	if got := w.Count("SELECT count(*) FROM messages"); got != 1 {
-		t.Errorf("there are %d messages, want the one that was under way", got)
-	}
-	o.resume(alice)
-	send(undelivered).Want(t, "redeemed", http.StatusOK)
-	if got := w.Count("SELECT count(*) FROM messages"); got != 2 {
-		t.Errorf("there are %d messages, want the redeemed one too", got)
-	}
 }
