@@ -1,6 +1,10 @@
 package store
 
 import (
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -38,4 +42,39 @@ func TestClock(t *testing.T) {
 	if now := c.now(); now != now.Round(0) { // Sub would compare it with the clock of this machine
 		t.Error("a time of the database has a monotonic part")
 	}
+}
+
+// TestLargePatternsCostLittle: an expression that is refused is free for its sender, so it must not take much memory. Not
+// parallel, because it measures the memory of the process.
+func TestLargePatternsCostLittle(t *testing.T) { //nolint:paralleltest // see above
+	for _, query := range []string{
+		strings.Repeat(`(\w?){999}`, 25), strings.Repeat(`(\pL?){999}`, 23), "(?:" + strings.Repeat("a?", 123) + "){1000}",
+		"(?:" + strings.Repeat("a", 246) + "){1000}", "(?:" + strings.Repeat(`\pL?`, 61) + "){1000}", strings.Repeat(`\pL{1000}`, 28),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := parsePattern(query)
+		runtime.ReadMemStats(&after)
+		const most = 4 << 20
+		if used := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrPatternTooLarge) || used > most {
+			t.Errorf("%.30q…: %v and %d bytes, want ErrPatternTooLarge and at most %d", query, err, used, most)
+		}
+	}
+}
+
+// TestJSONLength: the length of a text as JSON is what encoding/json writes, for every character and their neighbours.
+func TestJSONLength(t *testing.T) {
+	t.Parallel()
+	check := func(text string) {
+		t.Helper()
+		if raw, err := json.Marshal(text); err != nil || jsonLength(text) != len(raw)-2 {
+			t.Errorf("%q has %d bytes as JSON (%v), not %d", text, len(raw)-2, err, jsonLength(text))
+		}
+	}
+	for r := range rune(0x3000) {
+		if r > 0 {
+			check("a" + string(r) + "\u2028" + string(r) + "é")
+		}
+	}
+	check("\u2028\u2029\u202a\u2027🦜<&>\"\\\b\f\n\r\t\x7f")
 }
