@@ -236,13 +236,3 @@ func TestTANIsKeptForTheSettlement(t *testing.T) {
 	defer mend()
 	w.pay(wallet, "/register/create_account", account("slow", tan)).Want(t, "the account", 200)
 }
-
-// TestFailedSettlementFreesTheTAN: a payment without money must not keep the username.
-func TestFailedSettlementFreesTheTAN(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	rich, poor := w.Wallet(50*testkit.Dollar), w.Wallet(1)
-	tan := w.pay(rich, "/register/request_account", `{"requested_username":"slow"}`).Field(t, "tan")
-	w.pay(poor, "/register/create_account", account("slow", tan)).Require(t, "without money", 402)
-	w.pay(rich, "/register/create_account", account("slow", tan)).Want(t, "with money", 200)
-}

@@ -120,26 +120,6 @@ func TestUnreadMessages(t *testing.T) {
 	check("polling when something has come", bob.unread(nil, nil, nil), 2, all[4], "carol in group_chat chat: group three")
 	check("polling when all is read", bob.unread(nil, nil, nil), 0)
 
-	// Nothing is marked over an unread message that was not returned, neither by a later page nor by a fetch.
-	bob.send(alice, "one")
-	bob.send(alice, "two")
-	rest := []string{
-		"carol in group_chat chat: group one", "bob in private_chat chat: a reply", "bob in group_chat chat: bobs own",
-		"carol in group_chat chat: group three", "bob in private_chat chat: one", "bob in private_chat chat: two",
-	}
-	fetch := func(n int64, markRead *bool) {
-		t.Helper()
-		read, err := alice.ListPrivateMessagesWithResponse(t.Context(), client.ListPrivateMessagesRequest{ChatID: chat, N: &n,
-			MarkRead: markRead})
-		testkit.Require200(t, "alice reads", read, err)
-	}
-	check("page 3 of alice", alice.unread(new(int64(3)), new(int64(1)), nil), 6, rest[2])
-	fetch(2, nil)
-	fetch(4, new(false))
-	check("alice after that", alice.unread(nil, nil, new(false)), 6, rest...)
-	fetch(4, nil) // her own message is before the reply
-	check("alice after a fetch without a gap", alice.unread(nil, nil, new(false)), 3, rest[0], rest[2], rest[3])
-
 	// What is gone is not unread.
 	w.insertMessage("the group", carol, "group four")
 	w.insertMessage("the channel", alice, "broadcast two")

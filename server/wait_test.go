@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -125,44 +124,6 @@ func TestWait(t *testing.T) {
 	}
 	w.checkChannels()
 	w.holds(0)
-}
-
-// TestAddedGroupEndsNoWait: a group chat to which alice was added does not end her waits, whose pages have its messages and notices, until
-// she fetches its messages or writes to it.
-func TestAddedGroupEndsNoWait(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	page := func(when string, messages, notices int, atOnce bool) {
-		t.Helper()
-		wait := map[bool]time.Duration{true: time.Minute, false: time.Second}[atOnce]
-		began := time.Now()
-		isPage(t, when, alice.polls(fmt.Sprintf("?wait=%.0f", wait.Seconds()), alice.signsPoll()), messages, notices)
-		if took := time.Since(began); took < wait != atOnce {
-			t.Errorf("%s, the call waits %s of %s", when, took, wait)
-		}
-	}
-	chat := bob.createGroup("planners", alice)
-	bob.sendGroup(chat, "one")
-	page("added", 1, 1, false)
-	bob.sendGroup(chat, "two")
-	page("after a page with a message of the group", 1, 0, false)
-	bob.groupMust("edit", chat, "remove_member_ids", []*agent{alice})
-	page("removed", 0, 1, false)
-	bob.groupMust("edit", chat, "add_member_ids", []*agent{alice})
-	alice.groupMust("messages", chat)
-	bob.sendGroup(chat, "three")
-	page("after a look at the messages", 1, 1, true)
-	empty := bob.createGroup("empty", alice)
-	alice.groupMust("messages", empty)
-	bob.sendGroup(empty, "four")
-	page("after a look at no messages", 1, 1, true)
-	other := bob.createGroup("others", alice)
-	alice.sendGroup(other, "five")
-	bob.sendGroup(other, "six")
-	page("after a message of hers", 1, 1, true)
-	bob.groupMust("delete", other)
-	page("deleted", 0, 1, false)
 }
 
 // TestWaitCostsNothingBefore: a caller that hangs up pays nothing and loses nothing, with either scheme, and its payment is good for the

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,44 +38,6 @@ func (g *ground) sender(s *store.Store, i int, vouchers bool) func(to uuid.UUID)
 		}
 		return commit(g.t.Context(), s, sending(message), deliveryOf(payment))
 	}
-}
-
-// TestTwoServersOnOneConversation: agents write to one group chat through two servers, with vouchers and with single payments. Each
-// message arrives once, and both servers send many messages in each transaction.
-func TestTwoServersOnOneConversation(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
-	servers := []*store.Store{g.Store, g.second()}
-	const senders, each = 32, 30
-	var sending sync.WaitGroup
-	for i := range senders {
-		send := g.sender(servers[i%2], i, i/2%2 == 0)
-		sending.Go(func() {
-			for range each {
-				if err := send(g.group); err != nil {
-					t.Errorf("sender %d: %v", i, err)
-					return
-				}
-			}
-		})
-	}
-	sending.Wait()
-	if n := g.count(`SELECT count(*) FROM messages WHERE content = 'contended'`); n != senders*each {
-		t.Errorf("%d messages are there, %d were sent", n, senders*each)
-	}
-	if n := g.count(`SELECT count(*) FROM payments WHERE state = 'delivered'`); n != senders*each {
-		t.Errorf("%d payments are delivered, %d were made", n, senders*each)
-	}
-	if n := g.count(`SELECT count(*) FROM conversations c WHERE last_number <> (SELECT count(DISTINCT number) FROM messages m WHERE
-		m.conversation_id = c.id)
-		OR last_number <> coalesce((SELECT max(number) FROM messages m WHERE m.conversation_id = c.id), 0)`); n != 0 {
-		t.Errorf("%d conversations have gaps in their numbers", n)
-	}
-	if n := g.count(`SELECT count(DISTINCT CAST(xmin AS text)) FROM messages WHERE content = 'contended'`); n > senders*each/4 {
-		t.Errorf("%d messages were sent in %d transactions, want at most a quarter", senders*each, n)
-	}
-	g.checkCharged()
-	g.checkCounters("all of this")
 }
 
 // TestLockedConversationDelaysNoOther: while a transaction has locked a group chat and many calls wait to send to it, messages to
