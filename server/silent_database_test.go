@@ -2,10 +2,8 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,82 +12,6 @@ import (
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
-
-// TestCutOffDatabase: the database does not answer for a while. Callers send the same payment again until they know. No response
-// takes longer than five seconds, each message is there once, each is paid once, and a call that was not charged is not executed.
-func TestCutOffDatabase(t *testing.T) {
-	t.Parallel()
-	const clients, messages = 8, 6
-	databaseURL := storetest.URL(t)
-	route, serversURL := storetest.RouteTo(t, databaseURL)
-	w := newWorldOver(t, databaseURL, serversURL)
-	bob := w.agent("bob")
-	senders := make([]*agent, clients)
-	for i := range senders {
-		senders[i] = w.agent(fmt.Sprint("sender_", i))
-	}
-	before := w.Revenue()
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	var longest time.Duration
-	answers := map[string]int{}
-	for i, sender := range senders {
-		group.Go(func() {
-			for n := range messages {
-				body := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"message %d.%d"}`, bob.ID, i, n)
-				payment := w.sign(sender.Wallet, sendPath)
-				for deadline := time.Now().Add(90 * time.Second); ; {
-					begun := time.Now()
-					a := w.call(http.MethodPost, sendPath, body, "X-API-KEY", sender.Key, x402.HeaderPaymentSignature, payment)
-					mu.Lock()
-					longest = max(longest, time.Since(begun))
-					answers[fmt.Sprint(a.Status, " ", a.Code)]++
-					mu.Unlock()
-					if a.Status == http.StatusOK {
-						break
-					}
-					if a.Status != http.StatusServiceUnavailable && a.Code != "payment_in_progress" {
-						t.Errorf("message %d.%d: %v", i, n, a)
-						return
-					}
-					if time.Now().After(deadline) {
-						t.Errorf("message %d.%d has no end: %v", i, n, a)
-						return
-					}
-					time.Sleep(300 * time.Millisecond)
-				}
-				time.Sleep(200 * time.Millisecond)
-			}
-		})
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	recovered := make(chan struct{})
-	go func() { w.server.Recover(ctx); close(recovered) }() // as in every server
-	defer func() { stop(); <-recovered }()
-	time.Sleep(500 * time.Millisecond)
-	route.Cut(true)
-	time.Sleep(14 * time.Second) // longer than a response may take
-	route.Cut(false)
-	group.Wait()
-	if !testkit.Eventually(2*time.Minute, func() bool {
-		return w.Count("SELECT count(*) FROM payments WHERE state IN ('settling', 'unknown')") == 0
-	}) {
-		t.Error("payments are still open two minutes after the database is back")
-	}
-	t.Logf("longest response %v; %v", longest.Round(time.Millisecond), answers)
-	if longest > 8*time.Second { // 5 seconds, and the machine may be busy
-		t.Errorf("a response took %v, want at most 5 seconds", longest)
-	}
-	if got := w.Count("SELECT count(*) FROM messages"); got != clients*messages {
-		t.Errorf("%d messages, want %d", got, clients*messages)
-	}
-	if got := w.Count("SELECT count(DISTINCT content) FROM messages"); got != clients*messages {
-		t.Errorf("%d different messages, want %d", got, clients*messages)
-	}
-	if got := w.Revenue() - before; got != clients*messages*5000 {
-		t.Errorf("the messages brought %d, want %d", got, clients*messages*5000)
-	}
-}
 
 // TestRepetitionWithoutDatabase: a server that cannot read the ledger does not say that a payment was not charged. It may have been.
 func TestRepetitionWithoutDatabase(t *testing.T) {

@@ -3,7 +3,6 @@ package store_test
 import (
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -114,60 +113,6 @@ func TestRetentionErasesDeletedConversations(t *testing.T) {
 	}
 	if again := g.sweep(store.Retention{Messages: 48 * time.Hour, Deleted: time.Hour}); again.Looked > 0 || again.Oldest.IsZero() {
 		t.Errorf("the next sweep looks at %d conversations; the oldest message is of %v", again.Looked, again.Oldest)
-	}
-}
-
-// TestRetentionWhileOthersUse: messages are removed while agents send, poll, fetch and react. No call fails, no message is seen
-// twice, and the counters are exact at the end.
-func TestRetentionWhileOthersUse(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
-	ctx := t.Context()
-	var writers, others sync.WaitGroup
-	for i := range 4 {
-		writers.Go(func() { g.write(g.agents[i], testkit.Times(200)) })
-	}
-	written := make(chan struct{})
-	others.Go(func() {
-		until(written, func(n int) { g.sweep(store.Retention{Messages: time.Duration(n%5+1) * 20 * time.Millisecond}) })
-	})
-	for _, reader := range g.agents {
-		others.Go(func() {
-			seen := map[uuid.UUID]bool{}
-			until(written, func(int) {
-				for _, id := range idsOf(g.read(reader, 1, 20).Messages) {
-					if seen[id] {
-						t.Errorf("message %s was returned twice", id)
-					}
-					seen[id] = true
-				}
-			})
-		})
-	}
-	others.Go(func() {
-		until(written, func(int) {
-			view, err := g.ConversationView(ctx, store.KindGroup, g.group, g.agents[0])
-			if err != nil {
-				t.Errorf("the group chat: %v", err)
-				return
-			}
-			if err := g.Transaction(ctx, func(tx *store.Tx) error {
-				return tx.React(ctx, g.group, view.FirstNumber, g.agents[1],
-					"👍")
-			}); err != nil && !errors.Is(err, store.ErrMessageNotFound) {
-				t.Errorf("react: %v", err)
-			}
-			if _, err := g.SearchMessages(ctx, view, "t[a-z]xt", 50, 1, nil); err != nil {
-				t.Errorf("search: %v", err)
-			}
-		})
-	})
-	writers.Wait()
-	close(written)
-	others.Wait()
-	g.checkCounters("retention")
-	if gaps := g.number(testkit.NumberGaps); gaps > 0 {
-		t.Errorf("%d conversations have gaps in their numbers", gaps)
 	}
 }
 
