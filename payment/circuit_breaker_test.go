@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/parley-chat/parley/x402"
@@ -69,4 +70,39 @@ func TestHangingUpOpensNoCircuit(t *testing.T) {
 			t.Errorf("%s: ready %v, want %v", test.name, b.ready(), test.ready)
 		}
 	}
+}
+
+// unreachable is a facilitator that responds to nothing.
+type unreachable struct{ Facilitator }
+
+func (unreachable) Supported(context.Context) (*x402.SupportedResponse, error) {
+	return nil, errors.New("connection refused")
+}
+
+// TestSlowSettlement: a settlement is waited for as long as the facilitator responds to probes, and is given up soon when it does not.
+func TestSlowSettlement(t *testing.T) {
+	t.Parallel()
+	settle := func(ctx context.Context, _ Facilitator) (*x402.SettleResponse, error) {
+		select {
+		case <-ctx.Done():
+			return nil, &x402.UnknownOutcome{Err: ctx.Err()}
+		case <-time.After(time.Minute):
+			return &x402.SettleResponse{Success: true}, nil
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		slow := newBreaker(silentFacilitator{}, slog.New(slog.DiscardHandler))
+		if settled, err := slow.Settle(t.Context(), settle); err != nil || !settled.Success {
+			t.Errorf("a settlement of a minute returns %+v, %v", settled, err)
+		}
+		gone, began := newBreaker(unreachable{}, slog.New(slog.DiscardHandler)), time.Now()
+		for range failuresToOpen {
+			if _, err := gone.Settle(t.Context(), settle); err == nil || time.Since(began) > failuresToOpen*10*time.Second {
+				t.Errorf("after %s a facilitator that is gone returns %v", time.Since(began), err)
+			}
+		}
+		if gone.ready() || gone.Available() == nil {
+			t.Error("a facilitator that is gone is available")
+		}
+	})
 }
