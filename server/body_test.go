@@ -38,7 +38,7 @@ func TestUnpaidBodies(t *testing.T) {
 			402},
 		"chunked, wrong, 10 bytes": {head + "Transfer-Encoding: chunked\r\n\r\na\r\n" + strings.Repeat("x", 10) + "\r\n0\r\n\r\n", 400},
 	} {
-		if status, text := told(w.dial(address, test.request), 5*time.Second); status != test.want {
+		if status, text := told(w.dial(address, test.request), patience); status != test.want {
 			t.Errorf("%s: %d %s, want %d", name, status, text, test.want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestSlowBodiesEndEarly(t *testing.T) {
 	}
 	cut := w.dial(address, text+"{")
 	_ = cut.(*net.TCPConn).CloseWrite()
-	if status, reply := told(cut, 5*time.Second); status != http.StatusBadRequest ||
+	if status, reply := told(cut, patience); status != http.StatusBadRequest ||
 		!strings.Contains(reply, "the request body was truncated") {
 		t.Errorf("a body that ends too early: %d %s, want 400", status, reply)
 	}
@@ -142,7 +142,7 @@ func TestSlowBodiesEndEarly(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		_, _ = slow.Write([]byte{b})
 	}
-	if status, reply := told(slow, 5*time.Second); status != http.StatusPaymentRequired {
+	if status, reply := told(slow, patience); status != http.StatusPaymentRequired {
 		t.Errorf("a body of 20 bytes in half a second: %d %s, want 402", status, reply)
 	}
 }
