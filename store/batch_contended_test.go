@@ -14,13 +14,6 @@ import (
 	"github.com/parley-chat/parley/store"
 )
 
-// second opens the database again, as another server.
-func (g *ground) second() *store.Store {
-	g.t.Helper()
-	other := openStore(g.t, g.connection.Config().ConnString())
-	return other
-}
-
 // sender returns a function that sends the next message of one payer to the group through a server, paid with vouchers or with
 // single payments.
 func (g *ground) sender(s *store.Store, i int, vouchers bool) func(to uuid.UUID) error {
