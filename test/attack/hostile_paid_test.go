@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,16 +17,6 @@ import (
 // What a caller can do to others with the few cents that its calls cost.
 
 const searchPath = "/chat/private/search"
-
-// connect opens a bare connection from an address.
-func (x *trial) connect(ctx context.Context, address string) (net.Conn, error) {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 5 * time.Second}
-	connection, err := dialer.DialContext(ctx, "tcp", x.s.listen)
-	if err != nil && ctx.Err() == nil {
-		x.tally.add(0, "", 0, "")
-	}
-	return connection, err
-}
 
 // raw is an order as HTTP/1.1.
 func (o *order) raw() string {
