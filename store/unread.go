@@ -51,7 +51,8 @@ var (
 		SELECT m.conversation_id, m.agent_id, m.status, coalesce(b.next_number, m.read_number) AS read_number,
 			CASE WHEN b.next_number IS NULL THEN m.unread_own ELSE b.next_own END AS unread_own
 		FROM memberships m LEFT JOIN (
-			unnest(CAST(@conversations AS uuid[]), CAST(@oldest AS bigint[]), CAST(@newest AS bigint[])) AS r (conversation, oldest, newest)
+			unnest((SELECT CAST(@conversations AS uuid[])), (SELECT CAST(@oldest AS bigint[])), (SELECT CAST(@newest AS bigint[]))
+			) AS r (conversation, oldest, newest)
 			CROSS JOIN LATERAL read_marker(@agent, r.conversation, r.oldest, r.newest) b
 		) ON r.conversation = m.conversation_id
 		WHERE m.agent_id = @agent

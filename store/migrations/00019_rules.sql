@@ -31,9 +31,10 @@ BEGIN
             refusal := 'not_found';
         END IF;
     END IF;
-    IF refusal IS NULL AND reply_to IS NOT NULL
-        AND NOT EXISTS (SELECT FROM messages m WHERE m.id = send_refusal.reply_to AND m.conversation_id = conversation) THEN
-        refusal := 'reply_not_found';
+    IF refusal IS NULL AND reply_to IS NOT NULL THEN -- an expression without a query takes a tenth of the time
+        IF NOT EXISTS (SELECT FROM messages m WHERE m.id = send_refusal.reply_to AND m.conversation_id = conversation) THEN
+            refusal := 'reply_not_found';
+        END IF;
     END IF;
     RETURN refusal;
 END

@@ -5,9 +5,9 @@
 --              the order by number.
 --   due        are the vouchers that fit their payment channels, which are locked: see charge_vouchers.sql.
 --   judged     are the messages to locked conversations, and to those that do not exist. send_refusal sees what was committed before the
---              locks were taken, and code that ends memberships locks the conversation first.
---   allowed    have no refusal, and their vouchers are due. A member who joined after the snapshot of the statement needs a transaction of
---              its own, because own does not see the membership.
+--              locks were taken, and code that ends memberships locks the conversation first. A message is allowed if it is not refused
+--              and its voucher is due. A member who joined after the snapshot of the statement needs a transaction of its own, because own
+--              does not see the membership.
 --   recorded   are the payments: see charge_vouchers.sql. A message is sent exactly if its voucher is charged.
 --   own        moves the read markers of senders. Own messages are never unread: if nothing else is unread, the marker moves up to the next
 --              message of another agent, and the other own messages are counted in unread_own. What was quiet for the sender is so no more.
@@ -29,7 +29,7 @@ WITH item AS (
         cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint, signature_hash, identifier, idempotency_key, secret,
         response, n)
 ), due AS MATERIALIZED (
-    SELECT i.*, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
+    SELECT i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
         SELECT c.network, c.asset, c.pay_to FROM payment_channels c
         WHERE c.id = i.channel AND c.payer = i.channel_payer AND voucher_fits(c, i.price, i.cumulative, i.max_unclaimed, i.max_age)
         FOR NO KEY UPDATE SKIP LOCKED
@@ -37,13 +37,15 @@ WITH item AS (
 ), locked AS (
     SELECT id FROM conversations WHERE id = ANY (ARRAY(SELECT conversation FROM item)) FOR NO KEY UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT i.n, send_refusal(i.kind, i.conversation, i.sender, i.recipient, i.reply_to) AS refusal
-    FROM item i LEFT JOIN locked l ON l.id = i.conversation
-    WHERE l.id IS NOT NULL OR (SELECT count(*) FROM conversations c WHERE c.id = i.conversation) = 0
-), allowed AS MATERIALIZED (
-    SELECT i.* FROM item i JOIN judged j USING (n)
-    WHERE j.refusal IS NULL AND i.n IN (SELECT n FROM due) AND (i.kind <> 'group' OR (
-        SELECT count(*) FROM memberships m WHERE m.conversation_id = i.conversation AND m.agent_id = i.sender AND m.status = 'member') = 1)
+    SELECT i.*, i.refusal IS NULL AND i.due AND (i.kind <> 'group' OR (
+        SELECT count(*) FROM memberships m WHERE m.conversation_id = i.conversation AND m.agent_id = i.sender AND m.status = 'member') = 1
+    ) AS allowed
+    FROM (
+        SELECT i.*, d.network, d.asset, d.pay_to, d.n IS NOT NULL AS due,
+            send_refusal(i.kind, i.conversation, i.sender, i.recipient, i.reply_to) AS refusal
+        FROM item i LEFT JOIN due d ON d.n = i.n LEFT JOIN locked l ON l.id = i.conversation
+        WHERE l.id IS NOT NULL OR (SELECT count(*) FROM conversations c WHERE c.id = i.conversation) = 0
+    ) i
 ), recorded AS (
     INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
         fingerprint, signature_hash, payment_identifier, idempotency_key, payment_channel_id, cumulative_amount, state, lease_until,
@@ -51,10 +53,10 @@ WITH item AS (
     SELECT payment, 2, 'batch-settlement', network, asset, channel_payer, channel || ':' || cumulative, pay_to, price, now(), operation,
         account, fingerprint, signature_hash, identifier, idempotency_key, channel, cumulative, 'delivered', now(),
         secret, response, now(), now()
-    FROM due WHERE n IN (SELECT n FROM allowed)
+    FROM judged WHERE allowed
     ORDER BY account, operation, identifier, idempotency_key ON CONFLICT DO NOTHING RETURNING id
 ), sent AS (
-    SELECT a.* FROM allowed a JOIN recorded r ON r.id = a.payment
+    SELECT j.* FROM judged j JOIN recorded r ON r.id = j.payment
 ), bumped AS (
     UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest(@now, c.last_message_at)
     FROM (SELECT conversation, count(*) AS count FROM sent GROUP BY conversation) a
@@ -83,8 +85,7 @@ WITH item AS (
 ), charged AS (
     UPDATE payment_channels c SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),
         unclaimed_since = coalesce(c.unclaimed_since, now())
-    FROM due d JOIN recorded r ON r.id = d.payment
-    WHERE c.id = d.channel AND c.payer = d.channel_payer
+    FROM sent d WHERE c.id = d.channel AND c.payer = d.channel_payer
     RETURNING d.n, c.balance, c.claimed, c.refund_nonce
 )
 SELECT coalesce(m.number, 0) AS number, j.n IS NULL AS locked, j.refusal,

@@ -6,9 +6,9 @@
 --   due        are the payments that are in the state in which their call has them: see deliver_payments.sql. Those that another
 --              transaction has locked are skipped.
 --   judged     are the messages to locked conversations, and to those that do not exist. send_refusal sees what was committed before the
---              locks were taken, and code that ends memberships locks the conversation first.
---   allowed    have no refusal, and their payments are due, or they have none: their transaction closes the payment by itself. A member who
---              joined after the snapshot of the statement needs a transaction of its own, because own does not see the membership.
+--              locks were taken, and code that ends memberships locks the conversation first. A message is allowed if it is not refused
+--              and its payment is due, or it has none: its transaction closes the payment. A member who joined after the snapshot of the statement needs a transaction of its own, because own
+--              does not see the membership.
 --   own        moves the read markers of senders. Own messages are never unread: if nothing else is unread, the marker moves up to the next
 --              message of another agent, and the other own messages are counted in unread_own. What was quiet for the sender is so no more.
 WITH item AS (
@@ -29,22 +29,24 @@ WITH item AS (
 ), locked AS (
     SELECT id FROM conversations WHERE id = ANY (ARRAY(SELECT conversation FROM item)) FOR NO KEY UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT i.n, send_refusal(i.kind, i.conversation, i.sender, i.recipient, i.reply_to) AS refusal
-    FROM item i LEFT JOIN locked l ON l.id = i.conversation
-    WHERE l.id IS NOT NULL OR (SELECT count(*) FROM conversations c WHERE c.id = i.conversation) = 0
-), allowed AS MATERIALIZED (
-    SELECT i.* FROM item i JOIN judged j USING (n)
-    WHERE j.refusal IS NULL AND (i.payment IS NULL OR i.n IN (SELECT n FROM due)) AND (i.kind <> 'group' OR (
-        SELECT count(*) FROM memberships m WHERE m.conversation_id = i.conversation AND m.agent_id = i.sender AND m.status = 'member') = 1)
+    SELECT i.*, i.refusal IS NULL AND i.due AND (i.kind <> 'group' OR (
+        SELECT count(*) FROM memberships m WHERE m.conversation_id = i.conversation AND m.agent_id = i.sender AND m.status = 'member') = 1
+    ) AS allowed
+    FROM (
+        SELECT i.*, (i.payment IS NULL OR d.n IS NOT NULL) AS due,
+            send_refusal(i.kind, i.conversation, i.sender, i.recipient, i.reply_to) AS refusal
+        FROM item i LEFT JOIN due d ON d.n = i.n LEFT JOIN locked l ON l.id = i.conversation
+        WHERE l.id IS NOT NULL OR (SELECT count(*) FROM conversations c WHERE c.id = i.conversation) = 0
+    ) i
 ), bumped AS (
     UPDATE conversations c SET last_number = c.last_number + a.count, last_message_at = greatest(@now, c.last_message_at)
-    FROM (SELECT conversation, count(*) AS count FROM allowed GROUP BY conversation) a
+    FROM (SELECT conversation, count(*) AS count FROM judged WHERE allowed GROUP BY conversation) a
     WHERE c.id = a.conversation
     RETURNING c.id, c.last_number - a.count AS last_number, c.last_message_at
 ), numbered AS (
     SELECT a.n, a.conversation, a.sender, a.message, a.content, a.reply_to, a.about,
         b.last_number + row_number() OVER (PARTITION BY a.conversation ORDER BY a.n) AS number, b.last_message_at
-    FROM allowed a JOIN bumped b ON b.id = a.conversation
+    FROM judged a JOIN bumped b ON b.id = a.conversation WHERE a.allowed
 ), own AS (
     UPDATE memberships m
     SET read_number = CASE WHEN m.read_number + m.unread_own = o.first - 1 THEN o.first + o.run - 1 ELSE m.read_number END,
@@ -64,7 +66,7 @@ WITH item AS (
 ), closed AS (
     UPDATE payments p SET fingerprint = a.fingerprint, transaction = a.transaction, response = a.response, state = 'delivered',
         failure_reason = '', request = NULL, payload = NULL, key_hash = NULL, owner = NULL, updated_at = now()
-    FROM allowed a WHERE p.id = a.payment
+    FROM judged a WHERE p.id = a.payment AND a.allowed
 )
 SELECT coalesce(m.number, 0) AS number, j.n IS NULL AS locked, j.refusal
 FROM item i LEFT JOIN judged j USING (n) LEFT JOIN numbered m USING (n) ORDER BY i.n
