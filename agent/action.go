@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/parley-chat/parley/client"
 )
 
 // Action is something that an agent can do. The command line and the MCP server are two faces of [Actions].
@@ -32,6 +34,8 @@ type Action struct {
 	Changes, Final bool
 	// Example is a command line that runs.
 	Example string
+	// Returns are the fields of the result, if they are not those of the operations' responses.
+	Returns []string
 	// Run is nil for what the program does itself.
 	Run func(r *Run) (*Value, error)
 
@@ -68,6 +72,8 @@ type Param struct {
 	Min, Max int
 	Enum     []string
 	Short    string
+	// Empty is true if an empty text means something: there is no text any more.
+	Empty bool
 	// Default is what the action takes if the parameter is left out, as the help writes it.
 	Default string
 	// Program is true if only the program has it.
@@ -102,8 +108,8 @@ func (p Param) Limited() string {
 }
 
 // take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
-// client.
-func (a *Action) take(given map[string]any) (map[string]any, error) {
+// client. Errors name the parameters as the face does.
+func (a *Action) take(face Face, given map[string]any) (map[string]any, error) {
 	taken := map[string]any{}
 	for name, value := range given {
 		i := slices.IndexFunc(a.Params, func(p Param) bool { return p.Name == name })
@@ -111,63 +117,78 @@ func (a *Action) take(given map[string]any) (map[string]any, error) {
 		case value == nil: // some clients, such as CrewAI, send null for what is left out
 			continue
 		case i < 0:
-			return nil, Usagef("%s takes no %s", a.Name, VisibleName(name))
+			return nil, Usagef("%s takes no %s", face.Call(a, nil), VisibleName(name))
 		}
-		one, err := a.Params[i].take(value)
-		if err != nil {
-			return nil, err
+		one, wrong := a.Params[i].take(value)
+		if wrong != "" {
+			return nil, Usagef("%s %s", face.Param(a.Params[i]), wrong)
 		}
 		taken[name] = one
 	}
-	has := func(name string) bool { return taken[name] != nil && taken[name] != false && taken[name] != "" }
+	has := func(name string) bool { return taken[name] != nil && taken[name] != false }
 	for _, p := range a.Params {
 		other := slices.IndexFunc(p.Not, has)
 		switch _, there := taken[p.Name]; {
 		case p.Required && !there:
-			return nil, Usagef("%s is missing: %s", p.Name, p.Limited())
+			return nil, Usagef("%s is missing: %s", face.Param(p), p.Limited())
 		case has(p.Name) && other >= 0:
-			return nil, Usagef("%s does not go with %s", p.Name, p.Not[other])
+			return nil, Usagef("%s does not go with %s", face.Param(p), face.Param(*a.param(p.Not[other])))
 		case has(p.Name) && p.Needs != "" && !has(p.Needs):
-			return nil, Usagef("%s needs %s", p.Name, p.Needs)
+			return nil, Usagef("%s needs %s", face.Param(p), face.Param(*a.param(p.Needs)))
 		}
 	}
 	return taken, nil
 }
 
-// take returns a value in the type of the parameter.
-func (p Param) take(value any) (any, error) {
+// param returns a parameter, or nil.
+func (a *Action) param(name string) *Param {
+	for i := range a.Params {
+		if a.Params[i].Name == name {
+			return &a.Params[i]
+		}
+	}
+	return nil
+}
+
+// take returns a value in the type of the parameter, or what is wrong with it.
+func (p Param) take(value any) (taken any, wrong string) {
 	text, isText := value.(string)
-	text = strings.TrimSpace(text)
-	if parsed, ok := fromText(p.Type, text); ok && isText {
+	if parsed, ok := fromText(p.Type, strings.TrimSpace(text)); ok && isText {
 		value = parsed
 	}
 	ok := false
 	switch p.Type {
 	case Text:
 		if _, number := value.(float64); number {
-			return p.take(fmt.Sprint(value))
+			value = fmt.Sprint(value)
 		}
 		text, ok = value.(string)
-		switch {
+		switch length := utf8.RuneCountInString(text); {
 		case !utf8.ValidString(text):
-			return nil, Usagef("%s has bytes that are not UTF-8", p.Name)
-		case p.Max > 0 && utf8.RuneCountInString(text) > p.Max:
-			return nil, Usagef("%s has %d characters, at most %d are allowed", p.Name, utf8.RuneCountInString(text), p.Max)
+			return nil, "has bytes that are not UTF-8"
+		case ok && !p.Empty && strings.TrimSpace(text) == "":
+			return nil, "is empty: " + p.Limited()
+		case p.Max > 0 && length > p.Max:
+			return nil, fmt.Sprintf("has %d characters, at most %d are allowed", length, p.Max)
 		case ok && p.Enum != nil && !slices.Contains(p.Enum, text):
-			return nil, Usagef("%s is one of: %s", p.Name, strings.Join(p.Enum, ", "))
+			return nil, "is one of: " + strings.Join(p.Enum, ", ")
 		}
 		value = text
 	case Number:
 		number, isNumber := value.(float64)
 		ok = isNumber && number == float64(int(number))
 		if ok && p.Max > 0 && (int(number) < p.Min || int(number) > p.Max) {
-			return nil, Usagef("%s is a whole number from %d to %d", p.Name, p.Min, p.Max)
+			return nil, fmt.Sprintf("is a whole number from %d to %d", p.Min, p.Max)
 		}
 		value = int(number)
 	case Flag:
 		_, ok = value.(bool)
 	case List:
-		value, ok = texts(value)
+		var list []string
+		if list, ok = texts(value); ok && (len(list) == 0 || slices.Contains(list, "")) {
+			return nil, "is empty: " + p.Limited()
+		}
+		value = list
 	case Object:
 		if isText {
 			value = nil
@@ -176,9 +197,9 @@ func (p Param) take(value any) (any, error) {
 		_, ok = value.(map[string]any)
 	}
 	if !ok {
-		return nil, Usagef("%s is of the type %s", p.Name, p.Type)
+		return nil, "is of the type " + string(p.Type)
 	}
-	return value, nil
+	return value, ""
 }
 
 // fromText returns the number (a float64, as in JSON) or the boolean that a text stands for: a model cannot correct its client.
@@ -234,13 +255,11 @@ type Run struct {
 func (a *Action) Do(r *Run) (value *Value, err error) {
 	command := commandOf(r.Context)
 	command.action = a
-	if r.Args, err = a.take(r.Args); err != nil {
+	if r.Args, err = a.take(command.face(), r.Args); err != nil {
 		return nil, err
 	}
 	command.runs(a, r)
-	if command.DryRun && a.Changes && a.Price == "free" {
-		return nil, &DryRunError{Operation: a.Name, Arguments: r.Args}
-	} else if a.Price != "free" && !command.DryRun {
+	if a.Price != "free" {
 		if err := r.finishInterrupted(); err != nil {
 			return nil, err
 		}
@@ -248,9 +267,6 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	value, err = a.Run(r)
 	if f, ok := errors.AsType[*Failure](err); ok {
 		a.complete(f, r.Args)
-	}
-	if planned, ok := errors.AsType[*DryRunError](err); ok {
-		planned.Arguments = r.Args
 	}
 	if err == nil {
 		value.Data["paid_usd"] = USD(command.Charged())
@@ -261,17 +277,8 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	return value, err
 }
 
-// complete adds to a failure what follows from the arguments: what the human is asked, and the command that helps.
+// complete adds to a failure that asks the human what is asked, and the command that does the same confirmed.
 func (a *Action) complete(f *Failure, arguments object) {
-	if f.instead != "" {
-		corrected := maps.Clone(arguments)
-		for name, value := range arguments {
-			if value == f.name {
-				corrected[name] = f.instead
-			}
-		}
-		_ = f.then(a.Name, corrected)
-	}
 	if f.dear > 0 {
 		var given []string
 		for _, p := range a.Params {
@@ -420,13 +427,46 @@ func (r *Run) callUnless(unless func() error, operation, peer string, arguments 
 
 func (r *Run) decode(result *Result) (object, error) {
 	var body object
-	return body, r.Decode(r.Context, result, &body)
+	err := r.Decode(r.Context, result, &body)
+	readableTimes(body)
+	return body, err
 }
 
-// final asks for confirmation of what cannot be taken back.
-func (r *Run) final(question string) error {
-	if r.Confirmed || commandOf(r.Context).DryRun {
+// readableTimes writes the timestamps of a response as dates, as everywhere else.
+func readableTimes(value any) {
+	switch v := value.(type) {
+	case []any:
+		for _, one := range v {
+			readableTimes(one)
+		}
+	case object:
+		for name, one := range v {
+			if seconds, ok := one.(float64); ok && strings.HasSuffix(name, "_at") {
+				v[name] = time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
+			}
+			readableTimes(one)
+		}
+	}
+}
+
+// final asks for confirmation of what cannot be taken back. Before, the server says for the price of a look-up whether a conversation
+// exists and who its admin is: the human is not asked about what would be refused.
+func (r *Run) final(of Contact, question string) error {
+	if r.Confirmed {
 		return nil
+	}
+	if of.ID != "" {
+		body, err := r.call(OperationsOf[of.Kind].Info, of.ID, object{OperationsOf[of.Kind].ID: of.ID})
+		if err != nil {
+			return err
+		}
+		own, err := r.Own(r.Context)
+		if err != nil {
+			return err
+		}
+		if own != nil && body["admin_id"] != own.AgentID {
+			return failf(ExitRefused, string(client.ErrorCodeNotAdmin), "", "only the admin of %s can do this; nothing was done", of)
+		}
 	}
 	f := failf(ExitLimit, codeConfirm, "", "this is final and must be confirmed; nothing was done")
 	f.Question = question + " This is final."
@@ -451,48 +491,57 @@ type Part struct{ Line, Foreign string }
 
 func newValue(data object) *Value { return &Value{Data: data} }
 
+// said returns the value of what was done: message says in a sentence what happened to what, and the ids with whom.
+func said(data object, of Contact, format string, values ...any) *Value {
+	if of.ID != "" {
+		data[OperationsOf[of.Kind].ID] = of.ID
+	}
+	data["message"] = fmt.Sprintf(format, values...)
+	return newValue(data).line("%s", data["message"])
+}
+
 func (v *Value) line(format string, values ...any) *Value {
 	v.Parts = append(v.Parts, Part{Line: fmt.Sprintf(format, values...)})
 	return v
 }
 
-// foreign adds a text of others. An empty one is left out.
-func (v *Value) foreign(head, text string) {
-	if text != "" {
-		v.Parts = append(v.Parts, Part{head, text})
-	}
-}
-
-// describe adds the fields of a response, by name.
-func (v *Value) describe(fields object) *Value {
+// Shown returns a value whose lines are its fields, by name.
+func Shown(fields object) *Value {
+	v := newValue(fields)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		switch value := fields[name].(type) {
-		case []any:
-			v.describeList(name, value)
-		case string:
-			switch {
-			case name == "name":
-				v.line("name: %s", VisibleName(value))
-			case Tame(value) && utf8.RuneCountInString(value) <= 64 && name != "description":
-				v.line("%s: %s", name, value)
-			default:
-				v.foreign(name+":", value)
-			}
-		case float64:
-			text := strconv.FormatFloat(value, 'f', -1, 64)
-			if strings.HasSuffix(name, "_at") {
-				text = Time(value).Format("2006-01-02 15:04:05")
-			}
-			v.line("%s: %s", name, text)
-		default:
-			text, _ := json.Marshal(value) // a value of JSON
-			v.line("%s: %s", name, text)
-		}
+		v.field(name, fields[name])
 	}
 	return v
 }
 
-func (v *Value) describeList(name string, list []any) {
+// field adds a line with a field. Texts that others wrote, and that could be more than a word, are marked.
+func (v *Value) field(name string, value any) {
+	switch value := value.(type) {
+	case []any:
+		v.list(name, value)
+	case string:
+		switch {
+		case value == "":
+		case name == "name":
+			v.line("name: %s", VisibleName(value))
+		case name != "description" && Tame(value) && utf8.RuneCountInString(value) <= 100:
+			v.line("%s", strings.TrimSpace(name+": "+value+meanings[name]))
+		default:
+			v.Parts = append(v.Parts, Part{name + ":", value})
+		}
+	default:
+		text, _ := json.Marshal(value) // a value of JSON
+		v.line("%s: %s", name, text)
+	}
+}
+
+// meanings follow amounts whose names do not say enough.
+var meanings = map[string]string{
+	"today_usd": " (spent since 00:00 UTC)", "left_usd": " (may still be spent today)", "limit_usd": " (daily limit)",
+	"reserved_usd": " (of the limit, for refused calls)", "deposited_usd": " (in payment channels, in addition to the balance)",
+}
+
+func (v *Value) list(name string, list []any) {
 	var words []string
 	for _, one := range list {
 		fields, _ := one.(object)

@@ -31,32 +31,35 @@ func runStatus(r *Run) (*Value, error) {
 		return nil, err
 	}
 	data := today.fields()
-	maps.Copy(data, object{"account": account, "server": r.Server(), "network": r.terms.agreed().Network, "address": r.Address(),
-		"secrets": r.secrets.Place()})
-	if own != nil {
-		data["username"] = PlainWord(own.Username)
+	maps.Copy(data, object{"username": nil, "server": r.Server(), "secrets": r.secrets.Place()})
+	if account && own != nil {
+		data["username"], data["agent_id"] = PlainWord(own.Username), PlainWord(own.AgentID)
 	}
-	if deposited, err := r.Deposited(); err == nil {
-		data["deposited_usd"] = USD(deposited)
+	if err := r.balances(data); err != nil && CodeOf(err) != ErrNoChain.Code {
+		return nil, err
 	}
-	if balance, err := r.Balance(r.Context); err == nil {
-		data["balance_usd"] = USD(balance)
-	}
-	v := newValue(data)
 	if arg[bool](r, "service") {
 		if err := r.service(data); err != nil {
 			return nil, err
 		}
 	}
-	shown := maps.Clone(data)
-	if account && own != nil {
-		shown["account"] = data["username"]
-		delete(shown, "username")
-	}
-	for _, name := range slices.Sorted(maps.Keys(shown)) {
-		v.line("%s: %v", name, shown[name])
-	}
+	v := Shown(data)
 	return v, r.addOpen(v)
+}
+
+// balances adds what the wallet has.
+func (r *Run) balances(data object) error {
+	data["address"], data["network"] = r.Address(), r.terms.agreed().Network
+	deposited, err := r.Deposited()
+	if err != nil {
+		return err
+	}
+	data["deposited_usd"] = USD(deposited)
+	balance, err := r.Balance(r.Context)
+	if err == nil {
+		data["balance_usd"] = USD(balance)
+	}
+	return err
 }
 
 // today returns the daily limit. What is reserved for payments that ended unused is released before.
@@ -108,7 +111,8 @@ func (r *Run) addOpen(v *Value) error {
 		if call.Intent.Peer != "" {
 			line += " " + contacts.NameOf(call.Intent.Peer)
 		}
-		v.line("open: %s, %s USD, since %s", line, USD(call.Signed.Price), call.Since.Format(time.DateTime))
+		v.line("open: %s, %s USD, since %s; the next call that pays finishes it", line, USD(call.Signed.Price),
+			call.Since.Format(time.RFC3339))
 	}
 	v.Data["open"] = list
 	return nil
@@ -119,28 +123,22 @@ func runProfile(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newValue(body).describe(body), nil
+	return Shown(body), nil
 }
 
 func runBalance(r *Run) (*Value, error) {
-	balance, err := r.Balance(r.Context)
-	if err != nil {
+	data := object{}
+	if err := r.balances(data); err != nil {
 		return nil, err
 	}
-	deposited, err := r.Deposited()
-	if err != nil {
-		return nil, err
-	}
-	network := r.terms.agreed().Network
-	return newValue(object{"address": r.Address(), "network": network, "balance_usd": USD(balance), "deposited_usd": USD(deposited)}).
-		line("%s USDC on %s, address %s; in addition %s in payment channels", USD(balance), network, r.Address(), USD(deposited)), nil
+	return Shown(data), nil
 }
 
 func runLimit(r *Run) (*Value, error) {
 	if text := r.text("usd"); text != "" {
 		limit, err := ParseUSD(text)
 		if err != nil {
-			return nil, Usagef("%s", err)
+			return nil, err
 		}
 		if err := r.ledger.SetLimit(r.Context, limit); err != nil {
 			return nil, err
@@ -150,7 +148,7 @@ func runLimit(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newValue(today.fields()).line("daily limit %s USD: %s, left %s", USD(today.Limit), today, USD(today.Left())), nil
+	return Shown(today.fields()), nil
 }
 
 // ParseUSD converts dollars with at most six decimals to atomic units.
@@ -158,7 +156,7 @@ func ParseUSD(text string) (uint64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	amount, err := x402.AtomicAmount(whole + "." + fraction + strings.Repeat("0", max(0, 6-len(fraction))))
 	if err != nil || strings.HasPrefix(text, "-") {
-		return 0, fmt.Errorf("%s is no amount in USD, such as 0.05", VisibleName(text))
+		return 0, Usagef("%s is no amount in USD, such as 0.05", VisibleName(text))
 	}
 	return amount, nil
 }
@@ -173,7 +171,7 @@ func runReport(r *Run) (*Value, error) {
 	if text := r.text("since"); text != "" {
 		var err error
 		if since, err = time.Parse(time.DateOnly, text); err != nil {
-			return nil, Usagef("since is a day, such as 2026-12-01")
+			return nil, Usagef("%s is no day, such as 2026-12-01", VisibleName(text))
 		}
 	}
 	v, total := newValue(object{}), uint64(0)
@@ -224,22 +222,38 @@ func runRefund(r *Run) (*Value, error) {
 	if err != nil && !errors.Is(err, client.ErrNothingToRefund) && !errors.Is(err, client.ErrNoPaymentChannel) {
 		return nil, err
 	}
-	return newValue(object{"refunded_usd": USD(refunded)}).line("%s USD came back to the wallet", USD(refunded)), nil
+	data := object{"refunded_usd": USD(refunded)}
+	if refunded == 0 {
+		return said(data, Contact{}, "there is nothing to take back from the payment channels"), nil
+	}
+	return said(data, Contact{}, "%s USD came back to the wallet from the payment channels", USD(refunded)), nil
 }
 
-// runPrices lists all operations whose names contain a text, and the arguments of the only one.
+// runPrices lists the actions that the face has, with their prices, or the operations whose names contain a text. Of one operation it lists
+// the arguments.
 func runPrices(r *Run) (*Value, error) {
 	part, agreed, v, list := r.text("operation"), r.terms.agreed(), newValue(object{}), []any{}
+	for _, a := range Actions {
+		if part != "" || len(a.Operations) == 0 || !commandOf(r.Context).face().Has(a) {
+			continue
+		}
+		var prices []string
+		for _, id := range a.Operations {
+			prices = append(prices, USD(agreed.price(r.contract[id])))
+		}
+		slices.Sort(prices)
+		price := strings.Join(slices.Compact(prices), " or ")
+		list = append(list, object{"command": r.how(a.Name, nil), "price_usd": price, "summary": a.Summary})
+		v.line("%-24s %s: %s", r.how(a.Name, nil), price, a.Summary)
+	}
 	for _, o := range r.contract.ByPath() {
-		if r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
+		if part == "" || r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
 			continue
 		}
 		price := USD(agreed.price(o))
 		one := object{"operation": o.ID, "price_usd": price, "command": r.nameOf(o.ID), "summary": o.Summary}
 		list = append(list, one)
-		if part != "" {
-			v.line("%-8s %-24s %s", price, o.ID, o.Summary)
-		}
+		v.line("%-8s %-24s %s", price, o.ID, o.Summary)
 		if o.ID != part {
 			continue
 		}
@@ -253,19 +267,8 @@ func runPrices(r *Run) (*Value, error) {
 		}
 	}
 	v.Data["prices"] = list
-	for _, a := range Actions {
-		if part != "" || len(a.Operations) == 0 {
-			continue
-		}
-		var prices []string
-		for _, id := range a.Operations {
-			prices = append(prices, USD(agreed.price(r.contract[id])))
-		}
-		slices.Sort(prices)
-		v.line("%-24s %s: %s", r.how(a.Name, nil), strings.Join(slices.Compact(prices), " or "), a.Summary)
-	}
 	if len(list) == 0 {
-		return nil, Usagef("no operation has %s in its name", VisibleName(part))
+		return nil, Usagef("no operation has %s in its name; all: %s", VisibleName(part), r.how("prices", object{}))
 	}
 	return v, nil
 }
@@ -273,16 +276,11 @@ func runPrices(r *Run) (*Value, error) {
 func runCall(r *Run) (*Value, error) {
 	operation := r.text("operation")
 	if isRegistration(operation) {
-		return nil, Usagef("accounts are created with: parley init, which stores the TAN and the API key")
+		return nil, Usagef("accounts are created with %s, which stores the TAN and the API key", r.how("init", nil))
 	}
 	o, err := r.contract.Operation(operation)
 	if err != nil {
 		return nil, err
-	}
-	if a := ActionOf(operation); a.Final && a.Name != "call" {
-		if err := r.final(fmt.Sprintf("Call %s (%s)?", operation, strings.TrimSuffix(a.Summary, "."))); err != nil {
-			return nil, err
-		}
 	}
 	arguments, _ := r.Args["arguments"].(object)
 	for name, property := range o.Arguments.Properties {
@@ -308,6 +306,15 @@ func runCall(r *Run) (*Value, error) {
 		id, _ := arguments[field].(string)
 		peer = cmp.Or(peer, id)
 	}
+	if a := ActionOf(operation); a.Final && a.Name != "call" {
+		err := o.Check(arguments)
+		if err == nil {
+			err = r.final(Contact{ID: peer, Kind: kindOf(peer)}, fmt.Sprintf("Call %s (%s)?", operation, strings.TrimSuffix(a.Summary, ".")))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	body, err := r.call(operation, peer, arguments)
 	if err != nil {
 		return nil, err
@@ -317,5 +324,5 @@ func runCall(r *Run) (*Value, error) {
 		_, err = r.showMessages(v, body["messages"], "")
 		return v, err
 	}
-	return v.describe(body), nil
+	return Shown(body), nil
 }

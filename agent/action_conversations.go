@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -9,12 +11,12 @@ import (
 
 // act is an action that makes one call.
 type act struct {
-	// kind is that of the conversation that the call is about, or "".
+	// kind is that of the contact that the call is about, or "".
 	kind      string
 	operation string
 	// args are the contract's arguments by parameter. Names of agents become ids.
 	args map[string]string
-	// said is the line of the value, before the name of the conversation.
+	// said is a sentence about what was done, in which IT, AGENTS, AGENT and MESSAGE stand for names.
 	said string
 	// final is the question before what cannot be taken back, or "".
 	final string
@@ -25,24 +27,17 @@ var describing = map[string]string{"name": "name", "description": "description",
 	"members": "initial_member_ids"}
 
 func (a act) run(r *Run) (*Value, error) {
-	if a.final != "" {
-		names := strings.NewReplacer("AGENT", VisibleName(r.text("agent")), "IT", VisibleName(r.text("conversation")))
-		if err := r.final(names.Replace(a.final)); err != nil {
-			return nil, err
-		}
-	}
-	var of Contact
-	arguments := object{}
+	of, arguments := Contact{}, object{}
 	if a.kind != "" {
+		param := "conversation"
+		if a.kind == KindAgent {
+			param = "agent"
+		}
 		var err error
-		if of, err = r.resolve("conversation", a.kind); err != nil {
+		if of, err = r.resolve(param, a.kind); err != nil {
 			return nil, err
 		}
 		arguments[OperationsOf[a.kind].ID] = of.ID
-	}
-	if done := doneBefore(of); done != "" && (a.operation == "subscribeChannel" || a.operation == "requestGroupAccess") {
-		arguments["success"], arguments["message"] = true, done
-		return newValue(arguments).line("%s: %s; nothing was paid for it", of, done), nil
 	}
 	for _, param := range slices.Sorted(maps.Keys(a.args)) {
 		if _, there := r.Args[param]; !there {
@@ -53,15 +48,31 @@ func (a act) run(r *Run) (*Value, error) {
 			return nil, err
 		}
 	}
+	var agents []string
+	for _, one := range arg[[]string](r, "agents") {
+		agents = append(agents, VisibleName(one))
+	}
+	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
+		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
+	if done := already(a.operation, of); done != "" {
+		return r.before(a.operation, of, arguments, names.Replace(done))
+	}
+	if a.final != "" {
+		if err := r.final(of, names.Replace(a.final)); err != nil {
+			return nil, err
+		}
+	}
 	body, err := r.callUnless(r.nameTaken(a, of, arguments), a.operation, of.ID, arguments)
+	if exists, ok := errors.AsType[*Failure](err); ok && exists.Code == codeExists && a.kind == "" {
+		if v, failed := r.before(a.operation, of, arguments, names.Replace("NAME was created before")); failed != nil || v != nil {
+			return v, failed
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	about := of.String()
-	if a.kind == "" {
-		about = word(body, "chat_id") + word(body, "channel_id") // of what was created
-	}
-	return newValue(body).line("%s", strings.TrimSpace(a.said+" "+about)), nil
+	created := word(body, "chat_id") + word(body, "channel_id")
+	return said(body, of, "%s", strings.ReplaceAll(names.Replace(a.said), "CREATED", created)), nil
 }
 
 // argument returns the value of an argument of the contract.
@@ -86,16 +97,42 @@ func (r *Run) argument(param, name string) (any, error) {
 	return ids, nil
 }
 
-// doneBefore says that a conversation is known to be joined or asked for, or "".
-func doneBefore(of Contact) string {
+// already says that a contact is known to be as an operation would make it, or "".
+func already(operation string, of Contact) string {
+	asks := operation == "requestGroupAccess"
 	switch {
-	case of.Joined:
-		return "joined before"
-	case time.Since(of.Asked) < day:
-		return "asked for access less than a day ago"
+	case of.Joined && (asks || operation == "subscribeChannel"):
+		return "this account belongs to IT already"
+	case asks && time.Since(of.Asked) < day:
+		return "the admin of IT was asked less than a day ago"
+	case of.Left && operation == "unsubscribeChannel":
+		return "this account has left IT already"
+	case of.Blocked && operation == "blockAgent":
+		return "IT is blocked already"
+	case of.Unblocked && operation == "unblockAgent":
+		return "IT is not blocked any more already"
 	}
 	return ""
 }
+
+// before returns the value of what is done already, with the fields of the same call before, or nil if it has not the same arguments
+// and is about nothing known.
+func (r *Run) before(operation string, of Contact, arguments object, done string) (*Value, error) {
+	o := r.contract[operation]
+	found, err := r.ledger.responses(r.Context, "request = ? ORDER BY number DESC LIMIT 1", o.hash(o.plain(arguments), r.Key))
+	if err != nil || len(found) == 0 && of.ID == "" {
+		return nil, err
+	}
+	body := object{"success": true}
+	if len(found) > 0 {
+		_ = json.Unmarshal(found[0].Body, &body) // of another version it has other fields
+	}
+	body["already"] = true
+	return said(body, of, "%s; nothing was paid for it", done), nil
+}
+
+// codeExists is the code of a name that is used.
+const codeExists = "exists"
 
 // nameTaken returns a check that fails if another group chat or channel that the caller named has the name that the call gives: two with
 // one name could be addressed by id only.
@@ -116,36 +153,41 @@ func (r *Run) nameTaken(a act, of Contact, arguments object) func() error {
 		if err != nil || i < 0 {
 			return err
 		}
-		return failf(ExitRefused, "exists", "", "the %s %s has this name already; nothing was paid. Use that one, or another name", kind,
-			contacts[i].ID)
+		id := contacts[i].ID
+		f := failf(ExitRefused, codeExists, "", "the %s %s has the name %s already; nothing was paid. Use that one, or another name", kind, id,
+			VisibleName(name)).then(kind+" info", object{"conversation": id})
+		f.Data = object{OperationsOf[kind].ID: id}
+		return f
 	}
 }
 
-// maxContacts is the number of contacts that a model is shown.
-const maxContacts = 100
-
+// runContacts lists the names in the form in which find does.
 func runContacts(r *Run) (*Value, error) {
 	contacts, err := r.Contacts()
 	if err != nil {
 		return nil, err
 	}
-	list := []any{}
 	v := newValue(object{"total": len(contacts)})
-	for i, c := range contacts {
-		if r.Room > 0 && i == maxContacts {
-			v.line("%d more are not shown", len(contacts)-i)
-			break
+	for _, kind := range []string{KindAgent, KindGroup, KindChannel} {
+		list := []any{}
+		for _, c := range contacts {
+			if c.Kind != kind {
+				continue
+			}
+			one, state := object{OperationsOf[kind].ID: c.ID, "name": c.Name, "joined": c.Joined}, map[bool]string{true: "  joined"}[c.Joined]
+			if kind == KindAgent {
+				one, state = object{"agent_id": c.ID, "username": c.Name, "blocked": c.Blocked}, map[bool]string{true: "  blocked"}[c.Blocked]
+				if c.Chat != "" {
+					one["chat_id"] = c.Chat
+				}
+			}
+			list = append(list, one)
+			v.line("%s  %s%s", c, c.ID, state)
 		}
-		one := object{"name": c.Name, OperationsOf[c.Kind].ID: c.ID, "kind": c.Kind, "joined": c.Joined, "blocked": c.Blocked}
-		if c.Chat != "" {
-			one["chat_id"] = c.Chat
-		}
-		list = append(list, one)
-		v.line("%s", strings.TrimSpace(c.String()+"  "+c.Kind+"  "+c.ID+map[bool]string{true: "  blocked"}[c.Blocked]))
+		v.Data[kind+"s"] = list
 	}
 	if len(contacts) == 0 {
-		v.line("none yet: whom you write to and who writes to you is listed here")
+		v.line("no names are known yet: whom this account writes to and who writes to it is listed here")
 	}
-	v.Data["contacts"] = list
 	return v, nil
 }

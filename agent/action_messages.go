@@ -18,36 +18,36 @@ import (
 )
 
 func runSend(r *Run) (*Value, error) {
-	content := r.text("text")
-	if strings.TrimSpace(content) == "" {
-		return nil, Usagef("the message is empty")
-	}
 	to, err := r.resolve("to")
 	if err != nil {
 		return nil, err
 	}
 	of := OperationsOf[to.Kind]
-	sent, err := r.call(of.Send, to.ID, r.copyTo(object{of.To: to.ID, "content": content},
+	sent, err := r.call(of.Send, to.ID, r.copyTo(object{of.To: to.ID, "content": r.text("text")},
 		map[string]string{"reply_to": "reply_to_message_id"}))
 	if err != nil {
 		return nil, err
 	}
-	id, _ := sent["message_id"].(string)
-	return newValue(sent).line("sent to %s: %s", to, PlainWord(id)), nil
+	return said(sent, to, "sent to %s: %s", to, word(sent, "message_id")), nil
 }
 
 func runReact(r *Run) (*Value, error) {
-	arguments := object{"message_id": r.text("message_id")}
-	if arg[bool](r, "remove") {
-		body, err := r.call("removeReaction", "", arguments)
-		return newValue(body).line("removed the reaction"), err
+	id := r.text("message_id")
+	operation, arguments, done := "removeReaction", object{"message_id": id}, "removed the reaction to "+PlainWord(id)
+	if !arg[bool](r, "remove") {
+		if !emoji.Is(r.text("emoji"), 32) {
+			param := commandOf(r.Context).face().Param
+			return nil, Usagef("%s must be exactly one emoji, such as 👍, or give %s; nothing was paid",
+				param(*ActionNamed("react").param("emoji")), param(*ActionNamed("react").param("remove")))
+		}
+		operation, arguments["emoji"], done = "reactToMessage", r.text("emoji"), "reacted to "+PlainWord(id)+" with "+r.text("emoji")
 	}
-	if !emoji.Is(r.text("emoji"), 32) {
-		return nil, Usagef("emoji is exactly one emoji; nothing was paid")
+	body, err := r.call(operation, "", arguments)
+	if err != nil {
+		return nil, err
 	}
-	arguments["emoji"] = r.text("emoji")
-	body, err := r.call("reactToMessage", "", arguments)
-	return newValue(body).line("reacted with %s", r.text("emoji")), err
+	body["message_id"] = id
+	return said(body, Contact{}, "%s", done), nil
 }
 
 // pageSize and historySize are how many messages are shown if nobody says it. In a limited room each has at least MinShown characters, or
@@ -55,6 +55,7 @@ func runReact(r *Run) (*Value, error) {
 const (
 	pageSize    = 50
 	historySize = 20
+	findSize    = 10
 	MinShown    = 512
 )
 
@@ -106,16 +107,24 @@ func (r *Run) inbox(result *Result) (*Value, error) {
 	for _, one := range notices {
 		n, _ := one.(object)
 		name, _ := n["source_name"].(string)
-		v.line("notice: %s by %s in %s %s at %s", word(n, "type"), word(n, "actor_username"), VisibleName(name), word(n, "source_id"), at(n))
+		did, known := noticed[word(n, "type")]
+		if !known {
+			did = word(n, "type") + " in"
+		}
+		v.line("notice: %s %s %s (%s)  %s", word(n, "actor_username"), did, VisibleName(name), word(n, "source_id"), at(n))
 	}
 	if len(messages)+len(notices) == 0 {
-		v.line("no messages")
+		v.line("no unread messages")
 	}
 	if total, _ := body["total_unread"].(float64); int(total) > len(messages) {
-		v.line("%d more are unread: %s again", int(total)-len(messages), r.how("inbox", nil))
+		v.line("%d more are unread; the next: %s", int(total)-len(messages), r.how("inbox", object{}))
 	}
 	return v, nil
 }
+
+// noticed says what a notice is about.
+var noticed = map[string]string{"added": "added this account to", "removed": "removed this account from",
+	"banned": "banned this account from", "made_admin": "made this account the admin of", "deleted": "deleted"}
 
 func runRead(r *Run) (*Value, error) {
 	if id := r.text("message_id"); id != "" {
@@ -126,10 +135,11 @@ func runRead(r *Run) (*Value, error) {
 		query, literal = r.text("find"), true
 	}
 	if _, err := syntax.Parse(query, syntax.Perl); err != nil && !literal {
-		return nil, Usagef("grep is no RE2 regular expression; find takes plain text; nothing was paid")
+		return nil, Usagef("what to search is no RE2 regular expression; plain text: %s; nothing was paid",
+			r.how("read", object{"conversation": r.text("conversation"), "find": query}))
 	}
 	if r.text("conversation") == "" {
-		return nil, Usagef("conversation is missing: %s", toParam.Help)
+		return nil, Usagef("name a conversation: %s", toParam.Help)
 	}
 	with, err := r.resolve("conversation")
 	if err != nil {
@@ -200,14 +210,15 @@ func (r *Run) readOne(id string) (*Value, error) {
 			}
 			content, _ := m["content"].(string)
 			if length := utf8.RuneCountInString(content); arg[int](r, "offset") >= max(length, 1) {
-				return nil, Usagef("offset is past the end: the message has %d characters", length)
+				return nil, Usagef("the offset is past the end: the message has %d characters", length)
 			}
+			readableTimes(m)
 			v := newValue(object{"messages": []any{m}})
 			_, err = r.showMessages(v, v.Data["messages"], "")
 			return v, err
 		}
 	}
-	return nil, Usagef("no stored message has the id %s; read its conversation", VisibleName(id))
+	return nil, Usagef("no message that was read here has the id %s; read its conversation", VisibleName(id))
 }
 
 // word returns a field that the contract limits to letters, digits and the like.
@@ -216,32 +227,25 @@ func word(fields object, name string) string {
 	return PlainWord(text)
 }
 
+// at returns when a message was written, as [readableTimes] has written it.
 func at(fields object) string {
-	created, _ := fields["created_at"].(float64)
-	return Time(created).Format(time.DateTime)
-}
-
-// share returns how many characters of each message are shown in the room: short ones leave theirs to others.
-func (r *Run) share(messages []any) int {
-	var lengths []int
-	for _, one := range messages {
-		m, _ := one.(object)
-		content, _ := m["content"].(string)
-		lengths = append(lengths, utf8.RuneCountInString(content)-arg[int](r, "offset"))
+	text, _ := fields["created_at"].(string)
+	if _, err := time.Parse(time.RFC3339, text); err != nil {
+		return "" // of a server that lies
 	}
-	slices.Sort(lengths)
-	left := r.Room
-	for i, length := range lengths {
-		if share := left / (len(lengths) - i); r.Room > 0 && length > share {
-			return share
-		}
-		left -= length
-	}
-	return maxContent
+	return text
 }
 
 // maxContent is longer than any message.
 const maxContent = 1 << 20
+
+// share returns how many characters of each message are shown in the room.
+func (r *Run) share(messages []any) int {
+	if r.Room == 0 {
+		return maxContent
+	}
+	return r.Room / max(len(messages), 1)
+}
 
 // cut returns at most share characters of a message, from the offset that the caller gave, and what to say of that. The message keeps them.
 func (r *Run) cut(m object, share int) (content, said string) {
@@ -256,7 +260,7 @@ func (r *Run) cut(m object, share int) (content, said string) {
 	said = fmt.Sprintf("  (characters %d to %d of %d", from, to-1, len(characters))
 	if to < len(characters) {
 		m["next_offset"] = to
-		said += fmt.Sprintf("; next offset %d", to)
+		said += "; the rest is free: " + r.how("read", object{"message_id": word(m, "message_id"), "offset": to})
 	}
 	return content, said + ")"
 }
@@ -272,7 +276,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	share, rest := r.share(messages), ""
+	share := r.share(messages)
 	for _, one := range messages {
 		m, _ := one.(object)
 		head := word(m, "sender_username")
@@ -286,14 +290,12 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		if answered := word(m, "reply_to_message_id"); answered != "" {
 			head += "  answers " + answered
 		}
-		if about, ok := m["about"].(object); ok { // only the service writes such messages
-			head += "  the service says: " + strings.ReplaceAll(word(about, "type"), "_", " ") + " " + word(about, "source_id")
-		}
+		about, next := r.about(m)
 		content, said := r.cut(m, share)
-		if next, more := m["next_offset"]; more {
-			rest = r.how("read", object{"message_id": word(m, "message_id"), "offset": next})
+		v.Parts = append(v.Parts, Part{head + about + said, content})
+		if next != "" {
+			v.line("%s", next)
 		}
-		v.Parts = append(v.Parts, Part{head + said, content})
 		if counts, ok := m["reaction_counts"].(object); ok && len(counts) > 0 {
 			var words []string
 			for _, one := range slices.Sorted(maps.Keys(counts)) {
@@ -302,10 +304,26 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 			v.line("  reactions: %s", strings.Join(words, ", "))
 		}
 	}
-	if rest != "" {
-		v.line("the rest of a message is free, such as: %s", rest)
-	}
 	return messages, nil
+}
+
+// about says what a message is about that the service wrote in the name of an agent, whose note is in it, and how to go on. Names in it are
+// of others.
+func (r *Run) about(m object) (head, next string) {
+	about, ok := m["about"].(object)
+	if !ok {
+		return "", ""
+	}
+	name, _ := about["source_name"].(string)
+	id, sender := word(about, "source_id"), word(m, "sender_username")
+	switch word(about, "type") {
+	case "access_request":
+		next = "to add " + sender + ": " + r.how("group add", object{"conversation": id, "agents": []string{sender}})
+		return fmt.Sprintf("  asks for access to the group chat %s (%s), with this note:", VisibleName(name), id), next
+	case "admin_transfer":
+		return fmt.Sprintf("  made this account the admin of %s (%s), with this note:", VisibleName(name), id), ""
+	}
+	return "  is about " + VisibleName(name) + " (" + id + "):", ""
 }
 
 func runFind(r *Run) (*Value, error) {
@@ -314,7 +332,7 @@ func runFind(r *Run) (*Value, error) {
 		kind = "agents"
 	}
 	operation := map[string]string{"agents": "searchAgents", "groups": "searchGroups", "channels": "searchChannels"}[kind]
-	body, err := r.call(operation, "", r.copyTo(object{"page_size": 10, "query": r.text("words")},
+	body, err := r.call(operation, "", r.copyTo(object{"page_size": findSize, "query": r.text("words")},
 		map[string]string{"page": "page", "n": "page_size"}))
 	if err != nil {
 		return nil, err
@@ -334,6 +352,11 @@ func runFind(r *Run) (*Value, error) {
 	}
 	if len(found) == 0 {
 		v.line("nothing found")
+	}
+	if next := max(arg[int](r, "page"), 1) + 1; len(found) == cmp.Or(arg[int](r, "n"), findSize) {
+		more := maps.Clone(r.Args)
+		more["page"] = next
+		v.line("more: %s", r.how("find", more))
 	}
 	return v, nil
 }
@@ -369,7 +392,7 @@ func (r *Run) show(operation string, of Contact, arguments object) (v *Value, er
 	if err != nil {
 		return nil, err
 	}
-	v = newValue(body).describe(body)
+	v = Shown(body)
 	if pinned, ok := body["pinned_messages"].([]any); ok && len(pinned) > 0 {
 		v.line("pinned:")
 		_, err = r.showMessages(v, pinned, "")

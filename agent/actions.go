@@ -16,7 +16,7 @@ var (
 	agentParam   = Param{Name: "agent", Type: Text, Arg: true, Required: true, Help: "username or id of the next admin"}
 	nameParam    = Param{Name: "name", Type: Text, Arg: true, Required: true, Max: 64, Help: "name"}
 	newNameParam = Param{Name: "name", Type: Text, Max: 64, Help: "new name"}
-	aboutParam   = Param{Name: "description", Type: Text, Max: 1024, Help: "description"}
+	aboutParam   = Param{Name: "description", Type: Text, Max: 1024, Help: "description", Empty: true}
 	findable     = Param{Name: "discoverable", Type: Flag, Help: "whether searches find it", Default: "unchanged"}
 	messageParam = Param{Name: "message_id", Type: Text, Arg: true, Required: true, Help: "id of a message"}
 	countParam   = Param{Name: "n", Type: Number, Short: "n", Min: 1, Max: 250, Help: "at most this many messages"}
@@ -82,48 +82,51 @@ func table() []*Action {
 				Help: "remove my reaction", Not: []string{"emoji"}}}},
 
 		with("group create", "Create a group chat.", "0.15", "team --members bob --yes",
-			act{operation: "createGroupChat", args: describing, said: "created"}, nameParam,
+			act{operation: "createGroupChat", args: describing, said: "created CREATED with the name NAME"}, nameParam,
 			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findable.by("no")),
 		with("group edit", "Change name, description or visibility.", "0.002", "team --description Releases",
-			act{kind: KindGroup, operation: "editGroupChat", args: describing, said: "changed"}, groupParam, newNameParam, aboutParam, findable),
-		members("group add", "add_member_ids", "Add members."), members("group remove", "remove_member_ids", "Remove members."),
-		members("group ban", "ban_agent_ids", "Remove agents and keep them out."), members("group unban", "unban_agent_ids", "End bans."),
+			act{kind: KindGroup, operation: "editGroupChat", args: describing, said: "changed IT"}, groupParam, newNameParam, aboutParam, findable),
+		members("group add", "add_member_ids", "Add members.", "added AGENTS to IT"),
+		members("group remove", "remove_member_ids", "Remove members.", "removed AGENTS from IT"),
+		members("group ban", "ban_agent_ids", "Remove agents and keep them out.", "banned AGENTS from IT"),
+		members("group unban", "unban_agent_ids", "End bans.", "AGENTS can join IT again"),
 		with("group pin", "Pin a message.", "0.005", "team msg_01k70t94aqeembse7n65ptksh0", act{kind: KindGroup, operation: "pinGroupMessage",
-			args: map[string]string{"message_id": "message_id"}, said: "pinned in"}, groupParam, messageParam),
+			args: map[string]string{"message_id": "message_id"}, said: "pinned MESSAGE in IT"}, groupParam, messageParam),
 		with("group unpin", "Unpin a message.", "0.002", "team msg_01k70t94aqeembse7n65ptksh0", act{kind: KindGroup, operation: "editGroupChat",
-			args: map[string]string{"message_id": "unpin_message_ids"}, said: "unpinned in"}, groupParam, messageParam),
+			args: map[string]string{"message_id": "unpin_message_ids"}, said: "unpinned MESSAGE in IT"}, groupParam, messageParam),
 		with("group join", "Ask the admin for access.", "0.005", `chat_01k70t94aqeembse7n65ptksh0 --message "may I?"`,
-			act{kind: KindGroup, operation: "requestGroupAccess", args: noteArgs, said: "asked for access to"}, groupParam, noteParam),
+			act{kind: KindGroup, operation: "requestGroupAccess", args: noteArgs, said: "asked the admin of IT for access"}, groupParam, noteParam),
 		with("group leave", "Leave. The admin names a successor.", "0.002", "team --successor bob",
-			act{kind: KindGroup, operation: "leaveGroupChat", said: "left",
+			act{kind: KindGroup, operation: "leaveGroupChat", said: "left IT",
 				args: map[string]string{"successor": "successor_agent_id", "message": "transfer_message"}},
 			groupParam, Param{Name: "successor", Type: Text, Help: "username or id of the next admin"}, noteParam),
 		transfer("group transfer"), remove("group delete"), info("group info"),
 
 		with("channel create", "Create a channel.", "0.50", `weather --description "Rain and sun, hourly" --yes`,
-			act{operation: "createChannel", args: describing, said: "created"}, nameParam, aboutParam, findable.by("yes")),
+			act{operation: "createChannel", args: describing, said: "created CREATED with the name NAME"}, nameParam, aboutParam, findable.by("yes")),
 		with("channel edit", "Change name, description or visibility.", "0.002", "'#weather' --no-discoverable",
-			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed"}, channelParam, newNameParam, aboutParam, findable),
-		members("channel remove", "remove_subscriber_ids", "Remove subscribers."),
-		members("channel ban", "ban_agent_ids", "Remove agents and keep them out."), members("channel unban", "unban_agent_ids", "End bans."),
-		with("channel join", "Subscribe.", "0.005", "'#weather'", act{kind: KindChannel, operation: "subscribeChannel", said: "subscribed to"},
+			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed IT"}, channelParam, newNameParam, aboutParam, findable),
+		members("channel remove", "remove_subscriber_ids", "Remove subscribers.", "removed AGENTS from IT"),
+		members("channel ban", "ban_agent_ids", "Remove agents and keep them out.", "banned AGENTS from IT"),
+		members("channel unban", "unban_agent_ids", "End bans.", "AGENTS can subscribe to IT again"),
+		with("channel join", "Subscribe.", "0.005", "'#weather'", act{kind: KindChannel, operation: "subscribeChannel", said: "subscribed to IT"},
 			channelParam),
 		with("channel leave", "End the subscription.", "0.002", "'#weather'",
-			act{kind: KindChannel, operation: "unsubscribeChannel", said: "left"}, channelParam),
+			act{kind: KindChannel, operation: "unsubscribeChannel", said: "left IT"}, channelParam),
 		transfer("channel transfer"), remove("channel delete"), info("channel info"),
 
 		{Name: "contacts list", Tool: "parley_contacts", Run: runContacts, Summary: "List the names that are known.", Price: "free",
 			Example: "contacts"},
-		with("contacts block", "Stop an agent from sending me messages.", "0.002", "bob", act{operation: "blockAgent", args: blockArgs,
-			said: "blocked"},
-			blockParam),
-		with("contacts unblock", "End a block.", "0.002", "bob", act{operation: "unblockAgent", args: blockArgs, said: "unblocked"}, blockParam),
+		with("contacts block", "Stop an agent from sending me messages.", "0.002", "bob", act{kind: KindAgent, operation: "blockAgent",
+			said: "blocked IT: its messages do not come any more"}, blockParam),
+		with("contacts unblock", "End a block.", "0.002", "bob", act{kind: KindAgent, operation: "unblockAgent",
+			said: "IT is not blocked any more"}, blockParam),
 		{Name: "profile show", Tool: "parley_account", Operations: []string{operationGetOwnAgent}, Run: runProfile,
 			Summary: "Show my account.", Price: "0.001", Example: "profile"},
 		with("profile edit", "Change what everybody can read about me.", "0.002", `--description "I forecast rain."`,
-			act{operation: "editAgent", args: describing, said: "changed"}, aboutParam, findable),
+			act{operation: "editAgent", args: describing, said: "changed the profile"}, aboutParam, findable),
 		with("key rotate", "Replace the API key, also at a used-up limit.", "0.002", "",
-			act{operation: operationRotateKey, said: "the new API key is stored"}),
+			act{operation: operationRotateKey, said: "replaced the API key; the new one is stored, the old one is refused from now on"}),
 		{Name: "wallet balance", Tool: "parley_wallet", Run: runBalance, Summary: "Show what the wallet has.", Price: "free", Example: "wallet"},
 		{Name: "wallet limit", Run: runLimit, Summary: "Show or set the daily limit (UTC). 0 stops all payments.", Price: "free",
 			Example: "wallet limit 0.50", Changes: true, Params: []Param{{Name: "usd", Type: Text, Arg: true, Help: "new limit in USD"}}},
@@ -147,10 +150,8 @@ func table() []*Action {
 	}
 }
 
-// noteArgs and blockArgs are arguments of several actions.
 var (
 	noteArgs   = map[string]string{"message": "message"}
-	blockArgs  = map[string]string{"agent": "agent_id"}
 	blockParam = Param{Name: "agent", Type: Text, Arg: true, Required: true, Help: "username or id"}
 )
 
@@ -176,23 +177,23 @@ func about(name string) (kind string, param Param, noun, example string) {
 	return KindGroup, groupParam, "GroupChat", "team"
 }
 
-func members(name, field, summary string) *Action {
+func members(name, field, summary, said string) *Action {
 	kind, param, noun, example := about(name)
 	return with(name, summary, "0.002", example+" bob",
-		act{kind: kind, operation: "edit" + noun, args: map[string]string{"agents": field}, said: "done in"}, param, agentsParam)
+		act{kind: kind, operation: "edit" + noun, args: map[string]string{"agents": field}, said: said}, param, agentsParam)
 }
 
 func transfer(name string) *Action {
 	kind, param, noun, example := about(name)
 	return with(name, "Make another agent the admin. This is final.", "0.002", example+" bob --yes", act{
 		kind: kind, operation: "transfer" + noun, args: map[string]string{"agent": "new_admin_agent_id", "message": "message"},
-		said: "there is another admin of", final: "Make AGENT the admin of IT?"}, param, agentParam, noteParam)
+		said: "AGENT is the admin of IT now", final: "Make AGENT the admin of IT?"}, param, agentParam, noteParam)
 }
 
 func remove(name string) *Action {
 	kind, param, noun, example := about(name)
 	return with(name, "Delete it for everybody. This is final.", "0.002", example+" --yes",
-		act{kind: kind, operation: "delete" + noun, said: "deleted", final: "Delete IT for everybody?"}, param)
+		act{kind: kind, operation: "delete" + noun, said: "deleted IT for everybody", final: "Delete IT for everybody?"}, param)
 }
 
 func info(name string) *Action {

@@ -73,7 +73,7 @@ type OpenError struct{ cause error }
 func (e *OpenError) Error() string {
 	text := "the payment was sent, and its outcome is not known yet; make the same call again to finish it, it is not charged twice"
 	if e.cause != nil {
-		text += ": " + e.cause.Error()
+		text += ": " + plain(e.cause)
 	}
 	return text
 }
@@ -101,34 +101,6 @@ type CallOptions struct {
 // defaultPatience is below the time after which MCP clients give up.
 const defaultPatience = 45 * time.Second
 
-// DryRunError ends a dry run before the last call that costs something, or changes something.
-type DryRunError struct {
-	Operation string
-	// Price is what all calls of the command cost at most, in atomic units.
-	Price uint64
-	// Calls are these calls, with operation and price_usd, and Arguments those of the action.
-	Calls     []any
-	Arguments map[string]any
-}
-
-func (e *DryRunError) Error() string {
-	return fmt.Sprintf("dry run: %s would cost at most %s USD; nothing was done", e.Operation, USD(e.Price))
-}
-
-// Value is what a dry run shows.
-func (e *DryRunError) Value() *Value {
-	v := newValue(object{"dry_run": true, "operation": e.Operation, "price_usd": USD(e.Price), "calls": append([]any{}, e.Calls...)})
-	v.line("%s", e)
-	if len(e.Arguments) > 0 {
-		v.Data["arguments"] = e.Arguments
-	}
-	for _, one := range e.Calls {
-		call, _ := one.(object)
-		v.line("  %v  %v", call["price_usd"], call["operation"])
-	}
-	return v
-}
-
 // Call makes a call. It first finishes the same call if an earlier process was interrupted in it. The errors are, besides others,
 // [*Failure] (nothing was paid), [*RefusedError] and [*OpenError].
 func (a *Agent) Call(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
@@ -151,9 +123,6 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		}
 	}
 	command := commandOf(ctx)
-	if command.DryRun && (agreed.price(o) > 0 || !o.ReadOnly) {
-		return nil, command.plan(o.ID, agreed.price(o), arguments)
-	}
 	ctx, cancel := context.WithTimeout(command.Continue(ctx), cmp.Or(options.Patience, defaultPatience))
 	defer cancel()
 	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began,
@@ -206,7 +175,7 @@ func (a *Agent) callAlone(
 		}
 		price := a.terms.agreed().price(o)
 		if price > DearPrice && !options.Confirmed {
-			return ConfirmDear(o.ID, price)
+			return cmp.Or(a.affords(ctx, price), ConfirmDear(o.ID, price))
 		}
 		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
 			return err

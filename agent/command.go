@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,8 +11,6 @@ import (
 
 // Command is one command of the command line, or one call of a tool: it may make several calls.
 type Command struct {
-	// DryRun ends the command before the last call that costs or changes something, with a [*DryRunError]. Look-ups before are not made.
-	DryRun bool
 	// Face writes what the command says. Nil is the command line.
 	Face Face
 	// Warn, if it is not nil, is told why a fetch failed that [Agent.Follow] repeats.
@@ -24,7 +21,6 @@ type Command struct {
 	began   time.Time
 	charged atomic.Uint64
 	mu      sync.Mutex
-	planned DryRunError
 	results []string // payment identifiers of the responses that it has, also of those that another command paid
 }
 
@@ -77,22 +73,6 @@ func commandOf(ctx context.Context) *Command {
 
 // Charged returns what the calls of the command were charged, in atomic units, as far as that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }
-
-// plan notes a call that a dry run does not make. What a look-up of a name shows is not called for again.
-func (c *Command) plan(operation string, price uint64, arguments map[string]any) *DryRunError {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.planned.Operation != operation || !strings.Contains(fmt.Sprint(arguments), noID) {
-		c.planned.Calls = append(c.planned.Calls, object{"operation": operation, "price_usd": USD(price)})
-		c.planned.Price += price
-	}
-	c.planned.Operation = operation
-	planned := c.planned
-	return &planned
-}
-
-// noID is the end of the ids in a dry run that only a look-up would tell.
-const noID = "_00000000000000000000000000"
 
 // made notes a call that succeeded.
 func (c *Command) made(id string) {

@@ -3,8 +3,12 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net"
 	"net/http"
 	"time"
 
@@ -43,9 +47,10 @@ type Failure struct {
 	Status     int // of the server's response, or 0
 	RequestID  string
 	RetryAfter time.Duration
+	// Data are more fields, such as the id of what exists.
+	Data map[string]any
 
-	dear          uint64 // the price that Question is about, or 0
-	name, instead string // a name that was given, and what to write in place of it
+	dear uint64 // the price that Question is about, or 0
 }
 
 func (f *Failure) Error() string { return f.Message }
@@ -81,9 +86,27 @@ func isA[T error](err error) bool {
 	return ok
 }
 
+// plain returns an error in words for readers who know neither Go nor its libraries.
+func plain(err error) string {
+	var network net.Error
+	switch {
+	case isA[*Failure](err), isA[*RefusedError](err), isA[*client.UnreachableError](err):
+		return err.Error()
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return "the server did not respond in time"
+	case errors.Is(err, context.Canceled):
+		return "interrupted; the same command goes on"
+	case isA[*net.OpError](err), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection to the server broke"
+	case isA[*json.SyntaxError](err), isA[*json.UnmarshalTypeError](err):
+		return "what was read is not JSON of the expected form"
+	}
+	return err.Error()
+}
+
 // Explain returns what to tell of an error of the command of ctx. a may be nil.
 func (a *Agent) Explain(ctx context.Context, err error) *Failure {
-	f := failf(ExitError, "error", "", "%s", err)
+	f := failf(ExitError, "error", "", "%s", plain(err))
 	if known, ok := errors.AsType[*Failure](err); ok {
 		*f = *known
 		f.Message = err.Error()
@@ -96,12 +119,15 @@ func (a *Agent) Explain(ctx context.Context, err error) *Failure {
 	}
 	command := commandOf(ctx)
 	if isA[*OpenError](err) {
+		f.Message = err.Error()
 		f.Exit, f.Code, f.Charged, f.Retryable, f.Next = ExitOpen, "outcome_open", nil, true, command.line
 	}
 	if a != nil {
 		f.Message = command.words(a.contract, f.Message)
 	}
-	f.Paid = command.Charged()
+	if f.Paid = command.Charged(); f.Paid > 0 && f.Charged != nil && !*f.Charged {
+		f.Message += "; this was not charged: the " + USD(f.Paid) + " USD are for calls before, such as looking up a name"
+	}
 	return f
 }
 
@@ -132,7 +158,8 @@ func (f *Failure) Fields(next string) map[string]any {
 		fields["request_id"] = PlainWord(f.RequestID)
 	}
 	if f.RetryAfter > 0 {
-		fields["retry_after_seconds"] = f.RetryAfter.Seconds()
+		fields["retry_after_seconds"] = int(f.RetryAfter.Seconds())
 	}
+	maps.Copy(fields, f.Data)
 	return fields
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -61,11 +62,28 @@ func ConfirmDear(operation string, price uint64) error {
 	return f
 }
 
+// affords returns a failure if the daily limit or the wallet has less than a price: nobody is asked about what cannot be paid.
+func (a *Agent) affords(ctx context.Context, price uint64) error {
+	today, err := a.ledger.Today(ctx)
+	if err != nil || price > today.Left() {
+		return cmp.Or(err, today.exceeded(price))
+	}
+	has, unknown := a.Balance(ctx)
+	deposited, err := a.Deposited()
+	if has += deposited; unknown == nil && err == nil && has < price {
+		return NoMoney(price, &has, a.address, a.terms.agreed().Network)
+	}
+	return nil
+}
+
 // codeConfirm is the code of what is dear or final and not confirmed.
 const codeConfirm = "confirmation_needed"
 
 // ErrNoChain means that the balance cannot be read.
 var ErrNoChain = failf(ExitError, "no_blockchain", "", "no endpoint of the blockchain is known; init takes one with --rpc-url")
+
+var errChainDown = &Failure{Exit: ExitError, Code: "no_blockchain", Charged: new(false), Retryable: true,
+	Message: "the endpoint of the blockchain does not respond; try again later"}
 
 // Balance returns what the wallet has on the blockchain, without deposits in payment channels, in atomic units.
 func (a *Agent) Balance(ctx context.Context) (uint64, error) {
@@ -81,9 +99,7 @@ func (l *Ledger) balance(ctx context.Context, asset string) (uint64, error) {
 	defer cancel()
 	has, err := l.chain.Balance(ctx, asset, l.address)
 	if err != nil {
-		failure := failf(ExitError, "no_blockchain", "", "the endpoint of the blockchain does not respond; try again later")
-		failure.Retryable = true
-		return 0, failure
+		return 0, errChainDown
 	}
 	return has, nil
 }
@@ -104,10 +120,8 @@ func NoMoney(price uint64, balance *uint64, address, network string) error {
 	if balance != nil {
 		has = USD(*balance)
 	}
-	f := failf(ExitNoMoney, "no_money", "", "the wallet has %s USDC and the call costs %s; nothing was charged. "+
-		"Ask a person to send USDC on %s to %s", has, USD(price), network, address)
-	f.Retryable = true
-	return f
+	return failf(ExitNoMoney, "no_money", "wallet balance", "the wallet has %s USDC and the call costs %s; nothing was charged. "+
+		"Ask a person to send USDC on %s to %s, then make the same call again", has, USD(price), network, address)
 }
 
 // orNoMoney returns the failure of a wallet without money in place of a refusal of the server for that reason.

@@ -69,11 +69,6 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	default:
 		found, err = a.resolveName(ctx, contacts, to, wants)
 	}
-	if planned, ok := errors.AsType[*DryRunError](err); ok {
-		kind := map[string]string{"searchChannels": KindChannel, "getGroupChat": KindGroup}[planned.Operation]
-		kind = cmp.Or(kind, KindAgent)
-		return Contact{Name: name, Kind: kind, ID: strings.TrimSuffix(OperationsOf[kind].ID, "_id") + noID}, nil
-	}
 	if err == nil && !wants(found.Kind) {
 		err = Usagef("%s is of the kind %s, and must be of: %s", found, found.Kind, strings.Join(kinds, ", "))
 	}
@@ -127,7 +122,7 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 			missing.Message += "; a group chat to which others added this account is known after listUnreadMessages"
 		}
 		if of, err := contacts.named(KindChannel, name, func(Contact) bool { return wants(KindChannel) }); err == nil && of.ID != "" {
-			missing.Message, missing.name, missing.instead = missing.Message+"; there is a channel "+of.String(), name, "#"+name
+			missing.Message += "; there is a channel " + Quoted(of.String())
 		}
 		return Contact{}, missing
 	}
@@ -238,9 +233,7 @@ func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
 		return known.Chat, nil
 	}
 	var own client.OwnAgent
-	if _, err := a.lookup(ctx, operationGetOwnAgent, nil, &own); isA[*DryRunError](err) {
-		return "chat" + noID, nil
-	} else if err != nil {
+	if _, err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
 		return "", err
 	}
 	const maxLookups = 10

@@ -12,6 +12,8 @@ type Face interface {
 	Call(a *Action, arguments map[string]any) string
 	// Param is how a parameter is named.
 	Param(p Param) string
+	// Has reports whether it has an action.
+	Has(a *Action) bool
 }
 
 // commandLine is the face of the program.
@@ -27,6 +29,8 @@ func (commandLine) Param(p Param) string {
 	}
 	return "--" + p.Flag()
 }
+
+func (commandLine) Has(*Action) bool { return true }
 
 // how returns how the caller runs an action.
 func (r *Run) how(action string, arguments object) string {
@@ -48,8 +52,8 @@ var paramsOf = map[string][]string{
 // paramOf returns the parameter of the action that stands for a field of the contract, or nil.
 func (a *Action) paramOf(field string) *Param {
 	for _, name := range append([]string{a.fields[field], field}, paramsOf[field]...) {
-		if i := slices.IndexFunc(a.Params, func(p Param) bool { return p.Name == name }); i >= 0 {
-			return &a.Params[i]
+		if p := a.param(name); p != nil {
+			return p
 		}
 	}
 	return nil
