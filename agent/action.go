@@ -40,6 +40,7 @@ type Action struct {
 	Run func(r *Run) (*Value, error)
 
 	fields map[string]string // parameters by field of the contract
+	about  string            // the kind of contact that it is about, or ""
 }
 
 // Verb is the last word of the name.
@@ -94,6 +95,22 @@ func (a *Action) Cost() string {
 	return "Costs USD " + a.Price + "."
 }
 
+// Fields are the fields of the result as JSON, beside those of all results.
+func (a *Action) Fields(contract Contract) (fields []string) {
+	fields = slices.Clone(a.Returns)
+	for _, id := range a.Operations {
+		if a.Returns == nil {
+			fields = append(fields, contract[id].Returns...)
+		}
+	}
+	if a.about != "" && a.Returns == nil {
+		fields = append(fields, OperationsOf[a.about].ID)
+	}
+	fields = slices.DeleteFunc(fields, func(name string) bool { return slices.Contains(secretFields, name) })
+	slices.Sort(fields)
+	return slices.Compact(fields)
+}
+
 // Limited returns the help with the limits.
 func (p Param) Limited() string {
 	switch {
@@ -107,9 +124,9 @@ func (p Param) Limited() string {
 	return p.Help
 }
 
-// take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
+// Take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
 // client. Errors name the parameters as the face does.
-func (a *Action) take(face Face, given map[string]any) (map[string]any, error) {
+func (a *Action) Take(face Face, given map[string]any) (map[string]any, error) {
 	taken := map[string]any{}
 	for name, value := range given {
 		i := slices.IndexFunc(a.Params, func(p Param) bool { return p.Name == name })
@@ -177,7 +194,7 @@ func (p Param) take(value any) (taken any, wrong string) {
 	case Number:
 		number, isNumber := value.(float64)
 		ok = isNumber && number == float64(int(number))
-		if ok && p.Max > 0 && (int(number) < p.Min || int(number) > p.Max) {
+		if !ok || int(number) < p.Min || int(number) > p.Max {
 			return nil, fmt.Sprintf("is a whole number from %d to %d", p.Min, p.Max)
 		}
 		value = int(number)
@@ -255,7 +272,7 @@ type Run struct {
 func (a *Action) Do(r *Run) (value *Value, err error) {
 	command := commandOf(r.Context)
 	command.action = a
-	if r.Args, err = a.take(command.face(), r.Args); err != nil {
+	if r.Args, err = a.Take(command.face(), r.Args); err != nil {
 		return nil, err
 	}
 	command.runs(a, r)

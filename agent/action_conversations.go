@@ -110,7 +110,7 @@ func already(operation string, of Contact) string {
 	case of.Blocked && operation == "blockAgent":
 		return "IT is blocked already"
 	case of.Unblocked && operation == "unblockAgent":
-		return "IT is not blocked any more already"
+		return "IT is not blocked"
 	}
 	return ""
 }

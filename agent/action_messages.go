@@ -392,6 +392,7 @@ func (r *Run) show(operation string, of Contact, arguments object) (v *Value, er
 	if err != nil {
 		return nil, err
 	}
+	delete(body, "message") // that it was found
 	v = Shown(body)
 	if pinned, ok := body["pinned_messages"].([]any); ok && len(pinned) > 0 {
 		v.line("pinned:")

@@ -27,7 +27,7 @@ type Command struct {
 // face returns the face of the command.
 func (c *Command) face() Face {
 	if c.Face == nil {
-		return commandLine{}
+		return CommandLine{}
 	}
 	return c.Face
 }

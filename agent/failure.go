@@ -126,7 +126,7 @@ func (a *Agent) Explain(ctx context.Context, err error) *Failure {
 		f.Message = command.words(a.contract, f.Message)
 	}
 	if f.Paid = command.Charged(); f.Paid > 0 && f.Charged != nil && !*f.Charged {
-		f.Message += "; this was not charged: the " + USD(f.Paid) + " USD are for calls before, such as looking up a name"
+		f.Message += "; " + USD(f.Paid) + " USD was paid to look up names and rights before"
 	}
 	return f
 }

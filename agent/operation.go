@@ -33,6 +33,8 @@ type Operation struct {
 	ReadOnly bool
 	// Arguments is the JSON schema of its arguments: the properties of the body, and the parameters.
 	Arguments *openapi3.Schema
+	// Returns are the fields of a successful response.
+	Returns []string
 
 	inQuery map[string]bool
 }
@@ -63,6 +65,9 @@ func LoadContract() (Contract, error) {
 			o.Account = len(security) > 0
 			o.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
 			o.takeArguments(described)
+			if response := described.Responses.Status(http.StatusOK); response != nil && response.Value.Content.Get("application/json") != nil {
+				o.Returns = slices.Sorted(maps.Keys(response.Value.Content.Get("application/json").Schema.Value.Properties))
+			}
 			contract[o.ID] = o
 		}
 	}

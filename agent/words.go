@@ -16,21 +16,27 @@ type Face interface {
 	Has(a *Action) bool
 }
 
-// commandLine is the face of the program.
-type commandLine struct{}
+// CommandLine is the face of the program.
+type CommandLine struct{}
 
-func (commandLine) Call(a *Action, arguments map[string]any) string {
+// Call implements [Face].
+func (CommandLine) Call(a *Action, arguments map[string]any) string {
 	return "parley " + a.Line(arguments)
 }
 
-func (commandLine) Param(p Param) string {
-	if p.Arg {
+// Param implements [Face].
+func (CommandLine) Param(p Param) string {
+	switch {
+	case p.Arg:
 		return strings.ToUpper(p.Flag())
+	case p.Short == p.Name:
+		return "-" + p.Short
 	}
 	return "--" + p.Flag()
 }
 
-func (commandLine) Has(*Action) bool { return true }
+// Has implements [Face].
+func (CommandLine) Has(*Action) bool { return true }
 
 // how returns how the caller runs an action.
 func (r *Run) how(action string, arguments object) string {

@@ -64,7 +64,7 @@ func (s *parleyServer) run(t tool, run *agent.Run, request *mcp.CallToolRequest)
 	if raw := request.Params.Arguments; len(raw) > 0 && string(raw) != "null" { // which some clients send
 		// It refuses half of a surrogate pair, which encoding/json would replace by another character.
 		if err := json.Unmarshal(raw, &given); err != nil {
-			return nil, agent.Usagef("the arguments are not a JSON object: %s; nothing was done", err)
+			return nil, agent.Usagef("the arguments are not a JSON object, or a text in them has half of a surrogate pair; nothing was done")
 		}
 	}
 	action, err := t.action(given)
@@ -88,8 +88,8 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 	if failed != nil {
 		next := s.next(failed)
 		fields, lines = failed.Fields(next), []string{failed.Code + ": " + failed.Message}
-		if failed.Paid > 0 && failed.Charged != nil && !*failed.Charged {
-			lines = append(lines, "paid "+agent.USD(failed.Paid)+" USD for calls before, such as looking up a name; the call itself was not charged")
+		if failed.Paid > 0 {
+			lines = append(lines, "paid "+agent.USD(failed.Paid)+" USD")
 		}
 		if next != "" {
 			lines = append(lines, "next: "+next)
@@ -188,6 +188,9 @@ func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
 	text, _ := json.Marshal(given, json.Deterministic(true)) // JSON values
 	return t.name + " " + string(text)
 }
+
+// Has implements [agent.Face].
+func (s *parleyServer) Has(a *agent.Action) bool { return s.toolOf(a) != nil }
 
 // Param implements [agent.Face].
 func (*parleyServer) Param(p agent.Param) string { return p.Name }

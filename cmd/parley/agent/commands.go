@@ -5,12 +5,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -34,12 +31,10 @@ var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": c
 // aliases are what other programs call a command.
 var aliases = map[string]string{"channel join": "subscribe", "channel leave": "unsubscribe", "group add": "invite", "contacts list": "ls"}
 
-// placeholders are what a flag takes, where that is not its name. A DURATION becomes a number of seconds.
+// placeholders are what a flag takes, where that is not its name.
 var placeholders = map[string]string{"reply_to": "ID", "before": "ID", "message_id": "ID", "grep": "REGEXP", "find": "TEXT", "n": "N",
-	"description": "TEXT", "message": "TEXT", "members": "AGENT", "successor": "AGENT", "exec": "COMMAND", "since": "DAY", "wait": durationOf,
+	"description": "TEXT", "message": "TEXT", "members": "AGENT", "successor": "AGENT", "exec": "COMMAND", "since": "DAY", "wait": "SECONDS",
 	"page": "N", "offset": "N"}
-
-const durationOf = "DURATION"
 
 // nouns are the summaries of commands with subcommands.
 var nouns = map[string]string{
@@ -109,8 +104,6 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 		}
 		kind, tag := reflect.TypeFor[*string](), fmt.Sprintf(`name:%q help:%q`, p.Flag(), sentence(help))
 		switch {
-		case holder == durationOf:
-			kind = reflect.TypeFor[*duration]()
 		case p.Type == agent.List:
 			kind = reflect.TypeFor[[]string]()
 		case p.Type == agent.Flag && p.Name != "discoverable":
@@ -158,9 +151,6 @@ func argumentsOf(command *kong.Node, a *agent.Action) map[string]any {
 				target = target.Elem()
 			}
 			arguments[p.Name] = target.Interface()
-			if wait, ok := target.Interface().(duration); ok {
-				arguments[p.Name] = strconv.FormatFloat(math.Ceil(time.Duration(wait).Seconds()), 'f', -1, 64)
-			}
 		}
 	}
 	return arguments

@@ -83,18 +83,17 @@ func (*configCommand) Run(ctx context.Context, s *session) error {
 	if err := s.open(ctx); err != nil {
 		problem = err.Error()
 	}
-	value := &agent.Value{Data: object{}}
-	for _, one := range [][2]string{
-		{"home", s.home}, {"server", strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/")},
-		{"network", s.config.Network}, {"username", s.config.Username}, {"address", s.config.Address},
-		{"secrets", cmp.Or(s.flags.Secrets, s.config.Secrets)}, {"rpc_url", withoutPath(s.config.RPCURL)}, {"problem", problem},
+	shown := object{}
+	for name, value := range map[string]string{
+		"home": s.home, "server": strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/"),
+		"network": s.config.Network, "username": s.config.Username, "address": s.config.Address,
+		"secrets": cmp.Or(s.flags.Secrets, s.config.Secrets), "rpc_url": withoutPath(s.config.RPCURL), "problem": problem,
 	} {
-		if one[1] != "" {
-			value.Data[one[0]] = one[1]
-			value.Parts = append(value.Parts, agent.Part{Line: one[0] + ": " + agent.Visible(one[1])})
+		if value != "" {
+			shown[name] = value
 		}
 	}
-	return s.print(nil, value)
+	return s.print(nil, agent.Shown(shown))
 }
 
 // withoutPath returns scheme and host of a URL: providers of blockchains put keys into the rest.

@@ -60,18 +60,8 @@ func explain(ctx context.Context, a *agent.Agent, err error) *failure {
 	if f.Question != "" {
 		f.Message += "; to confirm, run the same command with --yes"
 	}
-	switch interrupted := errors.Is(err, console.ErrInterrupted); {
-	case ctx.Err() == nil && !interrupted:
-	case interrupted, !errors.Is(context.Cause(ctx), errTimeout):
-		if errors.Is(err, context.Canceled) && f.Exit != agent.ExitOpen {
-			f.Message = "interrupted; the same command goes on"
-		}
+	if ctx.Err() != nil || errors.Is(err, console.ErrInterrupted) {
 		f.Exit, f.Code, f.Charged, f.Retryable = ExitInterrupted, "interrupted", nil, true
-	case f.Exit != agent.ExitOpen:
-		f.Code, f.Retryable = "timeout", true
-		if errors.Is(err, context.DeadlineExceeded) {
-			f.Message = errTimeout.Error()
-		}
 	}
 	return f
 }
@@ -131,18 +121,13 @@ func Report(to io.Writer, err error) int {
 		return agent.ExitError
 	}
 	f.Message = agent.Visible(f.Message) // a server may have written it
-	paid := agent.USD(f.Paid)
-	uncharged := f.Charged != nil && !*f.Charged
-	if f.Paid > 0 && uncharged {
-		f.Message += "; this was not charged: the " + paid + " USD are for calls before, such as looking up a name"
-	}
 	if f.asJSON {
 		_ = console.EncodeJSON(to, f.Fields(f.Next)) // standard error may be closed
 		return f.Exit
 	}
 	fmt.Fprintln(to, "parley:", strings.ReplaceAll(f.Message, "\n", "\n    "))
-	if f.Paid > 0 && !uncharged {
-		fmt.Fprintln(to, "paid", paid, "USD")
+	if f.Paid > 0 {
+		fmt.Fprintln(to, "paid", agent.USD(f.Paid), "USD")
 	}
 	if f.Next != "" {
 		fmt.Fprintln(to, "try:", agent.Reveal(f.Next))

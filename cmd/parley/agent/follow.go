@@ -25,11 +25,6 @@ const (
 
 // follow shows messages as they come.
 func (s *session) follow(ctx context.Context, arguments object) error {
-	for _, other := range []string{"wait", "keep", "n"} {
-		if _, there := arguments[other]; there {
-			return agent.Usagef("--follow does not go with %s", other)
-		}
-	}
 	command, _ := arguments["exec"].(string)
 	policy := agent.DefaultPolling
 	fmt.Fprintf(s.Err, "each fetch costs %s USD and waits up to %s; pauses without messages are at most %s\n",
@@ -52,7 +47,7 @@ func (s *session) follow(ctx context.Context, arguments object) error {
 		return err
 	})
 	if ctx.Err() != nil {
-		err = fmt.Errorf("stopped; the fetches cost %s USD", agent.USD(s.calls.Charged()))
+		return nil // it has no other end
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/internal/lockfile"
 )
@@ -120,9 +121,13 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 			return err
 		}
 	}
-	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "server": terms.Server, "network": terms.Network,
-		"asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets,
-		"play_money": s.config.PlayMoney, "funded": c.funded, "folder": s.home},
+	own, err := s.agent.Own(ctx)
+	if err != nil || own == nil {
+		own = &client.OwnAgent{} // the ledger was lost
+	}
+	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "agent_id": own.AgentID, "server": terms.Server,
+		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "secrets": s.config.Secrets,
+		"play_money": s.config.PlayMoney, "funded": c.funded, "home": s.home},
 		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
 }
 

@@ -22,8 +22,8 @@ var Places = []string{agent.PlaceKeyring, agent.PlaceFile}
 const walletKeyName = "wallet key"
 
 // errNoWallet means that no key is configured.
-var errNoWallet = &agent.Failure{Code: "no_account", Exit: agent.ExitNoKey, Message: "there is no wallet yet", Next: "init",
-	Charged: new(false)}
+var errNoWallet = &agent.Failure{Code: "no_account", Exit: agent.ExitNoKey, Next: "init",
+	Charged: new(false), Message: "there is no wallet in this folder yet; choose a username for the account that init makes with it"}
 
 // errNoKey means that the key of a wallet that exists cannot be found.
 var errNoKey = &agent.Failure{Code: "no_key", Exit: agent.ExitNoKey, Charged: new(false),
@@ -145,6 +145,6 @@ func (c *walletExport) Run(ctx context.Context, s *session) error {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	return s.print(nil, &agent.Value{Data: object{"file": c.File},
-		Parts: []agent.Part{{Line: "the private key is in " + agent.VisibleName(c.File) + ", readable by you only; who has it has the money"}}})
+	return s.print(nil, agent.Shown(object{"file": c.File,
+		"message": "the private key is in this file, readable by you only; who has it has the money"}))
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -122,11 +123,8 @@ func (s *session) again(flags string) string {
 
 // firstInit returns the command line that makes a wallet and an account with a name that nobody has.
 func (s *session) firstInit() string {
-	line := "init --username agent_" + strings.ToLower(rand.Text()[:8])
-	if s.flags.ServerURL != "" {
-		line += " --server " + agent.Quoted(s.flags.ServerURL)
-	}
-	return line
+	server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
+	return "init --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
 }
 
 // agreeing returns the command line that agrees to the terms of a server.

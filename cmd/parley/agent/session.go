@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
@@ -21,33 +19,13 @@ import (
 
 // agentFlags are the flags of all commands of an agent.
 type agentFlags struct {
-	JSON      bool    `name:"json" help:"Print one JSON object." group:"common"`
-	JQ        string  `name:"jq" placeholder:"EXPR" help:"Filter the JSON object with a jq expression." group:"common"`
-	Yes       bool    `help:"Agree to a price above 0.10 USD and to what is final." group:"common"`
-	Key       *string `placeholder:"TEXT" group:"common"`
-	DryRun    bool    `help:"Show the calls and what they cost. Nothing is done." group:"common"`
-	Home      string  `env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
-	ServerURL string  `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
-	Secrets   string  `env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
-
-	Timeout duration `placeholder:"DURATION" group:"common"`
-}
-
-// duration is a flag such as 30s. A number alone is of seconds.
-type duration time.Duration
-
-// UnmarshalText is called by kong.
-func (d *duration) UnmarshalText(text []byte) error {
-	value := string(text)
-	if _, err := strconv.ParseUint(value, 10, 64); err == nil {
-		value += "s"
-	}
-	parsed, err := time.ParseDuration(value)
-	if err != nil || parsed < 0 {
-		return errors.New("it is a time such as 30s or 2m; a number alone is of seconds")
-	}
-	*d = duration(parsed)
-	return nil
+	JSON      bool   `name:"json" group:"common"`
+	JQ        string `name:"jq" placeholder:"EXPR" group:"common"`
+	Yes       bool   `name:"yes" group:"common"`
+	Key       string `name:"key" placeholder:"TEXT" group:"common"`
+	Home      string `name:"home" env:"PARLEY_HOME" placeholder:"FOLDER" predictor:"folder" group:"common"`
+	ServerURL string `name:"server" env:"PARLEY_SERVER" placeholder:"URL" group:"common"`
+	Secrets   string `name:"secrets" env:"PARLEY_SECRETS" placeholder:"PLACE" predictor:"place" group:"common"`
 }
 
 // Invocation is the run of a command. Its session is nil for commands of a server.
@@ -67,7 +45,7 @@ func NewInvocation(ctx context.Context, to console.Console, args []string) (cont
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
 	s := &session{flags: f, Console: to, rawErr: to.Err, args: running.args, calls: running.calls}
-	s.Err, s.calls.DryRun = revealing{to.Err}, f.DryRun
+	s.Err = revealing{to.Err}
 	if !console.IsTerminal(to.Err) {
 		s.Err = io.Discard // a program gets the fields of the output or of the error
 	}
@@ -104,9 +82,6 @@ type session struct {
 	warning   string // that no ledger was found
 }
 
-// errTimeout means that --timeout ended a command.
-var errTimeout = errors.New("the command was not done within --timeout")
-
 // Run runs the command.
 func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error) {
 	s := i.session
@@ -117,27 +92,12 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 		}
 		return err
 	}
-	if limit := time.Duration(s.flags.Timeout); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
-		defer cancel()
-		command.BindTo(ctx, (*context.Context)(nil))
-	}
-	if !utf8.ValidString(strings.Join(command.Args, "")) {
-		return s.failed(ctx, agent.Usagef("an argument has bytes that are not UTF-8"))
-	}
 	a := agent.ActionNamed(console.CommandName(command.Selected()))
-	switch key := s.flags.Key; {
-	case key != nil && (a.Run == nil || !a.Changes || a.Price == "free"):
-		err = agent.Usagef("parley %s takes no --key: it changes nothing that is paid for", a.Name)
-	case key != nil && *key == "": // as of a variable that is not set
-		err = agent.Usagef("--key is empty")
+	err = s.check(command, a)
+	switch {
+	case err != nil:
 	case a.Run != nil:
 		err = s.act(ctx, a, argumentsOf(command.Selected(), a))
-	case s.flags.DryRun && a.Name == "mcp":
-		err = agent.Usagef("parley mcp takes no --dry-run")
-	case s.flags.DryRun && a.Changes:
-		err = s.print(nil, (&agent.DryRunError{Operation: a.Name, Price: map[string]uint64{"init": accountPrice}[a.Name]}).Value())
 	default:
 		err = command.Run()
 	}
@@ -146,6 +106,22 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	}
 	if s.warning != "" {
 		s.warn(s.warning)
+	}
+	return nil
+}
+
+// check checks what is common to all command lines.
+func (s *session) check(command *kong.Context, a *agent.Action) error {
+	if !utf8.ValidString(strings.Join(command.Args, "")) {
+		return agent.Usagef("an argument has bytes that are not UTF-8")
+	}
+	for _, part := range command.Path { // an empty value is that of a variable that is not set
+		if part.Flag != nil && part.Flag.Group != nil && part.Flag.Group.Key == commonGroup && fmt.Sprint(command.FlagValue(part.Flag)) == "" {
+			return agent.Usagef("--%s is empty", part.Flag.Name)
+		}
+	}
+	if s.flags.Key != "" && (a.Run == nil || !a.Changes || a.Price == "free") {
+		return agent.Usagef("parley %s takes no --key: it changes nothing that is paid for", a.Name)
 	}
 	return nil
 }
@@ -175,23 +151,17 @@ func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string
 	if err != nil {
 		return err
 	}
-	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Confirmed: s.flags.Yes}
-	if key := s.flags.Key; key != nil {
-		run.Key = *key
-	}
+	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Confirmed: s.flags.Yes, Key: s.flags.Key}
 	var value *agent.Value
 	switch {
-	case arguments["follow"] != nil:
-		err = s.follow(ctx, arguments)
-	case arguments["exec"] != nil:
-		err = agent.Usagef("--exec needs --follow")
+	case arguments["follow"] == true:
+		if arguments, err = a.Take(agent.CommandLine{}, arguments); err == nil {
+			err = s.follow(ctx, arguments)
+		}
 	default:
 		value, err = s.confirmed(a, run)
 	}
 	defer run.Release()
-	if planned, ok := errors.AsType[*agent.DryRunError](err); ok {
-		return s.print(nil, planned.Value())
-	}
 	if err != nil || value == nil {
 		return err
 	}
