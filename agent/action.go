@@ -275,7 +275,6 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if r.Args, err = a.Take(command.face(), r.Args); err != nil {
 		return nil, err
 	}
-	command.runs(a, r)
 	if a.Price != "free" {
 		if err := r.finishInterrupted(); err != nil {
 			return nil, err

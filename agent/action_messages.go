@@ -147,7 +147,7 @@ func runRead(r *Run) (*Value, error) {
 	}
 	id := with.ID
 	if with.Kind == KindAgent {
-		if id, err = r.Chat(r.Context, with); err != nil {
+		if id, err = r.Chat(with); err != nil {
 			return nil, err
 		}
 	}

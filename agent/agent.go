@@ -7,15 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/lockfile"
-	"github.com/parley-chat/parley/x402"
 )
 
 // Agent makes calls of one account. It is safe for concurrent use, also by several processes.
@@ -46,41 +43,6 @@ type Result struct {
 	lock   *lockfile.Lock // for a page of unread messages, or nil
 }
 
-// RefusedError is a response of the server that is not 200.
-type RefusedError struct {
-	Operation  string
-	Status     int
-	RetryAfter time.Duration // 0 if the server does not say it
-	client.ParleyError
-}
-
-func (e *RefusedError) Error() string {
-	message := cmp.Or(e.Message, "the server does not say why")
-	if e.Message == "" || e.Status >= http.StatusInternalServerError {
-		message += fmt.Sprintf(" (status %d, request_id %s)", e.Status, cmp.Or(PlainWord(e.RequestID), "unknown"))
-	}
-	if e.RetryAfter > 0 {
-		seconds := fmt.Sprintf("%.0f seconds", e.RetryAfter.Seconds())
-		message = strings.NewReplacer("Retry-After seconds", seconds, "after Retry-After", "in "+seconds).Replace(message)
-	}
-	return message
-}
-
-// OpenError means that a payment was sent and its outcome is not known. Making the same call again finishes it and pays nothing
-// more.
-type OpenError struct{ cause error }
-
-func (e *OpenError) Error() string {
-	text := "the payment was sent, and its outcome is not known yet; make the same call again to finish it, it is not charged twice"
-	if e.cause != nil {
-		text += ": " + plain(e.cause)
-	}
-	return text
-}
-
-// Unwrap returns the cause.
-func (e *OpenError) Unwrap() error { return e.cause }
-
 // CallOptions are the options of one call.
 type CallOptions struct {
 	// Peer is the agent or conversation that the call is about, for reports.
@@ -101,8 +63,8 @@ type CallOptions struct {
 // defaultPatience is below the time after which MCP clients give up.
 const defaultPatience = 45 * time.Second
 
-// Call makes a call. It first finishes the same call if an earlier process was interrupted in it. The errors are, besides others,
-// [*Failure] (nothing was paid), [*RefusedError] and [*OpenError].
+// Call makes a call. It first finishes the same call if an earlier process was interrupted in it. Most errors are
+// a [*Failure].
 func (a *Agent) Call(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
 	o, err := a.contract.Operation(operation)
 	if err != nil {
@@ -139,17 +101,15 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if o.Account && a.keyReplaced(ctx, err, key) {
 		result, err = a.callAlone(ctx, o, arguments, of, options)
 	}
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		became := map[bool]string{true: "deleteChannel"}[refused.Status == http.StatusGone]
-		if refused.Code == client.ErrorCodeNotMember || refused.Code == client.ErrorCodeBanned {
-			became = "unsubscribeChannel"
-		}
-		if change := effect(became, arguments, nil); change != nil {
-			_ = a.changeContacts(context.WithoutCancel(ctx), change) // the next call is refused too if this fails
-		}
+	became := map[bool]string{true: "deleteChannel"}[CodeOf(err) == string(client.ErrorCodeDeleted)]
+	if refusedAs(err, client.ErrorCodeNotMember, client.ErrorCodeBanned) {
+		became = "unsubscribeChannel"
+	}
+	if change := effect(became, arguments, nil); change != nil {
+		_ = a.changeContacts(context.WithoutCancel(ctx), change) // the next call is refused too if this fails
 	}
 	if err != nil {
-		if !isA[*OpenError](err) && options.Key != "" {
+		if CodeOf(err) != codeOpen && options.Key != "" {
 			a.ledger.freeKey(ctx, options.Key)
 		}
 		return nil, a.orNoMoney(ctx, err, agreed.price(o))
@@ -216,20 +176,18 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(ctx, of.ID) {
-			return nil, &OpenError{withoutURL(err)}
+			return nil, outcomeOpen(withoutURL(err))
 		}
 		return nil, withoutURL(err)
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
-	refused := &RefusedError{Operation: of.Operation, Status: response.StatusCode,
-		RetryAfter: x402.RetryAfter(response.Header.Get("Retry-After"), 0)}
-	_ = json.Unmarshal(body, &refused.ParleyError) // a proxy's response is not JSON
+	refused := refusal(response, body)
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		if err == nil && response.StatusCode == http.StatusOK {
 			err = errors.New("the response is not JSON, as that of a proxy")
 		}
-		return nil, &OpenError{cmp.Or(err, errors.New(refused.Error()))} // not the refusal itself: it is not the outcome
+		return nil, outcomeOpen(cmp.Or[error](err, errors.New(refused.Message))) // not the refusal itself: it is not the outcome
 	}
 	command, charged := commandOf(ctx), a.ledger.charged(ctx, of.ID)
 	command.charged.Add(charged)

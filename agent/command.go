@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,6 @@ type Command struct {
 	Warn func(error)
 
 	action  *Action // that runs
-	line    string  // the command line that runs it again, or "" if it is long
 	began   time.Time
 	charged atomic.Uint64
 	mu      sync.Mutex
@@ -30,23 +28,6 @@ func (c *Command) face() Face {
 		return CommandLine{}
 	}
 	return c.Face
-}
-
-// maxLine is how long a command line may be to be shown.
-const maxLine = 500
-
-// runs notes the action that the command runs.
-func (c *Command) runs(a *Action, r *Run) {
-	c.action, c.line = a, a.Line(r.Args)
-	if r.Key != "" {
-		c.line += " --key " + Quoted(r.Key)
-	}
-	if r.Confirmed {
-		c.line += " --yes"
-	}
-	if len(c.line) > maxLine || strings.Contains(c.line, " '-") { // a text that begins with a dash is written after --
-		c.line = ""
-	}
 }
 
 type commandKey struct{}

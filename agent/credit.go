@@ -26,8 +26,7 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		}
 		of.ID = credit.Intent.ID
 		result, err := a.redeemOne(withIntent(ctx, of), o, arguments, of, credit.Signed)
-		refused, ok := errors.AsType[*RefusedError](err)
-		if gone := ok && (refused.Status == http.StatusPaymentRequired || refused.Code == client.ErrorCodePaymentReused); !gone {
+		if f, ok := errors.AsType[*Failure](err); !ok || f.Status != http.StatusPaymentRequired && !refusedAs(err, client.ErrorCodePaymentReused) {
 			return result, err
 		}
 		if err := a.ledger.exec(ctx, "UPDATE calls SET credit = NULL WHERE id = ?", of.ID); err != nil {

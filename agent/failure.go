@@ -10,9 +10,12 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
+	"github.com/parley-chat/parley/x402"
 )
 
 // The exit codes of commands of an agent.
@@ -50,7 +53,8 @@ type Failure struct {
 	// Data are more fields, such as the id of what exists.
 	Data map[string]any
 
-	dear uint64 // the price that Question is about, or 0
+	dear   uint64 // the price that Question is about, or 0
+	reason string // of the server's refusal of a payment, as x402 names it
 }
 
 func (f *Failure) Error() string { return f.Message }
@@ -90,7 +94,7 @@ func isA[T error](err error) bool {
 func plain(err error) string {
 	var network net.Error
 	switch {
-	case isA[*Failure](err), isA[*RefusedError](err), isA[*client.UnreachableError](err):
+	case isA[*Failure](err), isA[*client.UnreachableError](err):
 		return err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return "the server did not respond in time"
@@ -110,18 +114,12 @@ func (a *Agent) Explain(ctx context.Context, err error) *Failure {
 	if known, ok := errors.AsType[*Failure](err); ok {
 		*f = *known
 		f.Message = err.Error()
-	} else if refused, ok := errors.AsType[*RefusedError](err); ok {
-		f.refused(refused)
 	} else if isA[*client.UnreachableError](err) {
 		f.Code, f.Retryable = "unreachable", true
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		f.Code, f.Retryable = "timeout", true
 	}
 	command := commandOf(ctx)
-	if isA[*OpenError](err) {
-		f.Message = err.Error()
-		f.Exit, f.Code, f.Charged, f.Retryable, f.Next = ExitOpen, "outcome_open", nil, true, command.line
-	}
 	if a != nil {
 		f.Message = command.words(a.contract, f.Message)
 	}
@@ -131,18 +129,54 @@ func (a *Agent) Explain(ctx context.Context, err error) *Failure {
 	return f
 }
 
-// refused explains a refusal of the server.
-func (f *Failure) refused(refused *RefusedError) {
-	f.Exit, f.Code = ExitRefused, PlainWord(cmp.Or(string(refused.Code), "bad_response"))
-	f.Status, f.RequestID, f.RetryAfter = refused.Status, refused.RequestID, refused.RetryAfter
-	f.Charged = cmp.Or(refused.Charged, f.Charged)
-	switch status := refused.Status; {
+// refusedAs reports whether the server refused a call with one of some codes.
+func refusedAs(err error, codes ...client.ErrorCode) bool {
+	return slices.Contains(codes, client.ErrorCode(CodeOf(err)))
+}
+
+// refusal returns the failure of a call to which the server did not respond with 200.
+func refusal(response *http.Response, body []byte) *Failure {
+	var said client.ParleyError
+	_ = json.Unmarshal(body, &said) // a proxy's response is not JSON
+	return refusalOf(response.StatusCode, x402.RetryAfter(response.Header.Get("Retry-After"), 0), said)
+}
+
+func refusalOf(status int, retryAfter time.Duration, said client.ParleyError) *Failure {
+	f := failf(ExitRefused, PlainWord(cmp.Or(string(said.Code), "bad_response")), "", "%s",
+		cmp.Or(said.Message, "the server does not say why"))
+	f.Status, f.RequestID, f.RetryAfter, f.Charged = status, said.RequestID, retryAfter, cmp.Or(said.Charged, f.Charged)
+	if said.Error != nil {
+		f.reason = *said.Error
+	}
+	if said.Message == "" || status >= http.StatusInternalServerError {
+		f.Message += fmt.Sprintf(" (status %d, request_id %s)", status, cmp.Or(PlainWord(said.RequestID), "unknown"))
+	}
+	if retryAfter > 0 {
+		seconds := fmt.Sprintf("%.0f seconds", retryAfter.Seconds())
+		f.Message = strings.NewReplacer("Retry-After seconds", seconds, "after Retry-After", "in "+seconds).Replace(f.Message)
+	}
+	switch {
 	case status == http.StatusUnauthorized:
 		f.Exit, f.Message = ExitNoKey, "the server refuses the API key that is stored here; it was replaced from a copy of this folder, or the "+
 			"account was deleted. Use the folder that has the newest key"
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		f.Exit, f.Retryable = ExitError, true
 	}
+	return f
+}
+
+// codeOpen is the code of a payment that was sent, and whose outcome is not known. Making the same call again finishes it and pays nothing
+// more.
+const codeOpen = "outcome_open"
+
+// outcomeOpen is its failure. cause may be nil.
+func outcomeOpen(cause error) *Failure {
+	f := &Failure{Exit: ExitOpen, Code: codeOpen, Retryable: true,
+		Message: "the payment was sent, and its outcome is not known yet; make the same call again to finish it, it is not charged twice"}
+	if cause != nil {
+		f.Message += ": " + plain(cause)
+	}
+	return f
 }
 
 // Fields are those of the JSON object that tells the failure. next is how the caller can run [Failure.Next].

@@ -93,7 +93,7 @@ func (a *Agent) Fetch(ctx context.Context, arguments map[string]any, keep bool, 
 			arguments["read_through"] = cursor
 		}
 		result, err := a.Call(ctx, pollOperation, arguments, CallOptions{Patience: patience})
-		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Status == http.StatusBadRequest && cursor != "" {
+		if f, ok := errors.AsType[*Failure](err); ok && f.Status == http.StatusBadRequest && cursor != "" {
 			err = errors.Join(err, a.ledger.exec(ctx, "DELETE FROM settings WHERE name = ?", name)) // a cursor of another account
 		}
 		page := &Page{Result: result}
@@ -157,7 +157,6 @@ func (r *Result) release() {
 
 // temporary reports whether an error of a fetch can be gone at the next one. The daily limit is tomorrow.
 func temporary(err error) bool {
-	refused, ok := errors.AsType[*RefusedError](err)
-	failed := ok && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
-	return failed || isA[*OpenError](err) || isA[*client.UnreachableError](err) || CodeOf(err) == codeLimit
+	f, ok := errors.AsType[*Failure](err)
+	return ok && (f.Retryable || f.Code == codeLimit) || isA[*client.UnreachableError](err)
 }

@@ -126,9 +126,7 @@ func NoMoney(price uint64, balance *uint64, address, network string) error {
 
 // orNoMoney returns the failure of a wallet without money in place of a refusal of the server for that reason.
 func (a *Agent) orNoMoney(ctx context.Context, err error, price uint64) error {
-	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok || refused.Status != http.StatusPaymentRequired || refused.ParleyError.Error == nil ||
-		!strings.Contains(*refused.ParleyError.Error, "insufficient") {
+	if f, ok := errors.AsType[*Failure](err); !ok || f.Status != http.StatusPaymentRequired || !strings.Contains(f.reason, "insufficient") {
 		return err
 	}
 	var known *uint64

@@ -112,7 +112,7 @@ func owned(username string) error {
 // on where it was. It fails if the wallet was used elsewhere, unless another is true.
 func (a *Agent) Register(ctx context.Context, username, description string, another bool) (*client.OwnAgent, error) {
 	err := a.register(ctx, username, description, another)
-	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == client.ErrorCodeInvalidTAN { // it has expired
+	if refusedAs(err, client.ErrorCodeInvalidTAN) { // it has expired
 		err = a.register(ctx, username, description, another)
 	}
 	if err != nil {
@@ -139,7 +139,7 @@ func (a *Agent) register(ctx context.Context, username, description string, anot
 	}
 	open, err := a.finishAll(ctx, operationCreateAccount) // of whatever name
 	if err != nil || open > 0 {
-		return cmp.Or[error](err, &OpenError{})
+		return cmp.Or[error](err, outcomeOpen(nil))
 	}
 	if has, err := a.HasAccount(); has || err != nil {
 		return err
@@ -152,14 +152,13 @@ func (a *Agent) register(ctx context.Context, username, description string, anot
 		return err
 	}
 	_, err = a.Call(ctx, operationRequestAccount, map[string]any{"requested_username": username}, CallOptions{Peer: username, Confirmed: true})
-	if refused, ok := errors.AsType[*RefusedError](err); ok && before == 0 {
-		switch refused.Code {
-		case client.ErrorCodePaymentReused:
-			return owned(username) // the wallet's payment for this name was used for an account
-		case client.ErrorCodeUsernameTaken:
-			return failf(ExitRefused, string(refused.Code), "", "%s is in use; choose another username. If this wallet made that account, "+
-				"its API key is in the folder with which it was made: name that folder with PARLEY_HOME", VisibleName(username))
-		}
+	switch {
+	case before > 0:
+	case refusedAs(err, client.ErrorCodePaymentReused):
+		return owned(username) // the wallet's payment for this name was used for an account
+	case refusedAs(err, client.ErrorCodeUsernameTaken):
+		return failf(ExitRefused, CodeOf(err), "", "%s is in use; choose another username. If this wallet made that account, "+
+			"its API key is in the folder with which it was made: name that folder with PARLEY_HOME", VisibleName(username))
 	}
 	if err != nil {
 		return err

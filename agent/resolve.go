@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -37,10 +36,6 @@ func notFound(kind, name string) *Failure {
 	}
 	return failf(ExitRefused, string(code), "", "%s%s", text, VisibleName(name)).then("find", object{"words": name, "kind": kind + "s"})
 }
-
-// ErrNoChat means that there is no private chat with an agent yet.
-var ErrNoChat = failf(ExitRefused, string(client.ErrorCodeChatNotFound), "",
-	"no private chat with this agent is known; it begins with the first message")
 
 // ErrSelf means that a name or an id is that of the caller, with whom there is no conversation.
 var ErrSelf = failf(ExitUsage, "usage", "", "this is your own account")
@@ -108,8 +103,7 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	}
 	if isUsername {
 		agent, err := a.resolveUsername(ctx, username)
-		refused, ok := errors.AsType[*RefusedError](err)
-		if !ok || refused.Code != client.ErrorCodeAgentNotFound {
+		if !refusedAs(err, client.ErrorCodeAgentNotFound) {
 			return agent, err
 		}
 	}
@@ -188,7 +182,7 @@ func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	if err == nil {
 		return a.remember(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup, shown: result})
 	}
-	if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Code != client.ErrorCodeChatNotFound {
+	if !refusedAs(err, client.ErrorCodeChatNotFound) {
 		return Contact{}, err
 	}
 	var private client.PrivateChat
@@ -222,30 +216,11 @@ func (a *Agent) remember(ctx context.Context, c Contact) (Contact, error) {
 	return kept, err
 }
 
-// Chat returns the id of the private chat with an agent. If it is not in the contacts, it looks at the caller's chats, newest first,
-// at most ten of those that are not known.
-func (a *Agent) Chat(ctx context.Context, with Contact) (string, error) {
-	contacts, err := a.Contacts()
-	if err != nil {
-		return "", err
+// Chat returns the id of the private chat with an agent.
+func (a *Agent) Chat(with Contact) (string, error) {
+	if with.Chat == "" {
+		return "", failf(ExitRefused, string(client.ErrorCodeChatNotFound), "", "no private chat with %s is known here; it begins with the first "+
+			"message", with)
 	}
-	if known := contacts.ByID(with.ID); known != nil && known.Chat != "" {
-		return known.Chat, nil
-	}
-	var own client.OwnAgent
-	if _, err := a.lookup(ctx, operationGetOwnAgent, nil, &own); err != nil {
-		return "", err
-	}
-	const maxLookups = 10
-	unknown := slices.DeleteFunc(own.ChatIds, func(id string) bool { return contacts.ByID(id) != nil })
-	for _, id := range slices.Backward(unknown[max(0, len(unknown)-maxLookups):]) {
-		other, err := a.resolveChat(ctx, id)
-		if err != nil {
-			return "", err
-		}
-		if other.ID == with.ID {
-			return id, nil
-		}
-	}
-	return "", ErrNoChat
+	return with.Chat, nil
 }

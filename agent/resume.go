@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -114,8 +113,7 @@ func (a *Agent) finishOne(ctx context.Context, call open, wait bool) error {
 // keyReplaced reports whether a call was refused because its API key had been replaced by another process, whose new key is stored. If that
 // process was interrupted, it finishes its call.
 func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
-	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok || refused.Code != client.ErrorCodeInvalidAPIKey {
+	if !refusedAs(err, client.ErrorCodeInvalidAPIKey) {
 		return false
 	}
 	_, failed := a.finishAll(ctx, operationRotateKey)
@@ -147,9 +145,14 @@ func (l *Ledger) alone(ctx context.Context, request string, run func() error) er
 func (l *Ledger) busy(ctx context.Context, request string, err error) error {
 	const signed = "SELECT 1 FROM calls WHERE request = ? AND signed IS NOT NULL"
 	if open, failed := value[bool](context.WithoutCancel(ctx), l.db, signed, request); open && failed == nil {
-		return &OpenError{cause: fmt.Errorf("another process is making this call and has not ended: %w", err)}
+		return outcomeOpen(errors.New("another process is making this call and has not ended"))
 	}
-	return fmt.Errorf("nothing was paid for this call: %w", err)
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	f := failf(ExitError, "timeout", "", "another process is making the same call and has not ended; nothing was paid for this one")
+	f.Retryable = true
+	return f
 }
 
 // withoutURL removes the URL from an error of net/http: it has the query of the call.

@@ -185,7 +185,7 @@ func (a *Agent) HasAccount() (bool, error) {
 func (a *Agent) Refund(ctx context.Context) (uint64, error) {
 	refunded, err := a.payer.Refund(ctx, a.Server()+a.contract[operationGetOwnAgent].Path, "")
 	if refused, ok := errors.AsType[*client.RefundError](err); ok {
-		err = &RefusedError{"refund", refused.Status, refused.RetryAfter, refused.ParleyError}
+		err = refusalOf(refused.Status, refused.RetryAfter, refused.ParleyError)
 	}
 	return refunded, withoutURL(err)
 }

@@ -28,7 +28,7 @@ func (CommandLine) Call(a *Action, arguments map[string]any) string {
 func (CommandLine) Param(p Param) string {
 	switch {
 	case p.Arg:
-		return strings.ToUpper(p.Flag())
+		return "<" + p.Flag() + ">"
 	case p.Short == p.Name:
 		return "-" + p.Short
 	}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -19,26 +18,18 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// watching is a transport whose connection tells when the session has begun and which results were written.
+// watching is a transport whose connection tells which results were written.
 type watching struct {
 	mcp.Transport
-	server     *parleyServer
-	ctx        context.Context // the session ends with it
-	connection mcp.Connection
-	ready      chan struct{} // closed when the session has begun
-	once       sync.Once
-	hears      atomic.Bool // the client has the capability for channels
-	cancelled  sync.Map    // requests that the client gave up
+	server    *parleyServer
+	ctx       context.Context // the session ends with it
+	cancelled sync.Map        // requests that the client gave up
 }
 
 // Connect implements [mcp.Transport].
 func (s *watching) Connect(ctx context.Context) (mcp.Connection, error) {
 	connection, err := s.Transport.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.connection = connection
-	return &watched{connection, s}, nil
+	return &watched{connection, s}, err
 }
 
 // watched is the connection of a session.
@@ -52,38 +43,20 @@ const requestHeader = "Request"
 
 func requestName(id jsonrpc.ID) string { return fmt.Sprintf("%T %[1]v", id.Raw()) }
 
-// Read implements [mcp.Connection]. A signal ends the calls in flight as the end of the input does. Nothing may be sent to the client
-// before the first request after the handshake.
+// Read implements [mcp.Connection]. A signal ends the calls in flight as the end of the input does.
 func (w *watched) Read(context.Context) (jsonrpc.Message, error) {
 	message, err := w.Connection.Read(w.session.ctx)
 	if request, ok := message.(*jsonrpc.Request); ok {
-		w.session.note(request)
 		request.Extra = &mcp.RequestExtra{Header: http.Header{requestHeader: {requestName(request.ID)}}}
-		if request.Method != "initialize" && request.Method != "server/discover" {
-			w.session.once.Do(func() { close(w.session.ready) })
+		var said struct {
+			RequestID any `json:"requestId"`
+		}
+		_ = json.Unmarshal(request.Params, &said) // others have none
+		if id, wrong := jsonrpc.MakeID(said.RequestID); wrong == nil && request.Method == "notifications/cancelled" {
+			w.session.cancelled.Store(requestName(id), true)
 		}
 	}
 	return message, err
-}
-
-// note keeps what a request says about the client, which is in its first request or in each, and what it gives up.
-func (s *watching) note(request *jsonrpc.Request) {
-	var said struct {
-		Capabilities mcp.ClientCapabilities `json:"capabilities"`
-		Meta         struct {
-			Capabilities mcp.ClientCapabilities `json:"io.modelcontextprotocol/clientCapabilities"`
-		} `json:"_meta"`
-		RequestID any `json:"requestId"`
-	}
-	_ = json.Unmarshal(request.Params, &said) // others have none of these
-	_, first := said.Capabilities.Experimental[channelCapability]
-	_, each := said.Meta.Capabilities.Experimental[channelCapability]
-	if first || each {
-		s.hears.Store(true)
-	}
-	if id, err := jsonrpc.MakeID(said.RequestID); err == nil && request.Method == "notifications/cancelled" {
-		s.cancelled.Store(requestName(id), true)
-	}
 }
 
 // Write implements [mcp.Connection]. Responses of the service were seen once the result that has them is written. Until then, also in the

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -23,93 +22,37 @@ See also: parley help flags, json, exit-codes, environment.
 
 The wallet key pays, the API key is the account's, and --key names a call.`
 
-// PrintHelp prints the help of a command for agents or developers, and otherwise that of kong.
+// PrintHelp prints the help of a command. That of one for agents has its price, and not the flags of all.
 func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	node := context.Selected()
-	if node == nil || node.ClosestGroup() == nil || !slices.Contains([]string{Group, OtherGroup, developers}, node.ClosestGroup().Key) {
+	if node == nil || node.ClosestGroup() == nil || node.ClosestGroup().Key != Group {
 		return kong.DefaultHelpPrinter(options, context)
 	}
-	name := console.CommandName(node)
-	table := console.Table(context.Stdout)
-	defer table.Flush() //nolint:errcheck // standard output may be closed
-	a, help := agent.ActionNamed(name), node.Help
-	if a != nil {
-		help += " " + a.Cost()
-	}
-	fmt.Fprintf(table, "%s\n\n", help)
-	for _, child := range node.Children {
-		one := agent.ActionNamed(console.CommandName(child))
-		fmt.Fprintf(table, "  parley %s\t%s %s\n", usage(child), one.Summary, one.Cost())
-	}
-	if node.Children == nil {
-		fmt.Fprintf(table, "Usage:   parley %s\n", usage(node))
-	}
-	if a != nil {
-		fmt.Fprintf(table, "Example: parley %s\n", a.Example)
-	}
-	if len(node.Positional)+len(ownFlags(node)) > 0 && node.Children == nil {
-		_, _ = fmt.Fprintln(table)
-	}
-	for _, value := range node.Positional {
-		fmt.Fprintf(table, "  %s\t%s\n", strings.ToUpper(value.Name), value.Help)
-	}
-	for _, flag := range ownFlags(node) {
-		text := "--" + flag.Name
-		switch {
-		case flag.Tag.Negatable != "":
-			text = "--[no-]" + flag.Name
-		case string(flag.Short) == flag.Name:
-			text = "-" + flag.Name
+	for _, flag := range node.AllFlags(false) {
+		for _, one := range flag {
+			one.Hidden = one.Hidden || one.Name == "help" || one.Name == "version" || one.Group != nil && one.Group.Key == commonGroup
 		}
-		if !flag.IsBool() {
-			text += " " + flag.FormatPlaceHolder()
-		}
-		fmt.Fprintf(table, "  %s\t%s\n", text, flag.Help)
-	}
-	if node.DefaultCmd != nil {
-		fmt.Fprintf(table, "\nparley %s alone is parley %s.", name, console.CommandName(node.DefaultCmd))
-	}
-	if node.Children != nil {
-		fmt.Fprintf(table, "\nMore: parley help %s COMMAND, parley help flags\n", name)
-	}
-	if a == nil {
-		return nil
 	}
 	contract, err := agent.LoadContract()
-	if fields := a.Fields(contract); len(fields) > 0 {
-		fmt.Fprintf(table, "\nJSON: %s (parley help json).", strings.Join(fields, ", "))
+	if err != nil {
+		return err
 	}
-	_, _ = fmt.Fprintln(table, "\nAlso --json, --jq, --yes, --key, --home, --server, --secrets: parley help flags.")
+	for _, one := range append([]*kong.Node{node}, node.Children...) {
+		if a := agent.ActionNamed(console.CommandName(one)); a != nil {
+			one.Help = a.Summary + " " + a.Cost()
+			one.Detail = "Example: parley " + a.Example
+			if fields := a.Fields(contract); fields != nil {
+				one.Detail += "\n\nJSON: " + strings.Join(fields, ", ") + " (parley help json)."
+			}
+		}
+	}
+	if node.DefaultCmd != nil {
+		node.Detail = "Alone it is: parley " + console.CommandName(node.DefaultCmd)
+	}
+	if err = kong.DefaultHelpPrinter(options, context); err == nil {
+		_, err = fmt.Fprintln(context.Stdout, "\nAlso --json, --jq, --yes, --key, --home, --server, --secrets: parley help flags")
+	}
 	return err
-}
-
-// developers is the group of the commands of developers.
-const developers = "development"
-
-// ownFlags are the flags of a command that others do not have.
-func ownFlags(node *kong.Node) []*kong.Flag {
-	return slices.DeleteFunc(slices.Clone(node.Flags), func(flag *kong.Flag) bool {
-		return flag.Name == "help" || flag.Group != nil && flag.Group.Key == commonGroup
-	})
-}
-
-// usage returns how a command is called.
-func usage(node *kong.Node) string {
-	text := console.CommandName(node)
-	for _, value := range node.Positional {
-		word := strings.ToUpper(value.Name)
-		if value.IsSlice() {
-			word += "..."
-		}
-		if !value.Required {
-			word = "[" + word + "]"
-		}
-		text += " " + word
-	}
-	if len(ownFlags(node)) > 0 {
-		text += " [flags]"
-	}
-	return text
 }
 
 // Help has the help of flags whose text is long, and of those of all commands: console.AddHelp.

@@ -11,15 +11,14 @@ import (
 
 // mcpCommand serves the agent's account to a model. Standard output belongs to the protocol.
 type mcpCommand struct {
-	Flags   agentFlags `embed:""`
-	Tools   string     `default:"core" placeholder:"read|core|all" enum:"read,core,all"`
-	Channel bool       `help:"Push messages into sessions of clients that support claude/channel. Fetching costs about 0.30 USD a day."`
+	Flags agentFlags `embed:""`
+	Tools string     `default:"core" placeholder:"read|core|all" enum:"read,core,all"`
 }
 
 // Run serves one session on standard input and output. It begins without a wallet too.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
 	return mcpserver.Serve(ctx, mcpserver.Stdio(), mcpserver.Options{
-		Tools: c.Tools, Channel: c.Channel, Line: s.line, Log: slog.New(slog.NewTextHandler(revealing{s.rawErr}, nil)),
+		Tools: c.Tools, Line: s.line, Log: slog.New(slog.NewTextHandler(revealing{s.rawErr}, nil)),
 		Open: func() (*agent.Agent, error) {
 			err := s.open(ctx)
 			if s.warning != "" {
