@@ -157,7 +157,6 @@ func (a *Action) Take(face Face, given map[string]any) (map[string]any, error) {
 	return taken, nil
 }
 
-// param returns a parameter, or nil.
 func (a *Action) param(name string) *Param {
 	for i := range a.Params {
 		if a.Params[i].Name == name {
@@ -251,6 +250,14 @@ func texts(value any) (list []string, ok bool) {
 	return list, ok
 }
 
+// anys returns a list as JSON has it.
+func anys(list []string) (values []any) {
+	for _, one := range list {
+		values = append(values, one)
+	}
+	return values
+}
+
 // Run is one run of an action.
 type Run struct {
 	*Agent
@@ -309,7 +316,6 @@ func (a *Action) complete(f *Failure, arguments object) {
 	}
 }
 
-// wordsOf returns the value of a parameter as a text.
 func wordsOf(p Param, value any) string {
 	switch p.Type { //nolint:exhaustive // the others are as fmt prints them
 	case Object:
@@ -404,7 +410,6 @@ func (r *Run) Release() {
 	}
 }
 
-// arg returns an argument, or the zero value if it is not there.
 func arg[T any](r *Run, name string) (value T) {
 	value, _ = r.Args[name].(T)
 	return value
@@ -422,18 +427,10 @@ func (r *Run) copyTo(arguments object, names map[string]string) object {
 	return arguments
 }
 
-// object is a JSON object.
 type object = map[string]any
 
-// call makes a call and returns its response.
 func (r *Run) call(operation, peer string, arguments object) (object, error) {
-	return r.callUnless(nil, operation, peer, arguments)
-}
-
-// callUnless makes a call unless a check fails, which is not asked about a call that was made before.
-func (r *Run) callUnless(unless func() error, operation, peer string, arguments object) (object, error) {
-	result, err := r.Call(r.Context, operation, arguments, CallOptions{Peer: peer, Key: r.Key, Confirmed: r.Confirmed,
-		Patience: r.Patience, unless: unless})
+	result, err := r.Call(r.Context, operation, arguments, CallOptions{Peer: peer, Key: r.Key, Confirmed: r.Confirmed, Patience: r.Patience})
 	if err != nil {
 		return nil, err
 	}
@@ -489,7 +486,6 @@ func (r *Run) final(of Contact, question string) error {
 	return f
 }
 
-// resolve returns the contact that an argument names.
 func (r *Run) resolve(name string, kinds ...string) (Contact, error) {
 	return r.Resolve(r.Context, r.text(name), kinds...)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// healthPatience limits how long the status waits for the server.
 const healthPatience = 5 * time.Second
 
 func runStatus(r *Run) (*Value, error) {
@@ -47,7 +46,6 @@ func runStatus(r *Run) (*Value, error) {
 	return v, r.addOpen(v)
 }
 
-// balances adds what the wallet has.
 func (r *Run) balances(data object) error {
 	data["address"], data["network"] = r.Address(), r.terms.agreed().Network
 	deposited, err := r.Deposited()
@@ -71,13 +69,11 @@ func (r *Run) today() (Day, error) {
 	return today, err
 }
 
-// fields are the fields of the daily limit.
 func (d Day) fields() object {
 	return object{"limit_usd": USD(d.Limit), "today_usd": USD(d.Spent - d.Reserved), "reserved_usd": USD(d.Reserved),
 		"left_usd": USD(d.Left())}
 }
 
-// service asks the server for its state and its skill.
 func (r *Run) service(data object) error {
 	r.Patience = healthPatience
 	health, err := r.call("getHealth", "", nil)
@@ -93,7 +89,6 @@ func (r *Run) service(data object) error {
 	return nil
 }
 
-// addOpen adds the payments whose outcome is not known.
 func (r *Run) addOpen(v *Value) error {
 	contacts, err := r.Contacts()
 	if err != nil {
@@ -161,7 +156,6 @@ func ParseUSD(text string) (uint64, error) {
 	return amount, nil
 }
 
-// reportDays is how far a report goes back by default.
 const reportDays = 30
 
 // runReport sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
@@ -257,14 +251,17 @@ func runPrices(r *Run) (*Value, error) {
 		if o.ID != part {
 			continue
 		}
-		one["arguments"] = o.Arguments
+		arguments := []any{}
 		for _, name := range slices.Sorted(maps.Keys(o.Arguments.Properties)) {
 			schema, need := o.Arguments.Properties[name].Value, ""
 			if slices.Contains(o.Arguments.Required, name) {
 				need = ", required"
 			}
-			v.line("  %s (%s%s) %s", name, strings.Join(schema.Type.Slice(), ", "), need, schema.Description)
+			kind := strings.Join(schema.Type.Slice(), ", ")
+			v.line("  %s (%s%s) %s", name, kind, need, schema.Description)
+			arguments = append(arguments, object{"name": name, "type": kind, "required": need != "", "description": schema.Description})
 		}
+		one["arguments"] = arguments
 	}
 	v.Data["prices"] = list
 	if len(list) == 0 {
@@ -284,20 +281,16 @@ func runCall(r *Run) (*Value, error) {
 	}
 	arguments, _ := r.Args["arguments"].(object)
 	for name, property := range o.Arguments.Properties {
-		text, isText := arguments[name].(string)
-		if !isText {
-			continue
-		}
 		for _, kind := range property.Value.Type.Slice() {
-			if value, ok := fromText(Type(kind), text); ok {
-				arguments[name] = value
-			} else if Type(kind) == List {
-				values := []any{}
-				list, _ := texts(text)
-				for _, one := range list {
-					values = append(values, one)
+			p := Param{Name: name, Type: Type(kind), Empty: true}
+			if text, isText := arguments[name].(string); isText && p.Type != Text {
+				value, wrong := p.take(text)
+				if list, ok := value.([]string); ok {
+					value = anys(list)
 				}
-				arguments[name] = values
+				if wrong == "" {
+					arguments[name] = value
+				}
 			}
 		}
 	}

@@ -1,15 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 )
 
-// act is an action that makes one call.
 type act struct {
 	// kind is that of the contact that the call is about, or "".
 	kind      string
@@ -22,7 +21,6 @@ type act struct {
 	final string
 }
 
-// describing are the arguments of what has a name and a description.
 var describing = map[string]string{"name": "name", "description": "description", "discoverable": "is_discoverable",
 	"members": "initial_member_ids"}
 
@@ -54,20 +52,16 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
 		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
-	if done := already(a.operation, of); done != "" {
-		return r.before(a.operation, of, arguments, names.Replace(done))
+	before, done, err := r.before(a.operation, of, arguments)
+	if err != nil || done != "" {
+		return said(before, of, "%s; nothing was paid for it", names.Replace(done)), err
 	}
 	if a.final != "" {
 		if err := r.final(of, names.Replace(a.final)); err != nil {
 			return nil, err
 		}
 	}
-	body, err := r.callUnless(r.nameTaken(a, of, arguments), a.operation, of.ID, arguments)
-	if exists, ok := errors.AsType[*Failure](err); ok && exists.Code == codeExists && a.kind == "" {
-		if v, failed := r.before(a.operation, of, arguments, names.Replace("NAME was created before")); failed != nil || v != nil {
-			return v, failed
-		}
-	}
+	body, err := r.call(a.operation, of.ID, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +69,6 @@ func (a act) run(r *Run) (*Value, error) {
 	return said(body, of, "%s", strings.ReplaceAll(names.Replace(a.said), "CREATED", created)), nil
 }
 
-// argument returns the value of an argument of the contract.
 func (r *Run) argument(param, name string) (any, error) {
 	switch {
 	case name == "unpin_message_ids":
@@ -115,50 +108,22 @@ func already(operation string, of Contact) string {
 	return ""
 }
 
-// before returns the value of what is done already, with the fields of the same call before, or nil if it has not the same arguments
-// and is about nothing known.
-func (r *Run) before(operation string, of Contact, arguments object, done string) (*Value, error) {
+// before returns what is known to be done already, and the fields of the same call before: what is so is not paid for again, nor is a
+// conversation that exists and was created with the same arguments.
+func (r *Run) before(operation string, of Contact, arguments object) (body object, done string, err error) {
 	o := r.contract[operation]
-	found, err := r.ledger.responses(r.Context, "request = ? ORDER BY number DESC LIMIT 1", o.hash(o.plain(arguments), r.Key))
-	if err != nil || len(found) == 0 && of.ID == "" {
-		return nil, err
-	}
-	body := object{"success": true}
-	if len(found) > 0 {
+	body, done = object{}, already(operation, of)
+	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", o.hash(o.plain(arguments), r.Key))
+	if err == nil && len(found) > 0 {
 		_ = json.Unmarshal(found[0].Body, &body) // of another version it has other fields
 	}
-	body["already"] = true
-	return said(body, of, "%s; nothing was paid for it", done), nil
-}
-
-// codeExists is the code of a name that is used.
-const codeExists = "exists"
-
-// nameTaken returns a check that fails if another group chat or channel that the caller named has the name that the call gives: two with
-// one name could be addressed by id only.
-func (r *Run) nameTaken(a act, of Contact, arguments object) func() error {
-	name, _ := arguments["name"].(string)
-	kind := a.kind
-	switch a.operation {
-	case "createGroupChat":
-		kind = KindGroup
-	case "createChannel":
-		kind = KindChannel
+	contacts, failed := r.Contacts()
+	created := contacts.ByID(word(body, "chat_id") + word(body, "channel_id"))
+	if created != nil && (operation == "createGroupChat" || operation == "createChannel") {
+		done = "NAME was created before"
 	}
-	return func() error {
-		contacts, err := r.Contacts()
-		i := slices.IndexFunc(contacts, func(c Contact) bool {
-			return name != "" && c.Kind == kind && c.Name == strings.TrimPrefix(name, "#") && c.Named && c.ID != of.ID
-		})
-		if err != nil || i < 0 {
-			return err
-		}
-		id := contacts[i].ID
-		f := failf(ExitRefused, codeExists, "", "the %s %s has the name %s already; nothing was paid. Use that one, or another name", kind, id,
-			VisibleName(name)).then(kind+" info", object{"conversation": id})
-		f.Data = object{OperationsOf[kind].ID: id}
-		return f
-	}
+	body["success"], body["already"] = true, true
+	return body, done, cmp.Or(err, failed)
 }
 
 // runContacts lists the names in the form in which find does.

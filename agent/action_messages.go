@@ -59,7 +59,6 @@ const (
 	MinShown    = 512
 )
 
-// count returns how many messages are wanted.
 func (r *Run) count(otherwise int) int {
 	n := arg[int](r, "n")
 	if n == 0 {
@@ -122,7 +121,6 @@ func (r *Run) inbox(result *Result) (*Value, error) {
 	return v, nil
 }
 
-// noticed says what a notice is about.
 var noticed = map[string]string{"added": "added this account to", "removed": "removed this account from",
 	"banned": "banned this account from", "made_admin": "made this account the admin of", "deleted": "deleted"}
 
@@ -190,15 +188,12 @@ func runRead(r *Run) (*Value, error) {
 	return v, nil
 }
 
-// readOne shows the text of a stored message from an offset.
+// readOne shows a message that was read before, whole.
 func (r *Run) readOne(id string) (*Value, error) {
-	operations := []string{pollOperation}
-	for _, of := range OperationsOf {
-		operations = append(operations, of.List, of.Search)
-	}
-	responses, err := r.Responses(r.Context, operations...)
+	responses, err := r.ledger.responses(r.Context, "operation = ? OR operation LIKE 'list%Messages' OR operation LIKE 'search%Messages'",
+		pollOperation)
 	if err != nil {
-		return nil, fmt.Errorf("read the stored messages: %w", err)
+		return nil, err
 	}
 	for _, response := range responses {
 		var page struct{ Messages []any }
@@ -208,11 +203,8 @@ func (r *Run) readOne(id string) (*Value, error) {
 			if word(m, "message_id") != id {
 				continue
 			}
-			content, _ := m["content"].(string)
-			if length := utf8.RuneCountInString(content); arg[int](r, "offset") >= max(length, 1) {
-				return nil, Usagef("the offset is past the end: the message has %d characters", length)
-			}
 			readableTimes(m)
+			r.Room = 0
 			v := newValue(object{"messages": []any{m}})
 			_, err = r.showMessages(v, v.Data["messages"], "")
 			return v, err
@@ -221,7 +213,6 @@ func (r *Run) readOne(id string) (*Value, error) {
 	return nil, Usagef("no message that was read here has the id %s; read its conversation", VisibleName(id))
 }
 
-// word returns a field that the contract limits to letters, digits and the like.
 func word(fields object, name string) string {
 	text, _ := fields[name].(string)
 	return PlainWord(text)
@@ -239,7 +230,6 @@ func at(fields object) string {
 // maxContent is longer than any message.
 const maxContent = 1 << 20
 
-// share returns how many characters of each message are shown in the room.
 func (r *Run) share(messages []any) int {
 	if r.Room == 0 {
 		return maxContent
@@ -247,22 +237,17 @@ func (r *Run) share(messages []any) int {
 	return r.Room / max(len(messages), 1)
 }
 
-// cut returns at most share characters of a message, from the offset that the caller gave, and what to say of that. The message keeps them.
+// cut returns at most share characters of a message, and what to say of that. The message keeps these.
 func (r *Run) cut(m object, share int) (content, said string) {
 	content, _ = m["content"].(string)
-	characters, from := []rune(content), arg[int](r, "offset")
-	to := min(from+share, len(characters))
-	if from == 0 && to == len(characters) {
+	length := utf8.RuneCountInString(content)
+	if length <= share {
 		return content, ""
 	}
-	content = string(characters[min(from, to):to])
-	m["content"], m["characters"], m["offset"] = content, len(characters), from
-	said = fmt.Sprintf("  (characters %d to %d of %d", from, to-1, len(characters))
-	if to < len(characters) {
-		m["next_offset"] = to
-		said += "; the rest is free: " + r.how("read", object{"message_id": word(m, "message_id"), "offset": to})
-	}
-	return content, said + ")"
+	content = string([]rune(content)[:share])
+	m["content"], m["characters"] = content, length
+	return content, fmt.Sprintf("  (%d of %d characters; the whole, free: %s)", share, length,
+		r.how("read", object{"message_id": word(m, "message_id")}))
 }
 
 // showMessages adds the messages of a response to a value. If there is little room, their texts are cut, also in the response.
@@ -375,7 +360,6 @@ func runWho(r *Run) (*Value, error) {
 	return r.info(of)
 }
 
-// info shows a contact as the server describes it.
 func (r *Run) info(of Contact) (*Value, error) {
 	operations := OperationsOf[of.Kind]
 	return r.show(operations.Info, of, object{operations.ID: of.ID})

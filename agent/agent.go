@@ -53,9 +53,7 @@ type CallOptions struct {
 	// Confirmed lets a call cost more than [DearPrice].
 	Confirmed bool
 
-	another bool          // a second payment for an account
-	recent  time.Duration // a response to the same call that is not older is enough
-	unless  func() error  // is asked before the call is paid, if it was not made before
+	recent time.Duration // a response to the same call that is not older is enough
 	// Patience limits how long the call waits for an outcome. Zero means 45 seconds.
 	Patience time.Duration
 }
@@ -87,8 +85,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	command := commandOf(ctx)
 	ctx, cancel := context.WithTimeout(command.Continue(ctx), cmp.Or(options.Patience, defaultPatience))
 	defer cancel()
-	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began,
-		Another: options.another}
+	of := intent{Operation: o.ID, Peer: options.Peer, Request: o.hash(arguments, options.Key), Since: command.began}
 	if options.Key != "" {
 		of.Since = time.Time{} // whenever it was made
 		if err := a.ledger.useKey(ctx, options.Key, of.Request); err != nil {
@@ -127,11 +124,6 @@ func (a *Agent) callAlone(
 		}
 		if result, err = a.redeem(ctx, o, arguments, of); result != nil || err != nil {
 			return err
-		}
-		if options.unless != nil {
-			if err := options.unless(); err != nil {
-				return err
-			}
 		}
 		price := a.terms.agreed().price(o)
 		if price > DearPrice && !options.Confirmed {
@@ -172,7 +164,6 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 	return a.read(ctx, of, response, err)
 }
 
-// read makes the result of a response.
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(ctx, of.ID) {

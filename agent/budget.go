@@ -8,7 +8,6 @@ import (
 	"github.com/parley-chat/parley/client"
 )
 
-// pollOperation is the operation that fetches unread messages.
 const pollOperation = "listUnreadMessages"
 
 // intent is what a call is for. It travels in the context of the call, from the agent to its ledger.
@@ -22,8 +21,6 @@ type intent struct {
 	Request string
 	// Since is when the same call of another command must have ended to be another call: the response to one that ended later is shared.
 	Since time.Time
-	// Another allows a second payment for an account.
-	Another bool
 }
 
 type intentKey struct{}
@@ -48,11 +45,11 @@ func (l *Ledger) exempt(ctx context.Context, tx *sql.Tx, of intent, today Day, r
 	}
 	sent, err := sentFor(ctx, tx, of.Operation)
 	switch again := sent+r.Amount > r.Price; {
-	case err != nil || again && (of.Operation != operationCreateAccount || of.Another):
+	case err != nil || again && of.Operation != operationCreateAccount:
 		return "", err
 	case again:
 		return "", failf(ExitNoKey, codeAccount, "", "%s USD were sent for an account before, and the server may have taken them. If the "+
-			"blockchain (--rpc-url) shows after some minutes that it did not, the same command goes on. To pay again add --new-account", USD(sent))
+			"blockchain (--rpc-url) shows after some minutes that it did not, the same command goes on. Another wallet, in another folder, can make an account", USD(sent))
 	}
 	return "account", nil
 }

@@ -22,7 +22,6 @@ type Command struct {
 	results []string // payment identifiers of the responses that it has, also of those that another command paid
 }
 
-// face returns the face of the command.
 func (c *Command) face() Face {
 	if c.Face == nil {
 		return CommandLine{}
@@ -55,14 +54,12 @@ func commandOf(ctx context.Context) *Command {
 // Charged returns what the calls of the command were charged, in atomic units, as far as that is known.
 func (c *Command) Charged() uint64 { return c.charged.Load() }
 
-// made notes a call that succeeded.
 func (c *Command) made(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.results = append(c.results, id)
 }
 
-// had returns the payment identifiers of the command's results as JSON.
 func (c *Command) had() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -44,7 +44,6 @@ func (c Contact) String() string {
 // Contacts are all contacts of a wallet.
 type Contacts []Contact
 
-// ambiguous is the failure of a name that several contacts or channels have.
 func ambiguous(name string, ids []string) error {
 	return failf(ExitUsage, "ambiguous_name", "", "%s is the name of several; use an id: %s", VisibleName(name), strings.Join(ids, ", "))
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -25,7 +26,22 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 			continue // its identifier is a secret of that server
 		}
 		of.ID = credit.Intent.ID
-		result, err := a.redeemOne(withIntent(ctx, of), o, arguments, of, credit.Signed)
+		ctx := withIntent(ctx, of)
+		request, err := o.request(ctx, a.Server(), arguments)
+		if err != nil {
+			return nil, err
+		}
+		signed := credit.Signed
+		signed.Price, signed.Amount = 0, 0 // it was charged before
+		signed.Method, signed.URL, signed.Header, signed.Body = request.Method, request.URL.String(), request.Header, nil
+		if request.Body != nil {
+			signed.Body, err = io.ReadAll(request.Body)
+		}
+		if err := cmp.Or(err, a.ledger.Signed(ctx, signed)); err != nil {
+			return nil, err
+		}
+		response, err := a.payer.Resume(ctx, signed)
+		result, err := a.read(ctx, of, response, err)
 		if f, ok := errors.AsType[*Failure](err); !ok || f.Status != http.StatusPaymentRequired && !refusedAs(err, client.ErrorCodePaymentReused) {
 			return result, err
 		}
@@ -34,27 +50,4 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		}
 	}
 	return nil, nil //nolint:nilnil // none
-}
-
-// redeemOne makes a call with the payment of another one.
-func (a *Agent) redeemOne(
-	ctx context.Context, o *Operation, arguments map[string]any, of intent, signed client.SignedPayment,
-) (*Result, error) {
-	request, err := o.request(ctx, a.Server(), arguments)
-	if err != nil {
-		return nil, err
-	}
-	signed.Price, signed.Amount = 0, 0 // it was charged before
-	signed.Method, signed.URL, signed.Header, signed.Body = request.Method, request.URL.String(), request.Header, nil
-	if request.Body != nil {
-		signed.Body, err = io.ReadAll(request.Body)
-	}
-	if err == nil {
-		err = a.ledger.Signed(ctx, signed)
-	}
-	if err != nil {
-		return nil, err
-	}
-	response, err := a.payer.Resume(ctx, signed)
-	return a.read(ctx, of, response, err)
 }

@@ -19,7 +19,6 @@ type Chain interface {
 	Balance(ctx context.Context, asset, address string) (uint64, error)
 }
 
-// chainTime limits how long a call waits for the blockchain.
 const chainTime = 5 * time.Second
 
 // maxDeposit is the most that one deposit into a payment channel locks, in atomic units.
@@ -47,7 +46,6 @@ func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
 	return left, err
 }
 
-// deposits returns what deposits of the day have locked, with a limit.
 func (l *Ledger) deposits(ctx context.Context, tx *sql.Tx, limit uint64) (Day, error) {
 	locked, err := value[uint64](ctx, tx, `
 		SELECT coalesce(sum(deposit), 0) - min(coalesce(sum(deposit) FILTER (WHERE operation IN (?, ?)), 0), ?)

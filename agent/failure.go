@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -50,8 +49,6 @@ type Failure struct {
 	Status     int // of the server's response, or 0
 	RequestID  string
 	RetryAfter time.Duration
-	// Data are more fields, such as the id of what exists.
-	Data map[string]any
 
 	dear   uint64 // the price that Question is about, or 0
 	reason string // of the server's refusal of a payment, as x402 names it
@@ -65,7 +62,6 @@ func failf(exit int, code, next, format string, values ...any) *Failure {
 		Charged: new(false)}
 }
 
-// then sets the action that helps.
 func (f *Failure) then(action string, arguments object) *Failure {
 	f.Action, f.Args = ActionNamed(action), arguments
 	f.Next = f.Action.Line(arguments)
@@ -194,6 +190,5 @@ func (f *Failure) Fields(next string) map[string]any {
 	if f.RetryAfter > 0 {
 		fields["retry_after_seconds"] = int(f.RetryAfter.Seconds())
 	}
-	maps.Copy(fields, f.Data)
 	return fields
 }

@@ -129,7 +129,6 @@ func (a *Agent) Fetch(ctx context.Context, arguments map[string]any, keep bool, 
 	}
 }
 
-// cursorName names the setting with the last page of unread messages that was seen.
 func (a *Agent) cursorName() string { return cursorSetting + " " + a.Server() }
 
 // Seen notes that a result reached the caller. The same call made again is a new one, and the next fetch of unread messages confirms the

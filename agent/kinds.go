@@ -35,7 +35,6 @@ var OperationsOf = map[string]Operations{
 	},
 }
 
-// kindFrom is the kind of contact of a conversation that messages come from.
 var kindFrom = map[client.SourceType]string{
 	client.SourceTypePrivateChat: KindAgent, client.SourceTypeGroupChat: KindGroup, client.SourceTypeChannel: KindChannel,
 }

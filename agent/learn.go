@@ -126,7 +126,6 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 	return nil
 }
 
-// without returns the contacts without one.
 func (c Contacts) without(id string) Contacts {
 	return slices.DeleteFunc(c, func(one Contact) bool { return one.ID == id })
 }

@@ -35,7 +35,6 @@ func OpenLedger(folder string) (*Ledger, error) {
 	return &Ledger{state: opened, now: time.Now, keep: func(context.Context, string, []byte) error { return nil }}, nil
 }
 
-// today is the beginning of the UTC day.
 func (l *Ledger) today() int64 { return micros(l.now().UTC().Truncate(day)) }
 
 // ofToday selects the payments that count against the daily limit: an account is paid in addition to it.
@@ -93,7 +92,6 @@ func (l *Ledger) useKey(ctx context.Context, key, request string) error {
 	})
 }
 
-// freeKey lets a key name another request, after a call that cost nothing.
 func (l *Ledger) freeKey(ctx context.Context, key string) {
 	_ = l.exec(context.WithoutCancel(ctx), "DELETE FROM keys WHERE key = ?", key) // else the key stays used
 }

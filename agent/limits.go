@@ -31,10 +31,8 @@ func (d Day) String() string {
 // Left is what may still be spent.
 func (d Day) Left() uint64 { return d.Limit - min(d.Spent, d.Limit) }
 
-// codeLimit is the code of a payment above the daily limit.
 const codeLimit = "limit"
 
-// exceeded is the failure of a payment that exceeds the limit.
 func (d Day) exceeded(price uint64) error {
 	return failf(ExitLimit, codeLimit, "", "the call costs %s USD, and %s USD are left of the daily limit (%s); nothing was paid. "+
 		"Ask a person: the limit is theirs, and a new day begins at 00:00 UTC", USD(price), USD(d.Left()), d)
@@ -76,7 +74,6 @@ func (a *Agent) affords(ctx context.Context, price uint64) error {
 	return nil
 }
 
-// codeConfirm is the code of what is dear or final and not confirmed.
 const codeConfirm = "confirmation_needed"
 
 // ErrNoChain means that the balance cannot be read.
@@ -90,7 +87,6 @@ func (a *Agent) Balance(ctx context.Context) (uint64, error) {
 	return a.ledger.balance(ctx, a.terms.agreed().Asset)
 }
 
-// balance returns what the wallet has of a token.
 func (l *Ledger) balance(ctx context.Context, asset string) (uint64, error) {
 	if l.chain == nil || asset == "" {
 		return 0, ErrNoChain

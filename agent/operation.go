@@ -90,20 +90,6 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 		}
 	}
 	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
-	o.Arguments = withoutRefs(o.Arguments)
-}
-
-// withoutRefs returns a schema that says everything itself: its references lead into the contract, which a reader may not have.
-func withoutRefs(schema *openapi3.Schema) *openapi3.Schema {
-	whole := *schema
-	whole.Properties = openapi3.Schemas{}
-	for name, property := range schema.Properties {
-		whole.Properties[name] = &openapi3.SchemaRef{Value: withoutRefs(property.Value)}
-	}
-	if whole.Items != nil {
-		whole.Items = &openapi3.SchemaRef{Value: withoutRefs(whole.Items.Value)}
-	}
-	return &whole
 }
 
 // Operation returns an operation.
@@ -187,7 +173,6 @@ func reason(e *openapi3.SchemaError) string {
 	return e.Reason
 }
 
-// request makes the HTTP request of a call.
 func (o *Operation) request(ctx context.Context, base string, arguments map[string]any) (*http.Request, error) {
 	query, body := url.Values{}, map[string]any{}
 	for name, value := range arguments {

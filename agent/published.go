@@ -28,7 +28,6 @@ type Published struct {
 	Networks []string
 }
 
-// publishedPatience limits how long reading it takes.
 const publishedPatience = 20 * time.Second
 
 // ReadPublished reads the contract that a server publishes. It is free.

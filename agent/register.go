@@ -95,7 +95,6 @@ func (a *Agent) Agree(agreement *Agreement, prices map[string]uint64, again bool
 	return a.terms.agree(agreed)
 }
 
-// codeAccount is the code of an account that may have been paid before.
 const codeAccount = "account_elsewhere"
 
 // owned is the failure of a wallet that was used for an account of this server in another folder. The username is "" if it is not known.
@@ -105,15 +104,15 @@ func owned(username string) error {
 		what = "owns " + VisibleName(username) + " on this server"
 	}
 	return failf(ExitNoKey, codeAccount, "", "this wallet %s; the account's API key is in the folder with which it was made, and lost with "+
-		"it. Name that folder or a copy of it with PARLEY_HOME, or make another account, with another wallet or with --new-account", what)
+		"it. Name that folder or a copy of it with PARLEY_HOME, or make another account with another wallet, in a new folder", what)
 }
 
 // Register creates the account of the wallet, in two paid calls. A wallet that has an account returns it. An interrupted registration goes
-// on where it was. It fails if the wallet was used elsewhere, unless another is true.
-func (a *Agent) Register(ctx context.Context, username, description string, another bool) (*client.OwnAgent, error) {
-	err := a.register(ctx, username, description, another)
+// on where it was. It fails if the wallet was used elsewhere.
+func (a *Agent) Register(ctx context.Context, username, description string) (*client.OwnAgent, error) {
+	err := a.register(ctx, username, description)
 	if refusedAs(err, client.ErrorCodeInvalidTAN) { // it has expired
-		err = a.register(ctx, username, description, another)
+		err = a.register(ctx, username, description)
 	}
 	if err != nil {
 		return nil, err
@@ -123,7 +122,6 @@ func (a *Agent) Register(ctx context.Context, username, description string, anot
 	return own, err
 }
 
-// tanTime is how long a username is reserved.
 const tanTime = 10 * time.Minute
 
 // forgetReserved ends the reservation of usernames that were reserved until a time: the next request asks for a new one.
@@ -133,7 +131,7 @@ func forgetReserved(ctx context.Context, tx *sql.Tx, until time.Time) error {
 	return err
 }
 
-func (a *Agent) register(ctx context.Context, username, description string, another bool) error {
+func (a *Agent) register(ctx context.Context, username, description string) error {
 	if has, err := a.HasAccount(); has || err != nil {
 		return err
 	}
@@ -163,7 +161,7 @@ func (a *Agent) register(ctx context.Context, username, description string, anot
 	if err != nil {
 		return err
 	}
-	if elsewhere, err := a.paidElsewhere(ctx); err != nil || elsewhere && !another {
+	if elsewhere, err := a.paidElsewhere(ctx); err != nil || elsewhere {
 		return cmp.Or(err, owned(""))
 	}
 	tan, err := a.secret(tanField)
@@ -171,7 +169,7 @@ func (a *Agent) register(ctx context.Context, username, description string, anot
 		return err
 	}
 	created, err := a.Call(ctx, operationCreateAccount, map[string]any{"username": username, "tan": tan, "description": description},
-		CallOptions{Confirmed: true, another: another})
+		CallOptions{Confirmed: true})
 	if err != nil {
 		return err
 	}
@@ -197,5 +195,4 @@ func isLoopback(address *url.URL) bool {
 	return host == "localhost" || host == "127.0.0.1" || host == "::1"
 }
 
-// noRedirect lets a client return redirects.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

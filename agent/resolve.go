@@ -80,7 +80,6 @@ func (a *Agent) resolveID(ctx context.Context, contacts Contacts, id string, wan
 	return Contact{ID: id, Kind: kindOf(id)}, nil
 }
 
-// resolveName returns the agent or the group chat with a name.
 func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string, wants func(string) bool) (Contact, error) {
 	username := strings.ToLower(strings.TrimPrefix(name, "@"))
 	isUsername := wants(KindAgent) && usernameForm.MatchString(username)
@@ -175,7 +174,6 @@ func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name stri
 	return Contact{}, ambiguous("#"+name, ids)
 }
 
-// resolveChat returns the group chat with an id, or the agent with whom the private chat is.
 func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	var group client.GroupChat
 	result, err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
@@ -205,7 +203,6 @@ func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
 	return Contact{}, fmt.Errorf("the private chat %s has no other member", id)
 }
 
-// remember keeps a contact that was looked up.
 func (a *Agent) remember(ctx context.Context, c Contact) (Contact, error) {
 	var kept Contact
 	err := a.ChangeContact(ctx, c.ID, func(known *Contact) {

@@ -13,32 +13,15 @@ import (
 // The responses that were paid for are kept, without API keys and TANs. So a crash or a full context window loses nothing, and what is
 // there need not be paid again.
 
-// PaidResponse is a successful response that was paid for, without API keys and TANs.
-type PaidResponse struct {
-	Operation string
-	Body      json.RawMessage
-
-	id      string
-	charged uint64
-}
-
 // responses returns the stored responses that a condition names, the oldest first.
-func (l *Ledger) responses(ctx context.Context, where string, arguments ...any) ([]PaidResponse, error) {
-	return collect(ctx, l.db, func(row *sql.Rows, r *PaidResponse) error {
+func (l *Ledger) responses(ctx context.Context, where string, arguments ...any) ([]*Result, error) {
+	return collect(ctx, l.db, func(row *sql.Rows, into **Result) error {
+		var r Result
 		var body string
-		err := row.Scan(&r.id, &r.Operation, &r.charged, &body)
-		r.Body = json.RawMessage(body)
+		err := row.Scan(&r.id, &r.Operation, &r.Charged, &body)
+		r.Body, *into = json.RawMessage(body), &r
 		return err
 	}, "SELECT call, operation, charged, body FROM responses WHERE "+where, arguments...)
-}
-
-// Responses returns the successful responses to operations that are stored, the oldest first. They cost nothing.
-func (a *Agent) Responses(ctx context.Context, operations ...string) ([]PaidResponse, error) {
-	names, err := json.Marshal(operations)
-	if err != nil {
-		return nil, err
-	}
-	return a.ledger.responses(ctx, "operation IN (SELECT value FROM json_each(?)) ORDER BY number", string(names))
 }
 
 // Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
@@ -63,9 +46,9 @@ func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	r := found[0]
-	command.made(r.id)
-	return &Result{Operation: r.Operation, Body: r.Body, Charged: r.charged, Earlier: true, id: r.id}, nil
+	found[0].Earlier = true
+	command.made(found[0].id)
+	return found[0], nil
 }
 
 // Decode reads a response. If it is not as the contract says, such as a page of a proxy, that is a failure, and the response counts as

@@ -83,7 +83,6 @@ func (k systemKeyring) Save(name, value string) error {
 	return nil
 }
 
-// secretFile is a JSON object in a file.
 type secretFile struct{ path string }
 
 func (*secretFile) Place() string { return PlaceFile }

@@ -101,7 +101,6 @@ type state struct {
 	db   *sql.DB
 }
 
-// unreadable are the codes of SQLite for files that are damaged.
 var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 // noteDamage makes a failure of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
@@ -166,7 +165,6 @@ func (s *state) transact(ctx context.Context, run func(tx *sql.Tx) error) (err e
 	return nil
 }
 
-// exec changes something in a transaction of its own.
 func (s *state) exec(ctx context.Context, statement string, arguments ...any) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, statement, arguments...)
@@ -174,7 +172,6 @@ func (s *state) exec(ctx context.Context, statement string, arguments ...any) er
 	})
 }
 
-// queryer is a transaction, or the database outside of one.
 type queryer interface {
 	QueryContext(ctx context.Context, query string, arguments ...any) (*sql.Rows, error)
 }
@@ -188,7 +185,6 @@ func scanJSON[T any](row *sql.Rows, into *T) error {
 	return json.Unmarshal(content, into)
 }
 
-// collect returns the rows of a query.
 func collect[T any](
 	ctx context.Context, from queryer, scan func(row *sql.Rows, into *T) error, query string, arguments ...any,
 ) (all []T, err error) {
@@ -238,7 +234,6 @@ func loadSetting[T any](ctx context.Context, from queryer, name string, otherwis
 	return found, nil
 }
 
-// saveSetting replaces a setting.
 func saveSetting(ctx context.Context, tx *sql.Tx, name string, content any) error {
 	text, err := json.Marshal(content)
 	if err == nil {
@@ -247,7 +242,6 @@ func saveSetting(ctx context.Context, tx *sql.Tx, name string, content any) erro
 	return err
 }
 
-// micros is the form of times in the file.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
 func fromMicros(at int64) time.Time { return time.UnixMicro(at).UTC() }

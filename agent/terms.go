@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/parley-chat/parley/x402"
 )
@@ -27,7 +25,6 @@ type Agreement struct {
 	Accepts []x402.PaymentRequirements `json:"accepts"`
 }
 
-// price returns what an operation may cost.
 func (a Agreement) price(o *Operation) uint64 {
 	if accepted, ok := a.Prices[o.ID]; ok {
 		return accepted
@@ -41,7 +38,6 @@ func (a Agreement) isServer(address *url.URL) bool {
 	return err == nil && address.Scheme == server.Scheme && address.Host == server.Host
 }
 
-// codeTerms is the code of terms that are not those that were agreed.
 const codeTerms = "terms_changed"
 
 func termsChanged(format string, values ...any) error {
@@ -57,41 +53,19 @@ func differs(what, agreed, asked string) error {
 type terms struct {
 	contract Contract
 	state    *state
-
-	mu      sync.Mutex
-	network string // of the terms that were read first
 }
 
-// read returns the agreed terms, which are empty if nothing was agreed. Another process may have agreed to others. Terms of another network
-// need a new process: it reads another blockchain, and other recipients may be allowed. Nothing is paid if there is an error.
+// read returns the agreed terms, which are empty if nothing was agreed. Another process may have agreed to others.
 func (t *terms) read() (Agreement, error) {
 	if t.state == nil { // there is no wallet
 		return Agreement{}, nil
 	}
-	agreed, err := loadSetting(context.Background(), t.state.db, termsSetting, Agreement{})
-	if err != nil {
-		return Agreement{}, fmt.Errorf("read the agreed terms: %w", err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.network = cmp.Or(t.network, agreed.Network)
-	if t.network != agreed.Network {
-		return Agreement{}, fmt.Errorf("this wallet pays on %s now, and paid on %s when this program was started; start it again",
-			agreed.Network, t.network)
-	}
-	return agreed, nil
+	return loadSetting(context.Background(), t.state.db, termsSetting, Agreement{})
 }
 
-// agree stores terms.
 func (t *terms) agree(agreed Agreement) error {
 	ctx := context.Background()
-	if err := t.state.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) }); err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.network = agreed.Network
-	return nil
+	return t.state.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) })
 }
 
 // agreed returns the terms, or empty ones if they cannot be used.

@@ -129,7 +129,6 @@ func (a *Agent) secretName(field, server string) (string, error) {
 	return field + " " + strings.ToLower(a.address+" "+address.Scheme+"://"+address.Host), nil
 }
 
-// secret loads a field of secretFields of this wallet's account at the agreed server.
 func (a *Agent) secret(field string) (string, error) {
 	name, err := a.secretName(field, a.Server())
 	if err != nil {

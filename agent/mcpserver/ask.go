@@ -6,11 +6,9 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// errDeclined means that the human said no, or did not answer.
 var errDeclined = &agent.Failure{Code: "declined", Exit: agent.ExitLimit, Charged: new(false),
 	Message: "the human did not confirm this; nothing was done. Do not ask again unless the human wants it"}
 
-// questionName names the question in the protocol.
 const questionName = "confirm"
 
 // hasForms reports whether the client can ask the human in a form.

@@ -15,12 +15,12 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// room is the number of characters of messages in a result, and maxList and maxString bound everything else: clients cut long results.
+// room is the number of characters of messages in a result. The others bound what a server sends that lies: clients cut long results.
 const (
 	room      = 10_240
-	maxList   = 100
-	maxString = 16_384
-	maxLines  = 20_000
+	maxString = 16_384  // characters of a text
+	maxLines  = 20_000  // characters of all lines
+	maxFields = 200_000 // bytes of the fields
 )
 
 // untrustedKey marks results with text that other agents wrote.
@@ -95,12 +95,15 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 			lines = append(lines, "next: "+next)
 		}
 	} else {
-		fields, _ = bounded(value.Data).(map[string]any)
+		fields = value.Data
+		if text, err := json.Marshal(fields); err != nil || len(text) > maxFields { // of a server that lies
+			fields = map[string]any{"paid_usd": value.Data["paid_usd"], "cut": true}
+		}
 		size := 0
 		for i, part := range value.Parts {
 			line := part.Line
 			if part.Foreign != "" {
-				line, foreign = fence.Text(part.Line, cut(part.Foreign)), true
+				line, foreign = fence.Text(part.Line, agent.Cut(part.Foreign, maxString)), true
 			}
 			if size += utf8.RuneCountInString(line); size > maxLines {
 				lines = append(lines, strconv.Itoa(len(value.Parts)-i)+" more are not shown")
@@ -119,34 +122,6 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 		result.Meta = mcp.Meta{untrustedKey: true}
 	}
 	return result
-}
-
-// bounded returns a value of which long lists and texts are cut, whatever a server sends.
-func bounded(value any) any {
-	switch v := value.(type) {
-	case string:
-		return cut(v)
-	case []any:
-		list := []any{}
-		for _, one := range v[:min(len(v), maxList)] {
-			list = append(list, bounded(one))
-		}
-		return list
-	case map[string]any:
-		fields := map[string]any{}
-		for name, one := range v {
-			fields[name] = bounded(one)
-		}
-		return fields
-	}
-	return value
-}
-
-func cut(text string) string {
-	if utf8.RuneCountInString(text) <= maxString {
-		return text
-	}
-	return agent.Cut(text, maxString)
 }
 
 // next returns the next step of a failure: a call of a tool, or a command for the human, who has another shell than this program.

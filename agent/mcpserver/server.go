@@ -55,7 +55,6 @@ const Instructions = `Parley is paid messaging between AI agents. Calls cost USD
 	`A call above 0.10 USD, and what is final, the human confirms. The result outcome_open means that the outcome is not known: make the ` +
 	`same call again, it is never charged twice. Do not poll in a loop: set wait.`
 
-// parleyServer is what the tools share.
 type parleyServer struct {
 	Options
 	mu    sync.Mutex
@@ -66,7 +65,6 @@ type parleyServer struct {
 	writing sync.RWMutex // locked while a result is written and counted as seen
 }
 
-// newServer returns the server of an agent.
 func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	options.Tools = cmp.Or(options.Tools, ToolsCore)
 	if !slices.Contains(Sets, options.Tools) {
@@ -83,7 +81,6 @@ func newServer(options Options) (*mcp.Server, *parleyServer, error) {
 	return server, s, nil
 }
 
-// open returns the agent.
 func (s *parleyServer) open() (*agent.Agent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// tool is one tool: one action, or several that share it.
 type tool struct {
 	name    string
 	actions []*agent.Action
@@ -23,7 +22,6 @@ var heads = map[string]string{
 	"parley_contacts": "Known names, and blocking.", "parley_account": "My account.", "parley_wallet": "The wallet.",
 }
 
-// toolsOf returns the tools of a set.
 func toolsOf(set string) (tools []tool) {
 	for _, a := range agent.Actions {
 		if a.Tool == "" || set == ToolsRead && a.Changes || set != ToolsAll && slices.Contains(rare, a.Tool) {

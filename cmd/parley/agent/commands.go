@@ -25,10 +25,8 @@ const (
 // Groups are the groups of the help.
 var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"}}
 
-// own are the commands that are more than an action.
 var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": configCommand{}, "wallet export": walletExport{}}
 
-// aliases are what other programs call a command.
 var aliases = map[string]string{"channel join": "subscribe", "channel leave": "unsubscribe", "group add": "invite", "contacts list": "ls"}
 
 // placeholders are what a flag takes, where that is not its name.
@@ -60,12 +58,10 @@ func Commands() (options []kong.Option) {
 	return options
 }
 
-// flagFields are the flags of all commands, as a field of the struct of a command.
 func flagFields() []reflect.StructField {
 	return []reflect.StructField{{Name: "Flags", Type: reflect.TypeFor[agentFlags](), Tag: `embed:""`}}
 }
 
-// nounType returns the struct of a command with subcommands.
 func nounType(noun string) reflect.Type {
 	fields := flagFields()
 	for _, a := range agent.Actions {
@@ -131,10 +127,8 @@ func actionType(a *agent.Action, alone bool) reflect.Type {
 	return reflect.StructOf(fields)
 }
 
-// sentence returns a help as a sentence.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
-// argumentsOf returns the arguments that a command line gave to an action.
 func argumentsOf(command *kong.Node, a *agent.Action) map[string]any {
 	values := append([]*kong.Value{}, command.Positional...)
 	for _, flag := range command.Flags {

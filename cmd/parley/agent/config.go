@@ -32,7 +32,6 @@ type agentConfig struct {
 
 const configFile = "config.json"
 
-// agentHome returns the folder of an agent.
 func agentHome(chosen string) (string, error) {
 	if chosen != "" {
 		return filepath.Abs(chosen)

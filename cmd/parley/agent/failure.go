@@ -18,7 +18,6 @@ import (
 // ExitInterrupted is the exit code after a signal.
 const ExitInterrupted = 130
 
-// failure is an error of a command and how it is told.
 type failure struct {
 	*agent.Failure
 
@@ -28,7 +27,6 @@ type failure struct {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// failed returns the failure for an error of a command.
 func (s *session) failed(ctx context.Context, err error) error {
 	f := explain(ctx, s.agent, err)
 	f.asJSON = s.flags.JSON || s.query != nil || !console.IsTerminal(s.rawErr)
@@ -51,7 +49,6 @@ func (s *session) failed(ctx context.Context, err error) error {
 	return f
 }
 
-// explain returns the failure for an error.
 func explain(ctx context.Context, a *agent.Agent, err error) *failure {
 	f := &failure{err: err, Failure: a.Explain(ctx, err)}
 	if _, usage := errors.AsType[*console.UsageError](err); usage {
@@ -102,7 +99,6 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 	return wrongly(ctx, wrong, to, parsed.Context.Args, help)
 }
 
-// wrongly returns the failure of a command line that cannot run.
 func wrongly(ctx context.Context, err error, to console.Console, args []string, next string) error {
 	f := explain(ctx, nil, err)
 	f.asJSON = !console.IsTerminal(to.Err) || slices.Contains(args, "--json")

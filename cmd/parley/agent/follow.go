@@ -23,7 +23,6 @@ const (
 	longestRetry = 5 * time.Minute
 )
 
-// follow shows messages as they come.
 func (s *session) follow(ctx context.Context, arguments object) error {
 	command, _ := arguments["exec"].(string)
 	policy := agent.DefaultPolling

@@ -68,7 +68,6 @@ var Help = map[string]string{
 		"the same command with the same name is paid once, and returns its first response. With other arguments it is refused.",
 }
 
-// flagsTopic are the flags of all commands.
 func flagsTopic() (entries [][2]string) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[agentFlags]()) {
 		name := field.Tag.Get("name")

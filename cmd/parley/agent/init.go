@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/client"
@@ -27,7 +26,6 @@ type initCommand struct {
 	Network     string     `placeholder:"ID" help:"The blockchain to pay on, such as eip155:8453, if the server takes several."`
 	RPCURL      string     `name:"rpc-url" env:"PARLEY_RPC_URL" placeholder:"URL" help:"A JSON-RPC endpoint of the blockchain."`
 	Agree       bool       `help:"Agree to the server's present terms and prices in place of those that were agreed."`
-	NewAccount  bool       `help:"Make another account with a wallet that has paid this server from another folder."`
 
 	funded bool // with play money
 }
@@ -35,7 +33,6 @@ type initCommand struct {
 // DefaultServer is the address at which parley dev serves.
 const DefaultServer = "http://127.0.0.1:8402"
 
-// accountPrice is what an account costs, with the first calls.
 const accountPrice = 1_001_000
 
 // Run makes what is missing. Two of them at the same time would make two keys, and keep one, so they take turns.
@@ -112,7 +109,7 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 		}
 	}
 	if !account || s.config.Username == "" {
-		own, err := s.agent.Register(ctx, c.Username, c.Description, c.NewAccount)
+		own, err := s.agent.Register(ctx, c.Username, c.Description)
 		if err != nil {
 			return err
 		}
@@ -179,7 +176,6 @@ func (c *initCommand) chooseName(s *session, account bool) (err error) {
 	return nil
 }
 
-// agree shows the terms and lets the wallet pay them, if the terminal agrees or --yes does.
 func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[string]uint64, account bool) error {
 	fmt.Fprintf(s.Err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n", terms.Server, terms.Network, terms.Asset, terms.Payee,
 		s.agent.Address())
@@ -206,38 +202,25 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 	return s.agent.Agree(terms, nil, false)
 }
 
-// fund gives play money to a new wallet, or waits at a terminal until somebody has sent money to it.
 func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) error {
 	if used, err := s.agent.Ledger().Used(ctx); err != nil || used {
 		return err // an interrupted run has paid a part; the server refuses the payment if there is too little
 	}
-	for told := false; ; told = true {
-		balance, err := s.agent.Balance(ctx)
-		switch {
-		case errors.Is(err, agent.ErrNoChain):
-			fmt.Fprintf(s.Err, "the wallet %s needs %s USDC on %s\n", s.agent.Address(), agent.USD(accountPrice), s.config.Network)
-			return nil // the server refuses the payment if there is too little
-		case err != nil:
-			return fmt.Errorf("read the balance of the wallet: %w", err)
-		case balance >= accountPrice:
-			return nil
-		case s.config.PlayMoney:
-			c.funded = true
-			fmt.Fprintf(s.Err, "the wallet takes play money from %s\n", facilitator)
-			return takePlayMoney(ctx, facilitator, s.agent.Address())
-		case !console.CanAsk():
-			return agent.NoMoney(accountPrice, &balance, s.agent.Address(), s.config.Network)
-		case !told:
-			fmt.Fprintf(s.Err, "send at least %s USDC on %s to %s; waiting (Ctrl-C stops, the same command goes on)\n",
-				agent.USD(accountPrice-balance), s.config.Network, s.agent.Address())
-		}
-		if err := console.Sleep(ctx, 5*time.Second); err != nil {
-			return err
-		}
+	balance, err := s.agent.Balance(ctx)
+	switch {
+	case errors.Is(err, agent.ErrNoChain):
+		fmt.Fprintf(s.Err, "the wallet %s needs %s USDC on %s\n", s.agent.Address(), agent.USD(accountPrice), s.config.Network)
+		return nil // the server refuses the payment if there is too little
+	case err != nil || balance >= accountPrice:
+		return err
+	case s.config.PlayMoney:
+		c.funded = true
+		fmt.Fprintf(s.Err, "the wallet takes play money from %s\n", facilitator)
+		return takePlayMoney(ctx, facilitator, s.agent.Address())
 	}
+	return agent.NoMoney(accountPrice, &balance, s.agent.Address(), s.config.Network)
 }
 
-// takePlayMoney asks the play-money network for money.
 func takePlayMoney(ctx context.Context, facilitator, address string) error {
 	body, err := json.Marshal(map[string]string{"address": address})
 	if err != nil {

@@ -18,10 +18,8 @@ import (
 // Places are the places for keys that --secrets names.
 var Places = []string{agent.PlaceKeyring, agent.PlaceFile}
 
-// walletKeyName names the wallet's private key in a place for secrets.
 const walletKeyName = "wallet key"
 
-// errNoWallet means that no key is configured.
 var errNoWallet = &agent.Failure{Code: "no_account", Exit: agent.ExitNoKey, Next: "init",
 	Charged: new(false), Message: "there is no wallet in this folder yet; choose a username for the account that init makes with it"}
 
@@ -114,7 +112,6 @@ func (s *session) openSecrets() (err error) {
 	return nil
 }
 
-// walletExport writes the private key to a file.
 type walletExport struct {
 	File string `arg:"" help:"A file that does not exist."`
 }

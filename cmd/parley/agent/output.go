@@ -14,7 +14,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// object is the output of a command as JSON.
 type object = map[string]any
 
 // wantsJSON reports whether the output is JSON.
@@ -127,5 +126,4 @@ func (s *session) firstInit() string {
 	return "init --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
 }
 
-// agreeing returns the command line that agrees to the terms of a server.
 func agreeing(server string) string { return "init --agree --server " + agent.Quoted(server) }

@@ -62,7 +62,6 @@ func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, runni
 	return nil
 }
 
-// session is a command of an agent: its settings, and its wallet once it is open.
 type session struct {
 	console.Console           // its standard error is for people
 	rawErr          io.Writer // standard error
@@ -135,7 +134,6 @@ func (s *session) warn(text string) {
 	}
 }
 
-// act runs an action and prints its value.
 func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string]any) error {
 	for _, p := range a.Params {
 		if p.Stdin {
@@ -242,7 +240,6 @@ func (s *session) open(ctx context.Context) error {
 	return nil
 }
 
-// load reads the settings.
 func (s *session) load() (err error) {
 	if s.home, err = agentHome(s.flags.Home); err != nil {
 		return err
