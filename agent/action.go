@@ -193,7 +193,7 @@ func (p Param) take(value any) (taken any, wrong string) {
 	case Number:
 		number, isNumber := value.(float64)
 		ok = isNumber && number == float64(int(number))
-		if !ok || int(number) < p.Min || int(number) > p.Max {
+		if ok && p.Max > 0 && (int(number) < p.Min || int(number) > p.Max) || !ok && p.Max > 0 {
 			return nil, fmt.Sprintf("is a whole number from %d to %d", p.Min, p.Max)
 		}
 		value = int(number)

@@ -76,9 +76,8 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err != nil {
 		return nil, err
 	}
-	var key string
 	if o.Account {
-		if key, err = a.apiKey(); err != nil {
+		if _, err := a.apiKey(); err != nil {
 			return nil, err // before a payment is signed that could not be sent
 		}
 	}
@@ -95,9 +94,6 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		of.Since = time.Now().Add(-options.recent) // a command that repeats it wants the present state
 	}
 	result, err := a.callAlone(ctx, o, arguments, of, options)
-	if o.Account && a.keyReplaced(ctx, err, key) {
-		result, err = a.callAlone(ctx, o, arguments, of, options)
-	}
 	became := map[bool]string{true: "deleteChannel"}[CodeOf(err) == string(client.ErrorCodeDeleted)]
 	if refusedAs(err, client.ErrorCodeNotMember, client.ErrorCodeBanned) {
 		became = "unsubscribeChannel"

@@ -96,8 +96,8 @@ func TestLostResponse(t *testing.T) {
 	w.AnswerPaid(agenttest.LoseResponse)
 	create := map[string]any{"name": "team"}
 	_, err := alice.Call(t.Context(), "createGroupChat", create, agent.CallOptions{Patience: 2e9, Confirmed: true})
-	if _, open := errors.AsType[*agent.OpenError](err); !open {
-		t.Fatalf("the error is %v, want an OpenError", err)
+	if agent.CodeOf(err) != "outcome_open" {
+		t.Fatalf("the error is %v, want outcome_open", err)
 	}
 	w.Answer(nil)
 	again := w.open(of)

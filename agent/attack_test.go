@@ -71,7 +71,8 @@ func runChild(folder, key, group string) error {
 			agent.CallOptions{Patience: 2 * time.Second})
 		made := reply{Done: err == nil}
 		if err != nil {
-			_, made.Refused = errors.AsType[*agent.RefusedError](err)
+			failed, ok := errors.AsType[*agent.Failure](err)
+			made.Refused = ok && failed.Status != 0
 			made.Refused = made.Refused || isLimit(err)
 			made.Error = err.Error()
 		}

@@ -41,7 +41,8 @@ func TestResolve(t *testing.T) {
 	if sender := contacts.ByID(field(t, sent, "chat_id")); err != nil || sender == nil || sender.Name != "alice" {
 		t.Errorf("who wrote is %+v, %v; want alice", sender, err)
 	}
-	if chat, err := alice.Chat(t.Context(), found); err != nil || chat != field(t, sent, "chat_id") {
+	found, _ = alice.Resolve(t.Context(), "bob")
+	if chat, err := alice.Chat(found); err != nil || chat != field(t, sent, "chat_id") {
 		t.Errorf("alice's chat with bob is %q, %v", chat, err)
 	}
 }

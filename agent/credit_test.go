@@ -32,12 +32,12 @@ func TestCredit(t *testing.T) {
 	var err error
 	for range 30 {
 		_, err = alice.Call(t.Context(), "sendGroupMessage", message(first), agent.CallOptions{Patience: 2 * time.Second})
-		if _, open := errors.AsType[*agent.OpenError](err); !open {
+		if agent.CodeOf(err) != "outcome_open" {
 			break
 		}
 		time.Sleep(time.Second)
 	}
-	refused, ok := errors.AsType[*agent.RefusedError](err)
+	refused, ok := errors.AsType[*agent.Failure](err)
 	if !ok || refused.Charged == nil || !*refused.Charged {
 		t.Fatalf("the call ended with %v, want a rejection that was charged", err)
 	}

@@ -12,7 +12,7 @@ import (
 func (w *world) initialized(username string) wallet {
 	w.T.Helper()
 	of := w.wallet()
-	if _, err := w.agreed(of).Register(w.T.Context(), username, "", false); err != nil {
+	if _, err := w.agreed(of).Register(w.T.Context(), username, ""); err != nil {
 		w.T.Fatal(err)
 	}
 	return of

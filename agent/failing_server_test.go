@@ -27,7 +27,7 @@ func TestServerErrorIsNamed(t *testing.T) {
 		_, _ = io.WriteString(rw, `{"success":false,"code":"internal_error","message":"internal error","request_id":"req-7"}`)
 	})
 	_, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{Patience: 10 * time.Second})
-	if _, open := errors.AsType[*agent.OpenError](err); !open ||
+	if agent.CodeOf(err) != "outcome_open" ||
 		!strings.Contains(err.Error(), "internal error (status 500, request_id req-7)") {
 		t.Errorf("a server that fails: %v", err)
 	}

@@ -137,7 +137,7 @@ func TestWalletOfAnotherFolder(t *testing.T) {
 		names := []string{"alice", "other"}
 		for _, name := range names[:1+len(settings)] {
 			elsewhere := w.agreed(wallet{of.signer, t.TempDir()})
-			_, err := elsewhere.Register(t.Context(), name, "", false)
+			_, err := elsewhere.Register(t.Context(), name, "")
 			want := map[bool]string{true: "account_elsewhere", false: "username_taken"}[settings != nil]
 			if agent.CodeOf(err) != want || !strings.Contains(err.Error(), "PARLEY_HOME") {
 				t.Errorf("an account %s with a wallet that has one: %v", name, err)

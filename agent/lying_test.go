@@ -44,7 +44,7 @@ func TestServerWithOtherTerms(t *testing.T) {
 	w.Answer(func(rw http.ResponseWriter, r *http.Request, _ http.Handler) {
 		http.Redirect(rw, r, "http://127.0.0.1:1/agent/me", http.StatusTemporaryRedirect)
 	})
-	refused, ok := errors.AsType[*agent.RefusedError](call1(t, alice))
+	refused, ok := errors.AsType[*agent.Failure](call1(t, alice))
 	if !ok || refused.Status != http.StatusTemporaryRedirect {
 		t.Errorf("a redirect: %v, want it as a refusal", refused)
 	}
@@ -95,7 +95,7 @@ func TestRefusalsDoNotEndTheDay(t *testing.T) {
 		return err
 	}
 	for i := range 3 {
-		if _, refused := errors.AsType[*agent.RefusedError](search(i)); !refused {
+		if refused, ok := errors.AsType[*agent.Failure](search(i)); !ok || refused.Status == 0 {
 			t.Fatal("the call was not refused")
 		}
 	}

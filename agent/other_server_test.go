@@ -32,7 +32,7 @@ func TestOtherServerGetsNoKey(t *testing.T) {
 		}
 	}
 	agree(other, false)
-	_, _ = alice.Register(t.Context(), "alice", "x", false) // the wallet has no money there
+	_, _ = alice.Register(t.Context(), "alice", "x") // the wallet has no money there
 	if _, err := alice.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); err == nil {
 		t.Error("a call without an account succeeds")
 	}

@@ -78,7 +78,7 @@ func TestAccountIsPaidOnce(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	})
-	_, err := a.Register(t.Context(), "alice", "", false)
+	_, err := a.Register(t.Context(), "alice", "")
 	if !isOwned(err) || !strings.HasPrefix(err.Error(), "0.99 USD were sent for an account before") {
 		t.Errorf("the second payment: %v, want that one was sent", err)
 	}

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -30,7 +29,7 @@ func TestProxyAnswers(t *testing.T) {
 			_, _ = rw.Write([]byte(page))
 		})
 		_, err = alice.Call(t.Context(), "sendPrivateMessage", hello, agent.CallOptions{Patience: time.Second})
-		if _, open := errors.AsType[*agent.OpenError](err); !open || strings.Contains(err.Error(), "html") {
+		if agent.CodeOf(err) != "outcome_open" || strings.Contains(err.Error(), "html") {
 			t.Errorf("%q: %v, want an open outcome", page, err)
 		}
 	}
@@ -57,8 +56,7 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
-	_, open := errors.AsType[*agent.OpenError](err)
-	if !open || strings.Contains(err.Error(), "page_size") {
+	if agent.CodeOf(err) != "outcome_open" || strings.Contains(err.Error(), "page_size") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/lockfile"
 )
 
@@ -108,17 +107,6 @@ func (a *Agent) finishOne(ctx context.Context, call open, wait bool) error {
 	var arguments map[string]any
 	_ = json.Unmarshal(call.Signed.Body, &arguments) // a call without a body has nothing to learn from
 	return a.learn(ctx, call.Intent.Operation, arguments, result.Body)
-}
-
-// keyReplaced reports whether a call was refused because its API key had been replaced by another process, whose new key is stored. If that
-// process was interrupted, it finishes its call.
-func (a *Agent) keyReplaced(ctx context.Context, err error, used string) bool {
-	if !refusedAs(err, client.ErrorCodeInvalidAPIKey) {
-		return false
-	}
-	_, failed := a.finishAll(ctx, operationRotateKey)
-	key, err := a.apiKey()
-	return failed == nil && err == nil && key != used
 }
 
 // callLock returns the path of a file that is locked while a call is made.

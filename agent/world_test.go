@@ -93,7 +93,7 @@ func (w *world) registerAs(of wallet, name string) *agent.Agent {
 	w.T.Helper()
 	a := w.agreed(of)
 	testkit.NoError(w.T, a.Ledger().SetLimit(w.T.Context(), 10*testkit.Dollar))
-	if _, err := a.Register(w.T.Context(), name, "I am "+name+".", false); err != nil {
+	if _, err := a.Register(w.T.Context(), name, "I am "+name+"."); err != nil {
 		w.T.Fatal(err)
 	}
 	return a

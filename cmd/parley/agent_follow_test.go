@@ -3,16 +3,13 @@
 package main
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/parley-chat/parley/agent"
-	command "github.com/parley-chat/parley/cmd/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
@@ -25,9 +22,6 @@ func TestFollowWakes(t *testing.T) {
 	alice, bob := newAgent(t, server.URL, "alice"), newAgent(t, server.URL, "bob")
 	alice.run("send", "bob", "one $(touch pwned)")
 	alice.run("send", "bob", "two")
-	if plan := bob.run("inbox", "--follow", "--dry-run"); plan["dry_run"] != true {
-		t.Errorf("--dry-run returns %v", plan)
-	}
 	for _, test := range []struct{ exec, told, paid string }{
 		{`echo failed >>"$WOKEN"; [ $(wc -l <"$WOKEN") -ge 2 ] && echo "2 from alice alice" >>"$WOKEN"; false`,
 			"--exec: exit status 1; again in 2s", "0.001"},
@@ -50,10 +44,9 @@ func TestFollowWakes(t *testing.T) {
 			testkit.Contains(t, string(got), `one $(touch pwned)`, `"content":"two"`)
 		}
 		testkit.NoError(t, follow.Process.Signal(os.Interrupt))
-		if ended, ok := errors.AsType[*exec.ExitError](follow.Wait()); !ok || ended.ExitCode() != command.ExitInterrupted {
-			t.Errorf("it ended with %v", ended)
+		if err := follow.Wait(); err != nil || strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("it ended with %v: %s", err, errs)
 		}
-		testkit.Contains(t, errs.String(), "the fetches cost "+test.paid+" USD", `"paid_usd":"`+test.paid+`"`)
 	}
 	sent := []string{"send", "alice", "three", "--jq"}
 	if got := bob.fails(agent.ExitUsage, append(sent, ".message|test(1)")...); got["charged"] != true ||

@@ -63,7 +63,7 @@ func everyCommand(u *user) {
 	u.t.Helper()
 	const id = "_01k70t94aqeembse7n65ptksh0"
 	for _, line := range []string{
-		"status", "send bob hello", "send alice hello", "send bob hello --dry-run", "inbox",
+		"status", "send bob hello", "send alice hello", "inbox",
 		"read bob -n 5",
 		"read alice --grep hello", "find alice", "who alice", "who bob", "react msg" + id + " 👍", "contacts",
 		"contacts block alice", "contacts unblock alice", "group create team", "group join chat" + id,
@@ -71,7 +71,7 @@ func everyCommand(u *user) {
 		"wallet limit 0.90", "wallet report", "wallet deposits", "wallet refund", "config", "prices", "profile",
 		"profile edit --description new", "profile --jq .",
 		"call getOwnAgent", "call rotateKey", "call rotateKey {}", "call createAccount {\"username\":\"x\",\"tan\":\"y\"}", "key rotate",
-		"key rotate --dry-run", "call requestAccount {\"requested_username\":\"other\"}", "mcp --tools nonsense",
+		"call requestAccount {\"requested_username\":\"other\"}", "mcp --tools nonsense",
 		"init --username again --yes", "init --secrets pocket --yes", "completion",
 		"version", "--help", "send --help", "status",
 	} {

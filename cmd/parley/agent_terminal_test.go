@@ -129,7 +129,7 @@ func TestInitAtTerminal(t *testing.T) {
 	t.Parallel()
 	alice := newUser(t, playServer(t).URL)
 	testkit.Contains(t, alice.personFails("alice\nn\n", "init"), "not confirmed; nothing was paid")
-	if status := alice.run("status"); status["account"] != false {
+	if status := alice.run("status"); status["username"] != nil {
 		t.Errorf("after a no there is an account: %v", status)
 	}
 	testkit.Contains(t, alice.person("alice\ny\n", "init"),

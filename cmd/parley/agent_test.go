@@ -35,19 +35,6 @@ func TestThreeCommands(t *testing.T) {
 	if got := alice.fails(agent.ExitUsage, "init", "--username", "other", "--yes"); !strings.Contains(got["error"].(string), "is alice") {
 		t.Errorf("another name for the account: %v", got)
 	}
-	if plan := alice.run("send", "bob", "hi", "--dry-run"); plan["operation"] != "sendPrivateMessage" || plan["paid_usd"] != "0.00" ||
-		plan["price_usd"] != "0.006" || mustJSON(t, plan["arguments"]) != `{"text":"hi","to":"bob"}` {
-		t.Errorf("a dry run: %v", plan)
-	}
-	for line, price := range map[string]string{"read bob": "0.003", "who bob": "0.001", "group create team --members bob": "0.151",
-		"send #news hi": "0.03", "wallet limit 7": "0.00", "wallet export " + alice.home + "/key": "0.00", "init": "1.001"} {
-		if plan := alice.run(append(strings.Fields(line), "--dry-run")...); plan["dry_run"] != true || plan["price_usd"] != price {
-			t.Errorf("a dry run of %s: %v", line, plan)
-		}
-	}
-	if _, err := os.Stat(alice.home + "/key"); err == nil || alice.run("wallet", "limit")["limit_usd"] != "1.00" {
-		t.Error("a dry run does something")
-	}
 	const text = "hi\x1b[2J\u202e there <b>`x`"
 	sent := alice.run("send", "bob", text)
 	if sent["paid_usd"] != "0.006" || sent["chat_id"] == nil {
@@ -120,7 +107,7 @@ func TestExitCodes(t *testing.T) {
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"}, {"wallet", "limit", "much"}, {"read", "bob", "--grep", "[o"},
 		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"},
 		{"inbox", "--key", "k"}, {"init", "--server", "127.0.0.1:1"}, {"wallet", "export", "-"},
-		{"wallet", "export", alice.walletFile()}, {"group", "list"}, {"help", "nosuch"}, {"completion", "nosuch"}, {"mcp", "--dry-run"},
+		{"wallet", "export", alice.walletFile()}, {"group", "list"}, {"help", "nosuch"}, {"completion", "nosuch"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)
@@ -155,11 +142,11 @@ func TestNextRuns(t *testing.T) {
 	if made["paid_usd"] != "1.001" {
 		t.Errorf("%s: %v", agreed["next"], made)
 	}
-	if status := alice.run("status", "--service", "--timeout", "30", "--home", alice.home); status["server_status"] != "OK" {
+	if status := alice.run("status", "--service", "--home", alice.home); status["server_status"] != "OK" {
 		t.Errorf("the status is %v", status)
 	}
 	alice.run("inbox", "--wait", "1", "--home", alice.home)
-	if read := alice.run("inbox", "--wait", "1500ms", "--home", alice.home); read["paid_usd"] != "0.001" {
+	if read := alice.run("inbox", "--wait", "2", "--home", alice.home); read["paid_usd"] != "0.001" {
 		t.Errorf("an inbox that waits: %v", read)
 	}
 	again := alice.fails(agent.ExitLimit, "init", "--agree", "--server", server.URL, "--home", alice.home)

@@ -3,29 +3,14 @@
 package main
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/internal/testkit"
 )
-
-// TestSilentServer: --timeout ends a command that waits. Standard output stays empty.
-func TestSilentServer(t *testing.T) {
-	t.Parallel()
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer silent.Close()
-	began := time.Now()
-	out, errs, code := newUser(t, silent.URL).try("init", "--username", "alice", "--yes", "--timeout", "1s")
-	if code != agent.ExitError || out != "" || !strings.Contains(errs, `"code":"timeout"`) || time.Since(began) > 15*time.Second {
-		t.Errorf("exit code %d after %s\n%s%s", code, time.Since(began), out, errs)
-	}
-}
 
 // TestNothingThere: what is missing is said as JSON, without a server and without a key.
 func TestNothingThere(t *testing.T) {

@@ -123,7 +123,7 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 		own = &client.OwnAgent{} // the ledger was lost
 	}
 	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "agent_id": own.AgentID, "server": terms.Server,
-		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "secrets": s.config.Secrets,
+		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets,
 		"play_money": s.config.PlayMoney, "funded": c.funded, "home": s.home},
 		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
 }

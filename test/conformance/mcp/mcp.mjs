@@ -30,7 +30,7 @@ async function inspector() {
   const { tools } = await inspect("--method", "tools/list");
   assert.equal(tools.length, 10);
   const status = await inspect("--method", "tools/call", "--tool-name", "parley_status");
-  assert.match(status.content[0].text, /account: alice/);
+  assert.match(status.content[0].text, /username: alice/);
   const sent = await inspect("--method", "tools/call", "--tool-name", "parley_inbox", "--tool-arg", "keep=true");
   assert.match(sent.content[0].text, /paid 0\.001 USD/);
   console.log("ok inspector: lists, reads and calls");
