@@ -34,8 +34,8 @@ type Action struct {
 	Changes, Final bool
 	// Example is a command line that runs.
 	Example string
-	// Returns are the fields of the result, if they are not those of the operations' responses.
-	Returns []string
+	// Returns are the fields of the result, with spaces, if they are not those of the operations' responses.
+	Returns string
 	// Run is nil for what the program does itself.
 	Run func(r *Run) (*Value, error)
 
@@ -97,13 +97,13 @@ func (a *Action) Cost() string {
 
 // Fields are the fields of the result as JSON, beside those of all results.
 func (a *Action) Fields(contract Contract) (fields []string) {
-	fields = slices.Clone(a.Returns)
+	fields = strings.Fields(a.Returns)
 	for _, id := range a.Operations {
-		if a.Returns == nil {
+		if a.Returns == "" {
 			fields = append(fields, contract[id].Returns...)
 		}
 	}
-	if a.about != "" && a.Returns == nil {
+	if a.about != "" && a.Returns == "" {
 		fields = append(fields, OperationsOf[a.about].ID)
 	}
 	fields = slices.DeleteFunc(fields, func(name string) bool { return slices.Contains(secretFields, name) })
@@ -353,11 +353,12 @@ func (r *Run) addMoney(v *Value) {
 	if today.Reserved > 0 {
 		v.Data["reserved_usd"] = USD(today.Reserved)
 	}
-	v.Paid = "paid " + USD(commandOf(r.Context).Charged()) + " USD · " + today.String()
+	paid := "paid " + USD(commandOf(r.Context).Charged()) + " USD · " + today.String()
 	if slices.ContainsFunc(r.results, func(result *Result) bool { return result.Earlier }) {
 		v.Data["earlier"] = true
-		v.Paid += " · the response of the same call, which was charged once"
+		paid += " · the response of the same call, which was charged once"
 	}
+	v.line("%s", paid)
 }
 
 // Line returns the command line of the action with arguments, without the name of the program.
@@ -494,8 +495,6 @@ func (r *Run) resolve(name string, kinds ...string) (Contact, error) {
 type Value struct {
 	Data  map[string]any
 	Parts []Part
-	// Paid is the last line: what was paid. It is "" if nothing was called.
-	Paid string
 }
 
 // Part is a line of our own words, or with Foreign a text that other agents wrote, after that line.

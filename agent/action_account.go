@@ -14,8 +14,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-const healthPatience = 5 * time.Second
-
 func runStatus(r *Run) (*Value, error) {
 	account, err := r.HasAccount()
 	if err != nil {
@@ -36,11 +34,6 @@ func runStatus(r *Run) (*Value, error) {
 	}
 	if err := r.balances(data); err != nil && CodeOf(err) != ErrNoChain.Code {
 		return nil, err
-	}
-	if arg[bool](r, "service") {
-		if err := r.service(data); err != nil {
-			return nil, err
-		}
 	}
 	v := Shown(data)
 	return v, r.addOpen(v)
@@ -72,21 +65,6 @@ func (r *Run) today() (Day, error) {
 func (d Day) fields() object {
 	return object{"limit_usd": USD(d.Limit), "today_usd": USD(d.Spent - d.Reserved), "reserved_usd": USD(d.Reserved),
 		"left_usd": USD(d.Left())}
-}
-
-func (r *Run) service(data object) error {
-	r.Patience = healthPatience
-	health, err := r.call("getHealth", "", nil)
-	if err != nil {
-		return err
-	}
-	data["server_status"] = word(health, "status")
-	if skill, err := r.call("getSkill", "", nil); err == nil {
-		fields, _ := skill["skill"].(object)
-		url, _ := fields["hub_url"].(string)
-		data["skill"] = Visible(url)
-	}
-	return nil
 }
 
 func (r *Run) addOpen(v *Value) error {

@@ -354,9 +354,6 @@ func runWho(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id := r.text("name"); of.Kind == KindAgent && kindOf(id) == KindGroup && isID(id) { // the private chat with the agent
-		return r.show("getPrivateChat", of, object{"chat_id": id})
-	}
 	return r.info(of)
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/x402"
+
+	"modernc.org/sqlite"
 )
 
 // The exit codes of commands of an agent.
@@ -98,6 +100,8 @@ func plain(err error) string {
 		return "interrupted; the same command goes on"
 	case isA[*net.OpError](err), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection to the server broke"
+	case isA[*sqlite.Error](err):
+		return err.Error() + "; if " + stateFile + " is damaged, put a copy back, or move it away: then what was paid today is forgotten"
 	case isA[*json.SyntaxError](err), isA[*json.UnmarshalTypeError](err):
 		return "what was read is not JSON of the expected form"
 	}

@@ -56,7 +56,10 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 	var found Contact
 	switch {
 	case isID(to):
-		found, err = a.resolveID(ctx, contacts, to, wants)
+		found = Contact{ID: to, Kind: kindOf(to)}
+		if known := contacts.ByID(to); known != nil {
+			found = *known
+		}
 	case likeID.MatchString(to):
 		err = Usagef("%s is no id: an id is agent_, chat_ or channel_ with 26 characters", VisibleName(to))
 	case channel:
@@ -68,16 +71,6 @@ func (a *Agent) Resolve(ctx context.Context, to string, kinds ...string) (Contac
 		err = Usagef("%s is of the kind %s, and must be of: %s", found, found.Kind, strings.Join(kinds, ", "))
 	}
 	return found, err
-}
-
-func (a *Agent) resolveID(ctx context.Context, contacts Contacts, id string, wants func(string) bool) (Contact, error) {
-	if known := contacts.ByID(id); known != nil {
-		return *known, nil
-	}
-	if kindOf(id) == KindGroup && wants(KindAgent) {
-		return a.resolveChat(ctx, id)
-	}
-	return Contact{ID: id, Kind: kindOf(id)}, nil
 }
 
 func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string, wants func(string) bool) (Contact, error) {
@@ -172,35 +165,6 @@ func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name stri
 		return a.remember(ctx, Contact{Name: name, ID: ids[0], Kind: KindChannel, Named: true})
 	}
 	return Contact{}, ambiguous("#"+name, ids)
-}
-
-func (a *Agent) resolveChat(ctx context.Context, id string) (Contact, error) {
-	var group client.GroupChat
-	result, err := a.lookup(ctx, "getGroupChat", map[string]any{"chat_id": id}, &group)
-	if err == nil {
-		return a.remember(ctx, Contact{Name: group.Name, ID: id, Kind: KindGroup, shown: result})
-	}
-	if !refusedAs(err, client.ErrorCodeChatNotFound) {
-		return Contact{}, err
-	}
-	var private client.PrivateChat
-	if result, err = a.lookup(ctx, "getPrivateChat", map[string]any{"chat_id": id}, &private); err != nil {
-		return Contact{}, err
-	}
-	own, err := a.Own(ctx)
-	if err == nil && own == nil {
-		own = &client.OwnAgent{}
-		_, err = a.lookup(ctx, operationGetOwnAgent, nil, own)
-	}
-	if err != nil {
-		return Contact{}, err
-	}
-	for _, member := range private.Members {
-		if member.AgentID != own.AgentID && isID(member.AgentID) && usernameForm.MatchString(member.Username) {
-			return a.remember(ctx, Contact{Name: member.Username, ID: member.AgentID, Kind: KindAgent, Chat: id, shown: result})
-		}
-	}
-	return Contact{}, fmt.Errorf("the private chat %s has no other member", id)
 }
 
 func (a *Agent) remember(ctx context.Context, c Contact) (Contact, error) {

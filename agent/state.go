@@ -10,12 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	_ "modernc.org/sqlite" // the driver
 )
 
 // stateFile has everything that a wallet must not forget: its payments, payment channels, calls, responses, names, daily limit and terms.
@@ -101,16 +99,6 @@ type state struct {
 	db   *sql.DB
 }
 
-var unreadable = []int{sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-// noteDamage makes a failure of an error that shows that the file is damaged. SQLite notices a damaged page when it reads that.
-func noteDamage(err *error, path string) {
-	if failed, ok := errors.AsType[*sqlite.Error](*err); ok && slices.Contains(unreadable, failed.Code()&0xff) {
-		*err = failf(ExitError, "ledger_damaged", "", "%s is damaged (%s): put a copy back, or move it away; then what was paid today is "+
-			"forgotten", path, failed.Error())
-	}
-}
-
 // openState opens the file in a folder. It creates both if they do not exist.
 func openState(folder string) (*state, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -142,7 +130,6 @@ func openState(folder string) (*state, error) {
 	s.db.SetMaxOpenConns(1)
 	if _, err := s.db.ExecContext(context.Background(), schema); err != nil {
 		err = fmt.Errorf("open %s: %w", path, err)
-		noteDamage(&err, path)
 		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
@@ -150,7 +137,6 @@ func openState(folder string) (*state, error) {
 
 // transact runs a function in a transaction while no other process writes. An error undoes everything.
 func (s *state) transact(ctx context.Context, run func(tx *sql.Tx) error) (err error) {
-	defer noteDamage(&err, s.path)
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("open the wallet's file: %w", err)
@@ -188,7 +174,6 @@ func scanJSON[T any](row *sql.Rows, into *T) error {
 func collect[T any](
 	ctx context.Context, from queryer, scan func(row *sql.Rows, into *T) error, query string, arguments ...any,
 ) (all []T, err error) {
-	defer noteDamage(&err, stateFile)
 	rows, err := from.QueryContext(ctx, query, arguments...)
 	if err != nil {
 		return nil, fmt.Errorf("read the wallet's file: %w", err)

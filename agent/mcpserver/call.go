@@ -111,9 +111,6 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 			}
 			lines = append(lines, line)
 		}
-		if value.Paid != "" {
-			lines = append(lines, value.Paid)
-		}
 	}
 	result := &mcp.CallToolResult{
 		Content: []mcp.Content{&mcp.TextContent{Text: strings.Join(lines, "\n")}}, StructuredContent: fields, IsError: failed != nil,

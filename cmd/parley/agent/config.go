@@ -26,8 +26,6 @@ type agentConfig struct {
 	// Secrets is the place of the wallet's key and of the API key.
 	Secrets string `json:"secrets,omitempty"`
 	RPCURL  string `json:"rpc_url,omitempty"`
-	// PlayMoney is true for the network of parley dev.
-	PlayMoney bool `json:"play_money,omitempty"`
 }
 
 const configFile = "config.json"

@@ -99,12 +99,12 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 	if err != nil {
 		return err
 	}
-	s.config.Server, s.config.Network, s.config.PlayMoney = terms.Server, terms.Network, play
+	s.config.Server, s.config.Network = terms.Server, terms.Network
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
 	}
 	if !account {
-		if err := c.fund(ctx, s, published.Facilitator); err != nil {
+		if err := c.fund(ctx, s, published.Facilitator, play); err != nil {
 			return err
 		}
 	}
@@ -123,8 +123,8 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 		own = &client.OwnAgent{} // the ledger was lost
 	}
 	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "agent_id": own.AgentID, "server": terms.Server,
-		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace, "secrets": s.config.Secrets,
-		"play_money": s.config.PlayMoney, "funded": c.funded, "home": s.home},
+		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace,
+		"secrets": s.config.Secrets, "play_money": play, "funded": c.funded, "home": s.home},
 		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
 }
 
@@ -202,7 +202,7 @@ func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[strin
 	return s.agent.Agree(terms, nil, false)
 }
 
-func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) error {
+func (c *initCommand) fund(ctx context.Context, s *session, facilitator string, play bool) error {
 	if used, err := s.agent.Ledger().Used(ctx); err != nil || used {
 		return err // an interrupted run has paid a part; the server refuses the payment if there is too little
 	}
@@ -213,7 +213,7 @@ func (c *initCommand) fund(ctx context.Context, s *session, facilitator string) 
 		return nil // the server refuses the payment if there is too little
 	case err != nil || balance >= accountPrice:
 		return err
-	case s.config.PlayMoney:
+	case play:
 		c.funded = true
 		fmt.Fprintf(s.Err, "the wallet takes play money from %s\n", facilitator)
 		return takePlayMoney(ctx, facilitator, s.agent.Address())

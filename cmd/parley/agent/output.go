@@ -60,9 +60,6 @@ func writeLines(w io.Writer, value *agent.Value) {
 			fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(agent.Visible(part.Foreign), "\n", "\n    "))
 		}
 	}
-	if value.Paid != "" {
-		fmt.Fprintln(w, value.Paid)
-	}
 }
 
 // encode writes JSON on one line, or what the jq expression makes of it: strings as they are, everything else as JSON.

@@ -207,17 +207,11 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.load(); err != nil {
 		return err
 	}
-	signer, _, err := externalSigner()
-	if err != nil {
-		return err
-	}
-	if signer == nil && s.config.Address == "" {
-		return errNoWallet
-	}
 	if err := s.openSecrets(); err != nil {
 		return err
 	}
-	if signer, err = s.loadSigner(); err != nil {
+	signer, err := s.loadSigner()
+	if err != nil {
 		return err
 	}
 	if err := s.openAgent(signer); err != nil {
@@ -241,10 +235,10 @@ func (s *session) open(ctx context.Context) error {
 }
 
 func (s *session) load() (err error) {
-	if s.home, err = agentHome(s.flags.Home); err != nil {
-		return err
+	if s.home, err = agentHome(s.flags.Home); err == nil {
+		err = agent.CheckFolder(s.home)
 	}
-	if err := agent.CheckFolder(s.home); err != nil {
+	if err != nil {
 		return err
 	}
 	s.config, err = loadConfig(s.home)
