@@ -43,10 +43,8 @@ type Action struct {
 	about  string            // the kind of contact that it is about, or ""
 }
 
-// Verb is the last word of the name.
 func (a *Action) Verb() string { return a.Name[strings.LastIndexByte(a.Name, ' ')+1:] }
 
-// Type is the type of a parameter.
 type Type string
 
 // The types of parameters, with the names of JSON schema.
@@ -58,7 +56,6 @@ const (
 	Object Type = "object"
 )
 
-// Param is a parameter of an action.
 type Param struct {
 	// Name is that of the tool's parameter, and with dashes in place of underscores that of the flag.
 	Name string
@@ -84,10 +81,8 @@ type Param struct {
 	Needs string
 }
 
-// Flag is the name of the parameter on the command line.
 func (p Param) Flag() string { return strings.ReplaceAll(p.Name, "_", "-") }
 
-// Cost says the price as a sentence.
 func (a *Action) Cost() string {
 	if a.Price == "free" {
 		return "Free."
@@ -258,7 +253,6 @@ func anys(list []string) (values []any) {
 	return values
 }
 
-// Run is one run of an action.
 type Run struct {
 	*Agent
 	Context context.Context //nolint:containedctx // of this run only
@@ -404,7 +398,6 @@ func (r *Run) Seen() error {
 	return nil
 }
 
-// Release gives up what was not shown. The same action returns it again, free.
 func (r *Run) Release() {
 	for _, result := range r.results {
 		result.release()

@@ -78,14 +78,10 @@ func (r *Run) addOpen(v *Value) error {
 	}
 	list := []any{}
 	for _, call := range calls {
-		list = append(list, object{"operation": call.Intent.Operation, "to": call.Intent.Peer, "price_usd": USD(call.Signed.Price),
-			"since": call.Since.Format(time.RFC3339)})
-		line := r.nameOf(call.Intent.Operation)
-		if call.Intent.Peer != "" {
-			line += " " + contacts.NameOf(call.Intent.Peer)
-		}
-		v.line("open: %s, %s USD, since %s; the next call that pays finishes it", line, USD(call.Signed.Price),
-			call.Since.Format(time.RFC3339))
+		to, since := contacts.NameOf(call.Intent.Peer), call.Since.Format(time.RFC3339)
+		list = append(list, object{"operation": call.Intent.Operation, "to": to, "price_usd": USD(call.Signed.Price), "since": since})
+		v.line("open: %s, %s USD, since %s; the next call that pays finishes it", strings.TrimSpace(r.nameOf(call.Intent.Operation)+" "+to),
+			USD(call.Signed.Price), since)
 	}
 	v.Data["open"] = list
 	return nil
@@ -204,14 +200,14 @@ func runRefund(r *Run) (*Value, error) {
 // runPrices lists the actions that the face has, with their prices, or the operations whose names contain a text. Of one operation it lists
 // the arguments.
 func runPrices(r *Run) (*Value, error) {
-	part, agreed, v, list := r.text("operation"), r.terms.agreed(), newValue(object{}), []any{}
+	part, v, list := r.text("operation"), newValue(object{}), []any{}
 	for _, a := range Actions {
 		if part != "" || len(a.Operations) == 0 || !commandOf(r.Context).face().Has(a) {
 			continue
 		}
 		var prices []string
 		for _, id := range a.Operations {
-			prices = append(prices, USD(agreed.price(r.contract[id])))
+			prices = append(prices, USD(r.contract[id].Price))
 		}
 		slices.Sort(prices)
 		price := strings.Join(slices.Compact(prices), " or ")
@@ -222,7 +218,7 @@ func runPrices(r *Run) (*Value, error) {
 		if part == "" || r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
 			continue
 		}
-		price := USD(agreed.price(o))
+		price := USD(o.Price)
 		one := object{"operation": o.ID, "price_usd": price, "command": r.nameOf(o.ID), "summary": o.Summary}
 		list = append(list, one)
 		v.line("%-8s %-24s %s", price, o.ID, o.Summary)

@@ -119,7 +119,7 @@ func (r *Run) before(operation string, of Contact, arguments object) (body objec
 	}
 	contacts, failed := r.Contacts()
 	created := contacts.ByID(word(body, "chat_id") + word(body, "channel_id"))
-	if created != nil && (operation == "createGroupChat" || operation == "createChannel") {
+	if created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel") {
 		done = "NAME was created before"
 	}
 	body["success"], body["already"] = true, true

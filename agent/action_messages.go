@@ -145,8 +145,9 @@ func runRead(r *Run) (*Value, error) {
 	}
 	id := with.ID
 	if with.Kind == KindAgent {
-		if id, err = r.Chat(with); err != nil {
-			return nil, err
+		if id = with.Chat; id == "" {
+			return nil, failf(ExitRefused, string(client.ErrorCodeChatNotFound), "",
+				"no private chat with %s is known here; it begins with the first message", with)
 		}
 	}
 	of := OperationsOf[with.Kind]

@@ -222,7 +222,6 @@ func info(name string) *Action {
 	return shown
 }
 
-// ActionNamed returns the action with a name, or nil.
 func ActionNamed(name string) *Action {
 	action, arguments := ActionIn(name)
 	if arguments != "" {

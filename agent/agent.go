@@ -72,8 +72,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
-	agreed, err := a.terms.read()
-	if err != nil {
+	if _, err := a.terms.read(); err != nil {
 		return nil, err
 	}
 	if o.Account {
@@ -105,7 +104,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 		if CodeOf(err) != codeOpen && options.Key != "" {
 			a.ledger.freeKey(ctx, options.Key)
 		}
-		return nil, a.orNoMoney(ctx, err, agreed.price(o))
+		return nil, a.orNoMoney(ctx, err, o.Price)
 	}
 	return result, a.learn(context.WithoutCancel(ctx), o.ID, arguments, result.Body)
 }
@@ -121,7 +120,7 @@ func (a *Agent) callAlone(
 		if result, err = a.redeem(ctx, o, arguments, of); result != nil || err != nil {
 			return err
 		}
-		price := a.terms.agreed().price(o)
+		price := o.Price
 		if price > DearPrice && !options.Confirmed {
 			return cmp.Or(a.affords(ctx, price), ConfirmDear(o.ID, price))
 		}
@@ -163,9 +162,9 @@ func (a *Agent) pay(ctx context.Context, o *Operation, arguments map[string]any,
 func (a *Agent) read(ctx context.Context, of intent, response *http.Response, err error) (*Result, error) {
 	if err != nil {
 		if a.ledger.isOpen(ctx, of.ID) {
-			return nil, outcomeOpen(withoutURL(err))
+			return nil, outcomeOpen(err)
 		}
-		return nil, withoutURL(err)
+		return nil, err
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)

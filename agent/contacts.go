@@ -41,7 +41,6 @@ func (c Contact) String() string {
 	return VisibleName(c.Name)
 }
 
-// Contacts are all contacts of a wallet.
 type Contacts []Contact
 
 func ambiguous(name string, ids []string) error {
@@ -58,7 +57,6 @@ func (c Contacts) ByID(id string) *Contact {
 	return nil
 }
 
-// NameOf returns how the contact with an id is written, or the id.
 func (c Contacts) NameOf(id string) string {
 	if known := c.ByID(id); known != nil {
 		return known.String()
@@ -84,7 +82,6 @@ func (c Contacts) named(kind, name string, holds func(Contact) bool) (found Cont
 	return found, nil
 }
 
-// Contacts returns the contacts, by name.
 func (a *Agent) Contacts() (Contacts, error) {
 	return loadSetting[Contacts](context.Background(), a.ledger.db, contactsSetting, nil)
 }

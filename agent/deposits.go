@@ -85,7 +85,6 @@ func (c channels) Load(id string) (client.PaymentChannel, error) {
 	return channel, err
 }
 
-// Save replaces a channel.
 func (c channels) Save(id string, channel client.PaymentChannel) error {
 	content, err := json.Marshal(channel)
 	if err != nil {
@@ -94,7 +93,6 @@ func (c channels) Save(id string, channel client.PaymentChannel) error {
 	return c.exec(context.Background(), "INSERT OR REPLACE INTO channels (id, content) VALUES (?, ?)", id, string(content))
 }
 
-// All returns the channels.
 func (c channels) All() ([]client.PaymentChannel, error) { return c.load("") }
 
 func (c channels) load(where string, arguments ...any) ([]client.PaymentChannel, error) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,9 @@ func plain(err error) string {
 		return err.Error() + "; if " + stateFile + " is damaged, put a copy back, or move it away: then what was paid today is forgotten"
 	case isA[*json.SyntaxError](err), isA[*json.UnmarshalTypeError](err):
 		return "what was read is not JSON of the expected form"
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok { // the URL has the query of the call
+		return failed.Err.Error()
 	}
 	return err.Error()
 }

@@ -66,10 +66,8 @@ type Page struct {
 	Result *Result
 }
 
-// Empty reports whether there is nothing on the page.
 func (p *Page) Empty() bool { return len(p.Messages)+len(p.Notices) == 0 }
 
-// Release gives up a page that was not handed out.
 func (p *Page) Release() {
 	if p != nil && p.Result != nil {
 		p.Result.release()

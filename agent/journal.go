@@ -23,7 +23,6 @@ type open struct {
 // keyHeader is not stored: the API key has a place of its own.
 const keyHeader = "X-Api-Key"
 
-// Signed implements [client.Journal].
 func (l *Ledger) Signed(ctx context.Context, payment client.SignedPayment) error {
 	payment.Header = payment.Header.Clone()
 	payment.Header.Del(keyHeader)
@@ -119,7 +118,6 @@ func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client
 	})
 }
 
-// Open returns the calls whose outcome is not known, the oldest first.
 func (l *Ledger) Open() ([]open, error) {
 	return l.calls("SELECT id, operation, peer, request, at, signed FROM calls WHERE signed IS NOT NULL ORDER BY at")
 }

@@ -20,54 +20,12 @@ func (a *Agent) learn(ctx context.Context, operation string, arguments map[strin
 		}
 		return a.changeContacts(ctx, func(contacts Contacts) Contacts { return contacts.received(page) })
 	}
-	var response any
-	if json.Unmarshal(body, &response) != nil {
-		return nil //nolint:nilerr // Decode says so
+	var response object
+	_ = json.Unmarshal(body, &response) // Decode says so if it is none
+	if did := effect(operation, arguments, response); did != nil {
+		return a.changeContacts(ctx, did)
 	}
-	listed := named(response, nil)
-	did := effect(operation, arguments, response)
-	if did == nil && (listed == nil || operation == operationGetOwnAgent || operation == operationCreateAccount) {
-		return nil
-	}
-	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
-		for _, one := range listed {
-			if len(contacts) < maxListed || contacts.ByID(one.ID) != nil {
-				contacts = contacts.met(one)
-			}
-		}
-		if did != nil {
-			contacts = did(contacts)
-		}
-		return contacts
-	})
-}
-
-// maxListed is the number of contacts above which listings add none.
-const maxListed = 2_000
-
-// named appends the agents and conversations that a response has with id and name.
-func named(response any, found []Contact) []Contact {
-	switch v := response.(type) {
-	case []any:
-		for _, each := range v {
-			found = named(each, found)
-		}
-	case map[string]any:
-		for _, field := range []struct{ id, name, kind string }{
-			{"agent_id", "username", KindAgent}, {"sender_id", "sender_username", KindAgent}, {"chat_id", "name", KindGroup},
-			{"channel_id", "name", KindChannel},
-		} {
-			id, _ := v[field.id].(string)
-			name, _ := v[field.name].(string)
-			if name != "" && isID(id) && kindOf(id) == field.kind {
-				found = append(found, Contact{Name: name, ID: id, Kind: field.kind})
-			}
-		}
-		for _, each := range v {
-			found = named(each, found)
-		}
-	}
-	return found
+	return nil
 }
 
 // kindOf returns the kind of a contact with an id. A private chat is no contact.
@@ -80,7 +38,7 @@ func kindOf(id string) string {
 }
 
 // effect returns the change of the contacts by what a call did, or nil.
-func effect(operation string, arguments map[string]any, response any) func(Contacts) Contacts {
+func effect(operation string, arguments, response object) func(Contacts) Contacts {
 	argument := func(name string) string { text, _ := arguments[name].(string); return text }
 	change := func(id string, change func(*Contact)) func(Contacts) Contacts {
 		return func(contacts Contacts) Contacts {
@@ -91,8 +49,7 @@ func effect(operation string, arguments map[string]any, response any) func(Conta
 			return contacts
 		}
 	}
-	fields, _ := response.(map[string]any)
-	returned := func(name string) string { text, _ := fields[name].(string); return text }
+	returned := func(name string) string { text, _ := response[name].(string); return text }
 	conversation := argument("chat_id") + argument("channel_id")
 	rename := func(known *Contact) {
 		known.Name, known.Named, known.Joined = argument("name"), true, true

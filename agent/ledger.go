@@ -74,7 +74,6 @@ func (l *Ledger) refusedCall(ctx context.Context, request string) (string, error
 	return value[string](ctx, l.db, "SELECT id FROM calls WHERE request = ? AND again ORDER BY at DESC LIMIT 1", request)
 }
 
-// Used reports whether the wallet has ever paid, or was about to.
 func (l *Ledger) Used(ctx context.Context) (bool, error) {
 	return value[bool](ctx, l.db, "SELECT EXISTS (SELECT 1 FROM payments)")
 }

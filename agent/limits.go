@@ -28,7 +28,6 @@ func (d Day) String() string {
 	return text
 }
 
-// Left is what may still be spent.
 func (d Day) Left() uint64 { return d.Limit - min(d.Spent, d.Limit) }
 
 const codeLimit = "limit"
@@ -38,7 +37,6 @@ func (d Day) exceeded(price uint64) error {
 		"Ask a person: the limit is theirs, and a new day begins at 00:00 UTC", USD(price), USD(d.Left()), d)
 }
 
-// Today returns the daily limit and what is spent of it.
 func (l *Ledger) Today(ctx context.Context) (today Day, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
 		today, err = l.counted(ctx, tx)

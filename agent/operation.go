@@ -21,7 +21,6 @@ import (
 	parley "github.com/parley-chat/parley"
 )
 
-// Operation is an operation of the contract.
 type Operation struct {
 	// ID is the operationId, such as sendPrivateMessage.
 	ID, Method, Path, Summary string
@@ -92,7 +91,6 @@ func (o *Operation) takeArguments(described *openapi3.Operation) {
 	o.Arguments.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
 }
 
-// Operation returns an operation.
 func (c Contract) Operation(id string) (*Operation, error) {
 	if o := c[id]; o != nil {
 		return o, nil
@@ -100,12 +98,10 @@ func (c Contract) Operation(id string) (*Operation, error) {
 	return nil, failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
 }
 
-// ByPath returns all operations, by path.
 func (c Contract) ByPath() []*Operation {
 	return slices.SortedFunc(maps.Values(c), func(a, b *Operation) int { return cmp.Compare(a.Path, b.Path) })
 }
 
-// At returns the operation of a request, or nil.
 func (c Contract) At(method, path string) *Operation {
 	for _, o := range c {
 		if o.Method == method && o.Path == path {

@@ -26,7 +26,7 @@ func TestOtherServerGetsNoKey(t *testing.T) {
 		t.Helper()
 		terms, err := alice.Terms(t.Context(), to.URL, "")
 		testkit.NoError(t, err)
-		testkit.NoError(t, alice.Agree(terms, nil, true))
+		testkit.NoError(t, alice.Agree(terms, true))
 		if has, err := alice.HasAccount(); err != nil || has != want {
 			t.Errorf("the wallet has an account there: %t (%v), want %t", has, err, want)
 		}

@@ -11,17 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
-	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/x402"
 )
 
-// Published is what a server says about itself in its contract.
+// Published is what a server says about its payments in its contract.
 type Published struct {
-	// Prices are in atomic units, by operationId. Free operations are not in it.
-	Prices map[string]uint64
 	// Facilitator is the URL of the service that settles the payments.
 	Facilitator string
 	// Networks are those that it takes payments on.
@@ -44,50 +39,28 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 	reader := &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect, Timeout: publishedPatience}
 	response, err := reader.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("read the contract of %s: %w", server, withoutURL(err))
+		return nil, fmt.Errorf("read the contract of %s: %w", server, err)
 	}
 	defer response.Body.Close() //nolint:errcheck // read as far as it is needed
 	var document struct {
-		Paths map[string]map[string]struct {
-			ID      string          `json:"operationId"`
-			Payment json.RawMessage `json:"x-payment-info"`
-		} `json:"paths"`
-		Payment json.RawMessage `json:"x-payment-info"`
+		Payment struct {
+			Protocols []struct {
+				X402 struct{ Facilitator, Network string }
+			}
+		} `json:"x-payment-info"`
+		Paths map[string]any
 	}
 	if err := json.NewDecoder(response.Body).Decode(&document); err != nil || document.Paths == nil {
 		return nil, fmt.Errorf("%s publishes no contract at /openapi.json (status %d); is it a Parley server?", server, response.StatusCode)
 	}
-	published := &Published{Prices: map[string]uint64{}}
-	published.takeProtocols(document.Payment)
-	for _, methods := range document.Paths {
-		for _, operation := range methods {
-			if operation.Payment == nil {
-				continue
-			}
-			price, err := parley.Price(&openapi3.Operation{Extensions: map[string]any{"x-payment-info": operation.Payment}})
-			if err != nil {
-				return nil, fmt.Errorf("the contract of %s: %w", server, err)
-			}
-			published.Prices[operation.ID] = price
-			published.takeProtocols(operation.Payment)
+	published := &Published{}
+	for _, protocol := range document.Payment.Protocols {
+		published.Facilitator = cmp.Or(published.Facilitator, protocol.X402.Facilitator)
+		if network := protocol.X402.Network; !slices.Contains(published.Networks, network) {
+			published.Networks = append(published.Networks, network)
 		}
 	}
 	return published, nil
-}
-
-func (p *Published) takeProtocols(payment json.RawMessage) {
-	var info struct {
-		Protocols []struct {
-			X402 struct{ Facilitator, Network string }
-		}
-	}
-	_ = json.Unmarshal(payment, &info) // without protocols nothing is known
-	for _, protocol := range info.Protocols {
-		p.Facilitator = cmp.Or(p.Facilitator, protocol.X402.Facilitator)
-		if !slices.Contains(p.Networks, protocol.X402.Network) {
-			p.Networks = append(p.Networks, protocol.X402.Network)
-		}
-	}
 }
 
 // PlayNetwork is the network whose token the network of parley dev imitates. It is worth nothing.

@@ -42,7 +42,7 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	}
 	response, err := a.unpaid.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its terms: %w", server, withoutURL(err))
+		return nil, fmt.Errorf("ask %s for its terms: %w", server, err)
 	}
 	defer response.Body.Close() //nolint:errcheck // it is not read
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20))
@@ -70,29 +70,18 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	return found, nil
 }
 
-// Agree lets the agent pay these terms and prices, and no other. If the wallet has agreed to others before, that is a failure unless again
-// is true.
-func (a *Agent) Agree(agreement *Agreement, prices map[string]uint64, again bool) error {
+// Agree lets the agent pay these terms, and no other. If the wallet has agreed to others before, that is a failure unless again is true.
+func (a *Agent) Agree(agreed *Agreement, again bool) error {
 	present, err := a.terms.read()
 	if err != nil {
 		return err
 	}
-	agreed := *agreement
 	same := agreed.Server == present.Server && agreed.Network == present.Network && strings.EqualFold(agreed.Asset, present.Asset) &&
 		strings.EqualFold(agreed.Payee, present.Payee)
 	if present.Server != "" && !same && !again {
 		return termsChanged("this wallet has agreed to other terms, those of %s", present.Server)
 	}
-	agreed.Prices = present.Prices
-	if again {
-		agreed.Prices = map[string]uint64{}
-		for id, price := range prices {
-			if o := a.contract[id]; o != nil && o.Price != price {
-				agreed.Prices[id] = price
-			}
-		}
-	}
-	return a.terms.agree(agreed)
+	return a.terms.agree(*agreed)
 }
 
 const codeAccount = "account_elsewhere"

@@ -19,7 +19,6 @@ var (
 	usernameForm = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 )
 
-// IsUsername reports whether an agent can have a name.
 func IsUsername(text string) bool { return usernameForm.MatchString(text) }
 
 func isID(text string) bool { return idForm.MatchString(text) }
@@ -175,13 +174,4 @@ func (a *Agent) remember(ctx context.Context, c Contact) (Contact, error) {
 		kept.shown = c.shown
 	})
 	return kept, err
-}
-
-// Chat returns the id of the private chat with an agent.
-func (a *Agent) Chat(with Contact) (string, error) {
-	if with.Chat == "" {
-		return "", failf(ExitRefused, string(client.ErrorCodeChatNotFound), "", "no private chat with %s is known here; it begins with the first "+
-			"message", with)
-	}
-	return with.Chat, nil
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,12 +140,4 @@ func (l *Ledger) busy(ctx context.Context, request string, err error) error {
 	f := failf(ExitError, "timeout", "", "another process is making the same call and has not ended; nothing was paid for this one")
 	f.Retryable = true
 	return f
-}
-
-// withoutURL removes the URL from an error of net/http: it has the query of the call.
-func withoutURL(err error) error {
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err
-	}
-	return err
 }

@@ -19,17 +19,8 @@ type Agreement struct {
 	Network string `json:"network"`
 	Asset   string `json:"asset"`
 	Payee   string `json:"payee"`
-	// Prices are those that a person accepted in place of the contract's, by operationId, in atomic units.
-	Prices map[string]uint64 `json:"prices,omitempty"`
 	// Accepts are the offers of the server for any operation. Only their amount differs between operations.
 	Accepts []x402.PaymentRequirements `json:"accepts"`
-}
-
-func (a Agreement) price(o *Operation) uint64 {
-	if accepted, ok := a.Prices[o.ID]; ok {
-		return accepted
-	}
-	return o.Price
 }
 
 // isServer reports whether a URL is of the server.
@@ -74,20 +65,16 @@ func (t *terms) agreed() Agreement {
 	return agreed
 }
 
-// Price returns what an operation may cost, as it was agreed, in atomic units.
-func (a *Agent) Price(operation string) uint64 { return a.terms.agreed().price(a.contract[operation]) }
-
-// Required implements [client.Terms].
 func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
 	agreed, o := t.agreed(), t.contract.At(request.Method, request.URL.Path)
-	if o == nil || !agreed.isServer(request.URL) || agreed.price(o) == 0 || agreed.Accepts == nil {
+	if o == nil || !agreed.isServer(request.URL) || o.Price == 0 || agreed.Accepts == nil {
 		return nil
 	}
 	address := *request.URL
 	address.RawQuery = ""
 	required := &x402.PaymentRequired{X402Version: x402.Version, Resource: x402.ResourceInfo{URL: address.String()}}
 	for _, offer := range agreed.Accepts {
-		offer.Amount = strconv.FormatUint(agreed.price(o), 10)
+		offer.Amount = strconv.FormatUint(o.Price, 10)
 		required.Accepts = append(required.Accepts, offer)
 	}
 	return required
@@ -97,7 +84,6 @@ func (t *terms) Required(request *http.Request) *x402.PaymentRequired {
 // not be valid for longer.
 const maxValidity = 15 * 60
 
-// Accept implements [client.Terms]. The error is a [*Failure].
 func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) error {
 	agreed, err := t.read()
 	switch {
@@ -119,8 +105,9 @@ func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) er
 		return differs("operation", "the contract", request.Method+" "+request.URL.Path)
 	}
 	amount, err := strconv.ParseUint(offer.Amount, 10, 64)
-	if price := agreed.price(o); err != nil || amount > price {
-		return differs("price", x402.FormatUSD(price)+" USD", offer.Amount+" atomic units")
+	if err != nil || amount > o.Price {
+		return failf(ExitLimit, codeTerms, "", "the server asks for %s millionths of a USD, and the contract of this program says %s USD; nothing "+
+			"was paid. A newer parley knows newer prices", VisibleName(offer.Amount), USD(o.Price))
 	}
 	return nil
 }

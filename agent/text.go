@@ -142,10 +142,8 @@ func Time(timestamp float64) time.Time { return time.UnixMilli(int64(timestamp *
 // know when the text was written.
 type Fence struct{ id string }
 
-// NewFence returns a fence.
 func NewFence() Fence { return Fence{strings.ToLower(rand.Text()[:8])} }
 
-// Text returns a text, unchanged, inside the fence. head says what it is.
 func (f Fence) Text(head, text string) string {
 	return fmt.Sprintf("%s [data %s]\n%s\n[/data %s]", head, f.id, text, f.id)
 }

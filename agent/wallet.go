@@ -34,7 +34,6 @@ type Settings struct {
 	Transport http.RoundTripper
 }
 
-// Open returns the agent of a wallet. It makes no call.
 func Open(settings Settings) (*Agent, error) {
 	contract, err := LoadContract()
 	if err != nil {
@@ -74,7 +73,6 @@ func WithoutWallet() (*Agent, error) {
 	return &Agent{contract: contract, terms: &terms{contract: contract}}, err
 }
 
-// LedgerFile returns the path of the ledger of a wallet in a folder.
 func LedgerFile(folder, address string) string {
 	return filepath.Join(folder, "wallets", strings.ToLower(address), stateFile)
 }
@@ -169,7 +167,6 @@ func (a *Agent) keepSecrets(ctx context.Context, id string, body []byte) error {
 	return nil
 }
 
-// HasAccount reports whether the wallet has the API key of an account.
 func (a *Agent) HasAccount() (bool, error) {
 	_, err := a.apiKey()
 	if errors.Is(err, ErrNoAccount) {
@@ -186,10 +183,9 @@ func (a *Agent) Refund(ctx context.Context) (uint64, error) {
 	if refused, ok := errors.AsType[*client.RefundError](err); ok {
 		err = refusalOf(refused.Status, refused.RetryAfter, refused.ParleyError)
 	}
-	return refunded, withoutURL(err)
+	return refunded, err
 }
 
-// Close closes idle connections and the wallet's file.
 func (a *Agent) Close() {
 	a.http.CloseIdleConnections()
 	_ = a.ledger.db.Close() // what was written is on the disk
@@ -198,11 +194,8 @@ func (a *Agent) Close() {
 // Deposited returns what payment channels have of the wallet's money that is not charged, as far as the wallet knows, in atomic units.
 func (a *Agent) Deposited() (uint64, error) { return a.payer.Deposited() }
 
-// Ledger returns the ledger of the wallet.
 func (a *Agent) Ledger() *Ledger { return a.ledger }
 
-// Server returns the base URL of the server whose terms were agreed, or "".
 func (a *Agent) Server() string { return a.terms.agreed().Server }
 
-// Address returns the address of the wallet.
 func (a *Agent) Address() string { return a.address }

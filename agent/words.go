@@ -19,12 +19,10 @@ type Face interface {
 // CommandLine is the face of the program.
 type CommandLine struct{}
 
-// Call implements [Face].
 func (CommandLine) Call(a *Action, arguments map[string]any) string {
 	return "parley " + a.Line(arguments)
 }
 
-// Param implements [Face].
 func (CommandLine) Param(p Param) string {
 	switch {
 	case p.Arg:
@@ -35,7 +33,6 @@ func (CommandLine) Param(p Param) string {
 	return "--" + p.Flag()
 }
 
-// Has implements [Face].
 func (CommandLine) Has(*Action) bool { return true }
 
 // how returns how the caller runs an action.

@@ -123,7 +123,7 @@ func (w *World) Agree(a *agent.Agent) {
 	w.T.Helper()
 	terms, err := a.Terms(w.T.Context(), w.URL, "")
 	if err == nil {
-		err = a.Agree(terms, nil, false)
+		err = a.Agree(terms, false)
 	}
 	testkit.NoError(w.T, err)
 }

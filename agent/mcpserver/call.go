@@ -161,8 +161,6 @@ func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
 	return t.name + " " + string(text)
 }
 
-// Has implements [agent.Face].
 func (s *parleyServer) Has(a *agent.Action) bool { return s.toolOf(a) != nil }
 
-// Param implements [agent.Face].
 func (*parleyServer) Param(p agent.Param) string { return p.Name }

@@ -26,7 +26,6 @@ type watching struct {
 	cancelled sync.Map        // requests that the client gave up
 }
 
-// Connect implements [mcp.Transport].
 func (s *watching) Connect(ctx context.Context) (mcp.Connection, error) {
 	connection, err := s.Transport.Connect(ctx)
 	return &watched{connection, s}, err

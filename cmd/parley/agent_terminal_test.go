@@ -128,10 +128,10 @@ func TestConfirm(t *testing.T) {
 func TestInitAtTerminal(t *testing.T) {
 	t.Parallel()
 	alice := newUser(t, playServer(t).URL)
-	testkit.Contains(t, alice.personFails("alice\nn\n", "init"), "not confirmed; nothing was paid")
+	testkit.Contains(t, alice.personFails("alice\nn\n", "init"), "not confirmed; nothing was done")
 	if status := alice.run("status"); status["username"] != nil {
 		t.Errorf("after a no there is an account: %v", status)
 	}
 	testkit.Contains(t, alice.person("alice\ny\n", "init"),
-		"costs 1.00 USD, once", "secrets.json", "the wallet takes play money from", "alice is ready")
+		"an account costs 1.001 USD", "secrets.json", "the wallet takes play money from", "alice is ready")
 }

@@ -22,7 +22,6 @@ const (
 	commonGroup = "common"
 )
 
-// Groups are the groups of the help.
 var Groups = []kong.Group{{Key: Group, Title: "Commands for agents:"}}
 
 var own = map[string]any{"init": initCommand{}, "mcp": mcpCommand{}, "config": configCommand{}, "wallet export": walletExport{}}
@@ -41,7 +40,6 @@ var nouns = map[string]string{
 	"wallet": "Balance, daily limit, report, refund.",
 }
 
-// Commands returns the commands of an agent for kong.
 func Commands() (options []kong.Option) {
 	done := map[string]bool{}
 	for _, a := range agent.Actions {
@@ -165,7 +163,6 @@ func CommonFlags(model *kong.Application) (common []*kong.Flag) {
 	return common
 }
 
-// OperationNames returns the operations of the contract, for completion.
 func OperationNames() []string {
 	contract, _ := agent.LoadContract() // without it nothing is completed
 	return slices.Sorted(maps.Keys(contract))

@@ -71,7 +71,6 @@ type configCommand struct {
 	Flags agentFlags `embed:""`
 }
 
-// Run is called by kong.
 func (*configCommand) Run(ctx context.Context, s *session) error {
 	if err := s.load(); err != nil {
 		return err

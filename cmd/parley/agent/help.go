@@ -11,7 +11,6 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/console"
 )
 
-// FirstSteps is in the help of the program.
 const FirstSteps = `Examples:
   parley init --username alice  # first: makes a wallet and an account; --server URL names a server other than parley dev
   parley send bob "hello"       # costs 0.005 USD; read the answer with parley inbox
@@ -76,7 +75,6 @@ func flagsTopic() (entries [][2]string) {
 	return append(entries, [2]string{"--", "What follows is text, also if it begins with a dash: parley send bob -- '- milk'."})
 }
 
-// Topics are the parts of the help that are about all commands.
 var Topics = console.Topics{
 	{Name: "flags", Entries: flagsTopic()},
 	{Name: "json", Entries: [][2]string{

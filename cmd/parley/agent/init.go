@@ -94,7 +94,7 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 		err = c.chooseName(s, account)
 	}
 	if err == nil {
-		err = c.agree(s, terms, published.Prices, account)
+		err = c.agree(s, terms, account)
 	}
 	if err != nil {
 		return err
@@ -176,30 +176,17 @@ func (c *initCommand) chooseName(s *session, account bool) (err error) {
 	return nil
 }
 
-func (c *initCommand) agree(s *session, terms *agent.Agreement, prices map[string]uint64, account bool) error {
-	fmt.Fprintf(s.Err, "server   %s\nnetwork  %s, token %s\npayee    %s\nwallet   %s\n", terms.Server, terms.Network, terms.Asset, terms.Payee,
-		s.agent.Address())
+// agree asks whether the wallet pays the terms.
+func (c *initCommand) agree(s *session, terms *agent.Agreement, account bool) error {
+	if s.flags.Yes || account && !c.Agree {
+		return s.agent.Agree(terms, c.Agree)
+	}
+	text := fmt.Sprintf("%s takes payments on %s to %s", terms.Server, terms.Network, terms.Payee)
 	if !account {
-		fmt.Fprintf(s.Err, "account  %s costs 1.00 USD, once, and 0.001 USD to read it; daily limit for everything else %s USD\n",
-			agent.VisibleName(c.Username), agent.USD(agent.DefaultLimit))
+		text += ", and an account costs " + agent.USD(accountPrice) + " USD"
 	}
-	if (!account || c.Agree) && !s.flags.Yes {
-		if !console.CanAsk() {
-			text := fmt.Sprintf("%s takes payments on %s to %s", terms.Server, terms.Network, terms.Payee)
-			if !account {
-				text += ", and an account costs " + agent.USD(accountPrice) + " USD"
-			}
-			return &agent.Failure{Code: "confirmation_needed", Exit: agent.ExitLimit, Charged: new(false), Question: "Agree to these terms?",
-				Message: text + "; nothing was paid"}
-		}
-		if yes, err := s.Confirm("Agree to these terms?"); err != nil || !yes {
-			return cmp.Or[error](err, errors.New("not confirmed; nothing was paid"))
-		}
-	}
-	if c.Agree {
-		return s.agent.Agree(terms, prices, true)
-	}
-	return s.agent.Agree(terms, nil, false)
+	return &agent.Failure{Code: "confirmation_needed", Exit: agent.ExitLimit, Charged: new(false), Question: text + ". Agree?",
+		Message: text + "; nothing was paid"}
 }
 
 func (c *initCommand) fund(ctx context.Context, s *session, facilitator string, play bool) error {

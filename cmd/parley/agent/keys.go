@@ -116,7 +116,6 @@ type walletExport struct {
 	File string `arg:"" help:"A file that does not exist."`
 }
 
-// Run is called by kong.
 func (c *walletExport) Run(ctx context.Context, s *session) error {
 	if c.File == "-" {
 		return agent.Usagef("the private key is written to a new file, not to standard output")

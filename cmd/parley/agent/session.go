@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func (i *Invocation) Run(ctx context.Context, command *kong.Context) (err error)
 	case a.Run != nil:
 		err = s.act(ctx, a, argumentsOf(command.Selected(), a))
 	default:
-		err = command.Run()
+		err = s.confirming(func() error { return command.Run() })
 	}
 	if err != nil {
 		return s.failed(ctx, err)
@@ -149,39 +150,34 @@ func (s *session) act(ctx context.Context, a *agent.Action, arguments map[string
 	if err != nil {
 		return err
 	}
-	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Confirmed: s.flags.Yes, Key: s.flags.Key}
-	var value *agent.Value
-	switch {
-	case arguments["follow"] == true:
-		if arguments, err = a.Take(agent.CommandLine{}, arguments); err == nil {
-			err = s.follow(ctx, arguments)
-		}
-	default:
-		value, err = s.confirmed(a, run)
-	}
+	run := &agent.Run{Agent: s.agent, Context: ctx, Args: arguments, Key: s.flags.Key}
 	defer run.Release()
-	if err != nil || value == nil {
-		return err
+	if arguments["follow"] == true {
+		if arguments, err = a.Take(agent.CommandLine{}, arguments); err != nil {
+			return err
+		}
+		return s.follow(ctx, arguments)
 	}
-	return s.print(run, value)
+	return s.confirming(func() error {
+		run.Confirmed = s.flags.Yes
+		value, err := a.Do(run)
+		if err != nil {
+			return err
+		}
+		return s.print(run, value)
+	})
 }
 
-// confirmed runs an action. A terminal is asked to confirm what is dear or final.
-func (s *session) confirmed(a *agent.Action, run *agent.Run) (*agent.Value, error) {
-	value, err := a.Do(run)
-	asks, ok := errors.AsType[*agent.Failure](err)
-	if !ok || asks.Question == "" || !console.CanAsk() {
-		return value, err
+// confirming runs something. What is dear or final a terminal is asked to confirm, and then it runs again.
+func (s *session) confirming(run func() error) error {
+	err := run()
+	if asks, ok := errors.AsType[*agent.Failure](err); !ok || asks.Question == "" || !console.CanAsk() {
+		return err
+	} else if yes, err := s.Confirm(asks.Question); err != nil || !yes {
+		return cmp.Or[error](err, errors.New("not confirmed; nothing was done"))
 	}
-	yes, err := s.Confirm(asks.Question)
-	if err == nil && !yes {
-		err = errors.New("not confirmed; nothing was done")
-	}
-	if err != nil {
-		return nil, err
-	}
-	run.Confirmed = true
-	return a.Do(run)
+	s.flags.Yes = true
+	return run()
 }
 
 // maxInput is longer than any message or call.
@@ -220,7 +216,7 @@ func (s *session) open(ctx context.Context) error {
 	if s.agent.Server() == "" && s.config.Username != "" { // the ledger was lost, and the terms with it
 		terms, err := s.agent.Terms(ctx, s.config.Server, s.config.Network)
 		if err == nil {
-			err = s.agent.Agree(terms, nil, false)
+			err = s.agent.Agree(terms, false)
 		}
 		if err != nil {
 			return err
