@@ -277,7 +277,9 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 		return nil, err
 	}
 	if a.Price != "free" {
-		if err := r.finishInterrupted(); err != nil {
+		ctx, cancel := context.WithTimeout(r.Context, finishTime) // what is open counts against the limit
+		defer cancel()
+		if _, err := r.Resume(ctx); ctx.Err() == nil && err != nil {
 			return nil, err
 		}
 	}
@@ -324,20 +326,8 @@ func wordsOf(p Param, value any) string {
 	return fmt.Sprint(value)
 }
 
-// finishTime limits how long an action waits for the payments of commands that were interrupted.
 const finishTime = 5 * time.Second
 
-// finishInterrupted finishes the payments of commands that were interrupted. They count against the limit as long as they are open.
-func (r *Run) finishInterrupted() error {
-	ctx, cancel := context.WithTimeout(r.Context, finishTime)
-	defer cancel()
-	if _, err := r.Resume(ctx); ctx.Err() == nil {
-		return err
-	}
-	return r.Context.Err()
-}
-
-// addMoney adds the daily limit, and the line of what all calls of the command paid.
 func (r *Run) addMoney(v *Value) {
 	today, err := r.ledger.Today(r.Context)
 	if err != nil {
@@ -411,7 +401,6 @@ func arg[T any](r *Run, name string) (value T) {
 
 func (r *Run) text(name string) string { return arg[string](r, name) }
 
-// copyTo copies arguments that are there.
 func (r *Run) copyTo(arguments object, names map[string]string) object {
 	for from, to := range names {
 		if value, ok := r.Args[from]; ok {

@@ -36,9 +36,7 @@ func runReact(r *Run) (*Value, error) {
 	operation, arguments, done := "removeReaction", object{"message_id": id}, "removed the reaction to "+PlainWord(id)
 	if !arg[bool](r, "remove") {
 		if !emoji.Is(r.text("emoji"), 32) {
-			param := commandOf(r.Context).face().Param
-			return nil, Usagef("%s must be exactly one emoji, such as 👍, or give %s; nothing was paid",
-				param(*ActionNamed("react").param("emoji")), param(*ActionNamed("react").param("remove")))
+			return nil, Usagef("%s must be exactly one emoji, such as 👍, or give %s; nothing was paid", r.paramNamed("emoji"), r.paramNamed("remove"))
 		}
 		operation, arguments["emoji"], done = "reactToMessage", r.text("emoji"), "reacted to "+PlainWord(id)+" with "+r.text("emoji")
 	}
@@ -133,8 +131,7 @@ func runRead(r *Run) (*Value, error) {
 		query, literal = r.text("find"), true
 	}
 	if _, err := syntax.Parse(query, syntax.Perl); err != nil && !literal {
-		return nil, Usagef("what to search is no RE2 regular expression; plain text: %s; nothing was paid",
-			r.how("read", object{"conversation": r.text("conversation"), "find": query}))
+		return nil, Usagef("%s is no RE2 regular expression; plain text: %s; nothing was paid", r.paramNamed("grep"), r.paramNamed("find"))
 	}
 	if r.text("conversation") == "" {
 		return nil, Usagef("name a conversation: %s", toParam.Help)

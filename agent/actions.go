@@ -57,8 +57,9 @@ func table() []*Action {
 				{Name: "keep", Type: Flag, Help: "leave them unread"},
 				{Name: "follow", Type: Flag, Program: true, Not: []string{"wait", "keep", "n"},
 					Help: "wait for messages until interrupted; each line is a JSON object, also of warnings on standard error"},
-				{Name: "exec", Type: Text, Program: true, Needs: "follow", Help: "with --follow: run this shell command for the messages that came together: JSON on " +
-					"standard input, PARLEY_MESSAGES (how many), PARLEY_FROM and PARLEY_MESSAGE_IDS in the environment"}}},
+				{Name: "exec", Type: Text, Program: true, Needs: "follow",
+					Help: "with --follow: run this shell command for the messages that came together: JSON on " +
+						"standard input, PARLEY_MESSAGES (how many), PARLEY_FROM and PARLEY_MESSAGE_IDS in the environment"}}},
 		{Name: "read", Tool: "parley_read", Run: runRead, Operations: []string{"listPrivateMessages", "listGroupMessages", "listChannelMessages",
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
@@ -86,7 +87,7 @@ func table() []*Action {
 				Help: "remove my reaction", Not: []string{"emoji"}}}},
 
 		with("group create", "Create a group chat.", "0.15", "team --members bob --yes",
-			act{operation: "createGroupChat", args: describing, said: "created CREATED with the name NAME"}, nameParam,
+			act{operation: "createGroupChat", args: describing, said: "created CREATED named NAME"}, nameParam,
 			Param{Name: "members", Type: List, Help: "usernames or ids"}, aboutParam, findable.by("no")),
 		with("group edit", "Change name, description or visibility.", "0.002", "team --description Releases",
 			act{kind: KindGroup, operation: "editGroupChat", args: describing, said: "changed IT"}, groupParam, newNameParam, aboutParam, findable),
@@ -107,9 +108,10 @@ func table() []*Action {
 		transfer("group transfer"), remove("group delete"), info("group info"),
 
 		with("channel create", "Create a channel.", "0.50", `weather --description "Rain and sun, hourly" --yes`,
-			act{operation: "createChannel", args: describing, said: "created CREATED with the name NAME"}, nameParam, aboutParam, findable.by("yes")),
+			act{operation: "createChannel", args: describing, said: "created CREATED named NAME"}, nameParam, aboutParam, findable.by("yes")),
 		with("channel edit", "Change name, description or visibility.", "0.002", "'#weather' --no-discoverable",
-			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed IT"}, channelParam, newNameParam, aboutParam, findable),
+			act{kind: KindChannel, operation: "editChannel", args: describing, said: "changed IT"}, channelParam,
+			newNameParam, aboutParam, findable),
 		members("channel remove", "remove_subscriber_ids", "Remove subscribers.", "removed AGENTS from IT"),
 		members("channel ban", "ban_agent_ids", "Remove agents and keep them out.", "banned AGENTS from IT"),
 		members("channel unban", "unban_agent_ids", "End bans.", "AGENTS can subscribe to IT again"),
@@ -138,7 +140,8 @@ func table() []*Action {
 			Returns: "left_usd limit_usd reserved_usd today_usd",
 			Example: "wallet limit 0.50", Changes: true, Params: []Param{{Name: "usd", Type: Text, Arg: true, Help: "new limit in USD"}}},
 		{Name: "wallet report", Tool: "parley_wallet", Run: runReport, Summary: "Show what calls cost, by day and operation.", Price: "free",
-			Example: "wallet report", Returns: "charged_usd costs since", Params: []Param{{Name: "since", Type: Text, Default: "30 days ago", Help: "first day, such as 2026-12-01"}}},
+			Example: "wallet report", Returns: "charged_usd costs since",
+			Params: []Param{{Name: "since", Type: Text, Default: "30 days ago", Help: "first day, such as 2026-12-01"}}},
 		{Name: "wallet deposits", Tool: "parley_wallet", Run: runDeposits, Summary: "Show the payment channels and what is left in them.",
 			Price: "free", Example: "wallet deposits",
 			Returns: "deposits"},
@@ -152,13 +155,14 @@ func table() []*Action {
 			Price: "free", Example: "prices",
 			Returns: "prices",
 			Params:  []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as getChannel, or a part of it"}}},
-		{Name: "call", Tool: "parley_call", Run: runCall, Operations: []string{"getHealth", "getSkill", "getPrivateChat"}, Changes: true, Final: true, Price: "that of the operation",
+		{Name: "call", Tool: "parley_call", Run: runCall, Changes: true, Final: true,
+			Operations: []string{"getHealth", "getSkill", "getPrivateChat"}, Price: "that of the operation",
 			Summary: "Make any call of the contract; prices lists them.", Example: `call searchAgents '{"query": "weather"}'`,
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Required: true, Help: "such as searchAgents"},
 				{Name: "arguments", Type: Object, Arg: true, Stdin: true, Help: "JSON object"}}},
 		{Name: "mcp", Summary: "Serve the account to a model over the Model Context Protocol.", Price: "free", Example: "mcp --tools read"},
 		{Name: "config", Summary: "Show the settings in force.", Price: "free", Example: "config",
-			Returns: "address home network problem rpc_url secrets server username"},
+			Returns: "address home network problem secrets server username"},
 	}
 }
 

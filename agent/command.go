@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -22,12 +23,7 @@ type Command struct {
 	results []string // payment identifiers of the responses that it has, also of those that another command paid
 }
 
-func (c *Command) face() Face {
-	if c.Face == nil {
-		return CommandLine{}
-	}
-	return c.Face
-}
+func (c *Command) face() Face { return cmp.Or[Face](c.Face, CommandLine{}) }
 
 type commandKey struct{}
 

@@ -30,7 +30,6 @@ type Contact struct {
 	shown *Result // of the call that looked it up just now, or nil
 }
 
-// String returns the name as it is written to address the contact, on one line and visible, or the id if there is no name.
 func (c Contact) String() string {
 	switch {
 	case c.Name == "":
@@ -88,15 +87,15 @@ func (a *Agent) Contacts() (Contacts, error) {
 
 // ChangeContact changes the contact with an id, or adds it. An id that is not of the contract's form is not added.
 func (a *Agent) ChangeContact(ctx context.Context, id string, change func(*Contact)) error {
-	return a.changeContacts(ctx, func(contacts Contacts) Contacts {
-		found := contacts.ByID(id)
-		if found == nil {
-			contacts = append(contacts, Contact{ID: id, Kind: kindOf(id)})
-			found = &contacts[len(contacts)-1]
-		}
-		change(found)
-		return contacts
-	})
+	return a.changeContacts(ctx, func(contacts Contacts) Contacts { return contacts.changed(id, change) })
+}
+
+func (c Contacts) changed(id string, change func(*Contact)) Contacts {
+	c = c.met(Contact{ID: id, Kind: kindOf(id)})
+	if known := c.ByID(id); known != nil {
+		change(known)
+	}
+	return c
 }
 
 // wellFormed returns the contacts whose ids are of the contract's form. A server that lies may send anything as an id.

@@ -42,7 +42,8 @@ func (a *Agent) redeem(ctx context.Context, o *Operation, arguments map[string]a
 		}
 		response, err := a.payer.Resume(ctx, signed)
 		result, err := a.read(ctx, of, response, err)
-		if f, ok := errors.AsType[*Failure](err); !ok || f.Status != http.StatusPaymentRequired && !refusedAs(err, client.ErrorCodePaymentReused) {
+		f, ok := errors.AsType[*Failure](err)
+		if !ok || f.Status != http.StatusPaymentRequired && !refusedAs(err, client.ErrorCodePaymentReused) {
 			return result, err
 		}
 		if err := a.ledger.exec(ctx, "UPDATE calls SET credit = NULL WHERE id = ?", of.ID); err != nil {

@@ -78,7 +78,6 @@ func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) 
 	_ = l.close(ctx, intentOf(ctx), id, outcome)
 }
 
-// isObject reports whether a body is a JSON object, as every response of the contract is.
 func isObject(body []byte) bool {
 	var object map[string]json.RawMessage
 	return json.Unmarshal(body, &object) == nil && object != nil

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -41,13 +42,7 @@ func kindOf(id string) string {
 func effect(operation string, arguments, response object) func(Contacts) Contacts {
 	argument := func(name string) string { text, _ := arguments[name].(string); return text }
 	change := func(id string, change func(*Contact)) func(Contacts) Contacts {
-		return func(contacts Contacts) Contacts {
-			if isID(id) {
-				contacts = contacts.met(Contact{ID: id, Kind: kindOf(id)})
-				change(contacts.ByID(id))
-			}
-			return contacts
-		}
+		return func(contacts Contacts) Contacts { return contacts.changed(id, change) }
 	}
 	returned := func(name string) string { text, _ := response[name].(string); return text }
 	conversation := argument("chat_id") + argument("channel_id")
@@ -72,7 +67,9 @@ func effect(operation string, arguments, response object) func(Contacts) Contact
 	case "sendPrivateMessage":
 		return change(argument("recipient_agent_id"), func(known *Contact) { known.Chat = returned("chat_id") })
 	case "sendGroupMessage", "listGroupMessages", "getGroupChat":
-		return change(conversation, func(known *Contact) { known.Joined = true }) // only members can
+		return change(conversation, func(known *Contact) { // only members can
+			known.Name, known.Joined = cmp.Or(known.Name, returned("name")), true
+		})
 	case "createGroupChat", "createChannel":
 		return change(returned("chat_id")+returned("channel_id"), rename)
 	case "editGroupChat", "editChannel":

@@ -108,7 +108,6 @@ func (a *Agent) finishOne(ctx context.Context, call open, wait bool) error {
 	return a.learn(ctx, call.Intent.Operation, arguments, result.Body)
 }
 
-// callLock returns the path of a file that is locked while a call is made.
 func (l *Ledger) callLock(request string) (string, error) {
 	folder := filepath.Join(filepath.Dir(l.path), "calls")
 	return filepath.Join(folder, request), os.MkdirAll(folder, 0o700)

@@ -20,7 +20,6 @@ const (
 	PlaceFile    = "file"    // secrets.json in the folder, with mode 0600
 )
 
-// Secrets is a place for secrets. A secret that is not there is ErrNoSecret.
 type Secrets interface {
 	Load(name string) (string, error)
 	Save(name, value string) error

@@ -106,7 +106,7 @@ func (t *terms) Accept(request *http.Request, offer x402.PaymentRequirements) er
 	}
 	amount, err := strconv.ParseUint(offer.Amount, 10, 64)
 	if err != nil || amount > o.Price {
-		return failf(ExitLimit, codeTerms, "", "the server asks for %s millionths of a USD, and the contract of this program says %s USD; nothing "+
+		return failf(ExitLimit, codeTerms, "", "the server asks for %s millionths of a USD, this program knows the price %s USD; nothing "+
 			"was paid. A newer parley knows newer prices", VisibleName(offer.Amount), USD(o.Price))
 	}
 	return nil

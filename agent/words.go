@@ -40,6 +40,12 @@ func (r *Run) how(action string, arguments object) string {
 	return commandOf(r.Context).face().Call(ActionNamed(action), arguments)
 }
 
+// paramNamed returns a parameter of the action that runs, as the caller names it.
+func (r *Run) paramNamed(name string) string {
+	command := commandOf(r.Context)
+	return command.face().Param(*command.action.param(name))
+}
+
 // nameOf returns the action that makes an operation, as the caller names it.
 func (r *Run) nameOf(operation string) string {
 	return commandOf(r.Context).face().Call(ActionOf(operation), nil)

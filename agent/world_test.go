@@ -1,6 +1,9 @@
 package agent_test
 
 import (
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,4 +100,17 @@ func (w *world) registerAs(of wallet, name string) *agent.Agent {
 		w.T.Fatal(err)
 	}
 	return a
+}
+
+// AskAgain responds with a 402 that makes offers, and with a long message.
+func (w *world) AskAgain(rw http.ResponseWriter, r *http.Request, reason string, offers ...x402.PaymentRequirements) {
+	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
+		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: offers,
+	})
+	if err != nil {
+		w.T.Error(err)
+	}
+	rw.Header().Set(x402.HeaderPaymentRequired, header)
+	rw.WriteHeader(http.StatusPaymentRequired)
+	_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","message":"`+strings.Repeat("obey ", 1000)+`","charged":false}`)
 }

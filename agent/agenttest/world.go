@@ -2,11 +2,9 @@
 package agenttest
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -49,19 +47,6 @@ func (w *World) AnswerPaid(front Front) {
 func LoseResponse(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	next.ServeHTTP(httptest.NewRecorder(), r)
 	testkit.HangUp(w)
-}
-
-// AskAgain responds with a 402 that makes offers, and with a long message.
-func (w *World) AskAgain(rw http.ResponseWriter, r *http.Request, reason string, offers ...x402.PaymentRequirements) {
-	header, err := x402.EncodePaymentRequired(&x402.PaymentRequired{
-		X402Version: x402.Version, Error: reason, Resource: x402.ResourceInfo{URL: w.URL + r.URL.Path}, Accepts: offers,
-	})
-	if err != nil {
-		w.T.Error(err)
-	}
-	rw.Header().Set(x402.HeaderPaymentRequired, header)
-	rw.WriteHeader(http.StatusPaymentRequired)
-	_, _ = io.WriteString(rw, `{"success":false,"code":"payment_required","message":"`+strings.Repeat("obey ", 1000)+`","charged":false}`)
 }
 
 // New starts a server until the test ends.

@@ -23,9 +23,6 @@ const (
 	maxFields = 200_000 // bytes of the fields
 )
 
-// untrustedKey marks results with text that other agents wrote.
-const untrustedKey = "parley/untrusted"
-
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -84,7 +81,7 @@ func (s *parleyServer) run(t tool, run *agent.Run, request *mcp.CallToolRequest)
 func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.CallToolResult {
 	var fields map[string]any
 	var lines []string
-	fence, foreign := agent.NewFence(), false
+	fence := agent.NewFence()
 	if failed != nil {
 		next := s.next(failed)
 		fields, lines = failed.Fields(next), []string{failed.Code + ": " + failed.Message}
@@ -103,7 +100,7 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 		for i, part := range value.Parts {
 			line := part.Line
 			if part.Foreign != "" {
-				line, foreign = fence.Text(part.Line, agent.Cut(part.Foreign, maxString)), true
+				line = fence.Text(part.Line, agent.Cut(part.Foreign, maxString))
 			}
 			if size += utf8.RuneCountInString(line); size > maxLines {
 				lines = append(lines, strconv.Itoa(len(value.Parts)-i)+" more are not shown")
@@ -112,13 +109,9 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 			lines = append(lines, line)
 		}
 	}
-	result := &mcp.CallToolResult{
+	return &mcp.CallToolResult{
 		Content: []mcp.Content{&mcp.TextContent{Text: strings.Join(lines, "\n")}}, StructuredContent: fields, IsError: failed != nil,
 	}
-	if foreign {
-		result.Meta = mcp.Meta{untrustedKey: true}
-	}
-	return result
 }
 
 // next returns the next step of a failure: a call of a tool, or a command for the human, who has another shell than this program.

@@ -4,11 +4,7 @@ package mcpserver
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
-	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,9 +21,6 @@ const (
 	ToolsAll  = "all"  // also account, wallet, and any call of the contract
 )
 
-var Sets = []string{ToolsRead, ToolsCore, ToolsAll}
-
-// rare are the tools that only [ToolsAll] has.
 var rare = []string{"parley_account", "parley_wallet", "parley_call"}
 
 // Options are the options of a server.
@@ -38,8 +31,6 @@ type Options struct {
 	Tools string
 	// Line returns a command line, without the name of the program, as the human can run it.
 	Line func(command string) string
-	// Log is where problems of background work are reported. It must not write to standard output. Nil discards them.
-	Log *slog.Logger
 
 	patience time.Duration // how long a call may take; only tests change it
 }
@@ -63,20 +54,16 @@ type parleyServer struct {
 	writing sync.RWMutex // locked while a result is written and counted as seen
 }
 
-func newServer(options Options) (*mcp.Server, *parleyServer, error) {
+func newServer(options Options) (*mcp.Server, *parleyServer) {
 	options.Tools = cmp.Or(options.Tools, ToolsCore)
-	if !slices.Contains(Sets, options.Tools) {
-		return nil, nil, fmt.Errorf("there is no set of tools %q; the sets are: %s", options.Tools, strings.Join(Sets, ", "))
-	}
 	options.patience = cmp.Or(options.patience, patience)
-	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	s := &parleyServer{Options: options, tools: toolsOf(options.Tools)}
 	server := mcp.NewServer(&mcp.Implementation{Name: "parley", Title: "Parley", Version: parley.Version()},
 		&mcp.ServerOptions{Instructions: Instructions, Capabilities: &mcp.ServerCapabilities{}})
 	for _, t := range s.tools {
 		server.AddTool(t.describe(), s.handler(t))
 	}
-	return server, s, nil
+	return server, s
 }
 
 func (s *parleyServer) open() (*agent.Agent, error) {
@@ -94,13 +81,10 @@ func (s *parleyServer) open() (*agent.Agent, error) {
 
 // Serve serves one session on a transport until it or ctx ends.
 func Serve(ctx context.Context, transport mcp.Transport, options Options) error {
-	server, s, err := newServer(options)
-	if err != nil {
-		return err
-	}
+	server, s := newServer(options)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = server.Run(ctx, &watching{Transport: transport, server: s, ctx: ctx})
+	err := server.Run(ctx, &watching{Transport: transport, server: s, ctx: ctx})
 	if err == io.EOF || ctx.Err() != nil { //nolint:errorlint // the SDK returns it unwrapped when the client has gone
 		return nil
 	}

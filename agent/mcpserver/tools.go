@@ -81,9 +81,6 @@ func (t tool) describe() *mcp.Tool {
 			if p.Name == "n" {
 				property["maximum"] = room / agent.MinShown
 			}
-			if p.Min == 0 {
-				delete(property, "minimum") // take says it
-			}
 		}
 		if p.Type == agent.List {
 			property["items"] = map[string]any{"type": "string"}

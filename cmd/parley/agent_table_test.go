@@ -205,7 +205,7 @@ func TestOneCode(t *testing.T) {
 		testkit.NoError(t, err)
 		fields, _ := result.StructuredContent.(map[string]any)
 		for _, field := range []string{"code", "error", "retryable"} {
-			said := strings.ReplaceAll(fmt.Sprint(failed[field]), "parley inbox", "parley_inbox") // each face names its own
+			said := strings.NewReplacer("parley inbox", "parley_inbox", "--", "").Replace(fmt.Sprint(failed[field])) // each face names its own
 			if fmt.Sprint(fields[field]) != said || !result.IsError {
 				t.Errorf("%s: the program says %v, the tool %v\n%s", one.line, failed, fields, out)
 			}

@@ -107,13 +107,13 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("Ctrl-C at a question: %v\n%s", err, screen)
 	}
 	testkit.Contains(t, alice.person("y\n", "group", "create", "team"), "paid 0.15 USD")
-	if got := alice.fails(agent.ExitLimit, "group", "delete", "team"); got["code"] != "confirmation_needed" || got["paid_usd"] != "0.00" {
+	if got := alice.fails(agent.ExitLimit, "group", "delete", "team"); got["code"] != "confirmation_needed" || got["paid_usd"] != "0.001" {
 		t.Errorf("what is final without a terminal: %v", got)
 	}
 	testkit.Contains(t, alice.personFails("n\n", "group", "delete", "team"), "Delete team for everybody? This is final.")
 	alice.person("", "group", "info", "team")
 	alice.run("group", "delete", "team", "--yes")
-	if screen := alice.person("", "inbox"); !strings.Contains(screen, "no messages") || strings.Contains(screen, "{") {
+	if screen := alice.person("", "inbox"); !strings.Contains(screen, "no unread messages") || strings.Contains(screen, "{") {
 		t.Errorf("a terminal gets no text:\n%s", screen)
 	}
 	key := filepath.Join(t.TempDir(), "key")

@@ -94,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 	server := playServer(t)
 	alice := newUser(t, server.URL)
 	if got := alice.fails(agent.ExitNoKey, "send", "bob", "hi"); got["code"] != "no_account" ||
-		!strings.HasPrefix(got["next"].(string), alice.remedy("init --username agent_")) {
+		!strings.HasPrefix(got["next"].(string), alice.remedy("init --server ")) {
 		t.Errorf("without a wallet: %v", got)
 	}
 	alice.fails(agent.ExitUsage, "init", "--yes")
@@ -142,7 +142,7 @@ func TestNextRuns(t *testing.T) {
 	if made["paid_usd"] != "1.001" {
 		t.Errorf("%s: %v", agreed["next"], made)
 	}
-	if status := alice.run("status", "--service", "--home", alice.home); status["server_status"] != "OK" {
+	if status := alice.run("call", "getHealth", "--home", alice.home); status["status"] != "OK" {
 		t.Errorf("the status is %v", status)
 	}
 	alice.run("inbox", "--wait", "1", "--home", alice.home)
@@ -155,8 +155,8 @@ func TestNextRuns(t *testing.T) {
 	}
 	alice.run(exampleArgs(again["next"].(string))[1:]...)
 	server.stop(t)
-	down := alice.fails(agent.ExitError, "status", "--service", "--home", alice.home)
-	if down["code"] != "unreachable" || down["next"] != "parley status --service --home "+agent.Quoted(alice.home) {
+	down := alice.fails(agent.ExitError, "call", "getHealth", "--home", alice.home)
+	if down["code"] != "unreachable" || down["next"] != "parley call getHealth --home "+agent.Quoted(alice.home) {
 		t.Errorf("without the server: %v", down)
 	}
 }

@@ -32,7 +32,7 @@ func TestHelpCommand(t *testing.T) {
 		}
 	}
 	testkit.Contains(t, invoke(t, "help", "inbox").good(t), "--wait=SECONDS", "-n, --n=N ", "default 50", "PARLEY_MESSAGE_IDS")
-	testkit.Contains(t, invoke(t, "channel", "subscribe", "--help").good(t), "parley channel join <conversation>")
+	testkit.Contains(t, invoke(t, "channel", "subscribe", "--help").good(t), "channel join (subscribe) <conversation>")
 	if help := invoke(t, "help", "send").good(t); len(help) > 600 {
 		t.Errorf("the help of send has %d bytes", len(help))
 	}
@@ -64,7 +64,6 @@ func TestConfig(t *testing.T) {
 	for _, config := range []map[string]any{u.run("--secrets", "file", "--json", "config"), u.run("config", "--json", "--secrets=file")} {
 		wants(config, "server", "http://env.example")
 		wants(config, "username", "alice")
-		wants(config, "rpc_url", "https://chain.example")
 		wants(config, "secrets", "file")
 	}
 	u.env = append(u.env, "PARLEY_SERVER=")
@@ -80,17 +79,17 @@ func TestWrongLines(t *testing.T) {
 	u := newUser(t, "http://127.0.0.1:1", "PARLEY_WALLET_KEY="+strings.Repeat("0", 63)+"7", "PARLEY_SECRETS=file")
 	for line, want := range map[string]string{
 		"status --jq":    "--jq needs a value; one that begins with a dash is written --jq=VALUE",
-		"react msg_1 👍":  "MESSAGE-ID: it must have the form of msg_01k70tc513egtarndz528zps60",
-		"react msg_1 x":  "emoji is exactly one emoji; nothing was paid",
+		"react msg_1 👍":  "<message-id>: it must have the form of msg_01k70tc513egtarndz528zps60",
+		"react msg_1 x":  "<emoji> must be exactly one emoji, such as 👍, or give --remove; nothing was paid",
 		"sned bob hi":    `unexpected argument sned, did you mean "send"?`,
-		"inbox -n 0":     "n is a whole number from 1 to 250",
+		"inbox -n 0":     "-n is a whole number from 1 to 250",
 		"inbox -n -1":    "--n needs a value; one that begins with a dash is written --n=VALUE",
 		"react a --key=": "--key is empty",
 		"inbox --key k":  "parley inbox takes no --key: it changes nothing that is paid for",
-		"inbox --wait x": "--wait: it is a time such as 30s or 2m; a number alone is of seconds",
-		"group list":     "the contacts list group chats and channels too",
+		"inbox --wait x": "--wait is a whole number from 0 to 45",
+		"send '' hi":     "<to> is empty: username, #channel, group name, or id",
 	} {
-		if got := u.fails(2, strings.Fields(line)...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
+		if got := u.fails(2, exampleArgs(line)...); got["error"] != want || got["code"] != "usage" || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %s: %v, want %q", line, got, want)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,20 +82,11 @@ func (*configCommand) Run(ctx context.Context, s *session) error {
 	for name, value := range map[string]string{
 		"home": s.home, "server": strings.TrimSuffix(cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer), "/"),
 		"network": s.config.Network, "username": s.config.Username, "address": s.config.Address,
-		"secrets": cmp.Or(s.flags.Secrets, s.config.Secrets), "rpc_url": withoutPath(s.config.RPCURL), "problem": problem,
+		"secrets": cmp.Or(s.flags.Secrets, s.config.Secrets), "problem": problem,
 	} {
 		if value != "" {
 			shown[name] = value
 		}
 	}
 	return s.print(nil, agent.Shown(shown))
-}
-
-// withoutPath returns scheme and host of a URL: providers of blockchains put keys into the rest.
-func withoutPath(text string) string {
-	parsed, err := url.Parse(text)
-	if err != nil || parsed.Host == "" {
-		return ""
-	}
-	return parsed.Scheme + "://" + parsed.Host
 }

@@ -90,11 +90,8 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 		}
 		help = console.CommandName(command) + " --help"
 	}
-	switch {
-	case strings.HasPrefix(err.Error(), "expected one of"): // a noun alone
+	if strings.HasPrefix(err.Error(), "expected one of") { // a noun alone
 		return parsed.Context.PrintUsage(false)
-	case strings.HasPrefix(err.Error(), "unexpected argument list") && (help == "group --help" || help == "channel --help"):
-		wrong, help = console.Usagef("the contacts list group chats and channels too"), "contacts list"
 	}
 	return wrongly(ctx, wrong, to, parsed.Context.Args, help)
 }

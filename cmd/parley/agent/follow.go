@@ -26,8 +26,6 @@ const (
 func (s *session) follow(ctx context.Context, arguments object) error {
 	command, _ := arguments["exec"].(string)
 	policy := agent.DefaultPolling
-	fmt.Fprintf(s.Err, "each fetch costs %s USD and waits up to %s; pauses without messages are at most %s\n",
-		agent.ActionNamed("inbox").Price[:5], policy.Wait, policy.Longest)
 	told := ""
 	s.calls.Warn = func(err error) {
 		if text := s.agent.Explain(ctx, err).Message; text != told {

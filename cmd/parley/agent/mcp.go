@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/agent/mcpserver"
@@ -18,7 +17,7 @@ type mcpCommand struct {
 // Run serves one session on standard input and output. It begins without a wallet too.
 func (c *mcpCommand) Run(ctx context.Context, s *session) error {
 	return mcpserver.Serve(ctx, mcpserver.Stdio(), mcpserver.Options{
-		Tools: c.Tools, Line: s.line, Log: slog.New(slog.NewTextHandler(revealing{s.rawErr}, nil)),
+		Tools: c.Tools, Line: s.line,
 		Open: func() (*agent.Agent, error) {
 			err := s.open(ctx)
 			if s.warning != "" {

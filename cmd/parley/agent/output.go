@@ -117,7 +117,6 @@ func (s *session) again(flags string) string {
 	return s.line(strings.TrimSpace(line))
 }
 
-// firstInit returns the command line that makes a wallet and an account with a name that nobody has.
 func (s *session) firstInit() string {
 	server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
 	return "init --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
