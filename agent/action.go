@@ -272,7 +272,7 @@ type Run struct {
 // Do runs an action. After the value was shown, [Run.Seen] must be called, or else Release.
 func (a *Action) Do(r *Run) (value *Value, err error) {
 	command := commandOf(r.Context)
-	command.action = a
+	command.action, r.Context = a, command.Continue(r.Context)
 	if r.Args, err = a.Take(command.face(), r.Args); err != nil {
 		return nil, err
 	}

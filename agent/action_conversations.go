@@ -132,11 +132,11 @@ func runContacts(r *Run) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := newValue(object{"total": len(contacts)})
+	v := newValue(object{})
 	for _, kind := range []string{KindAgent, KindGroup, KindChannel} {
 		list := []any{}
 		for _, c := range contacts {
-			if c.Kind != kind {
+			if c.Kind != kind || c.Name == "" {
 				continue
 			}
 			one, state := object{OperationsOf[kind].ID: c.ID, "name": c.Name, "joined": c.Joined}, map[bool]string{true: "  joined"}[c.Joined]
@@ -151,7 +151,8 @@ func runContacts(r *Run) (*Value, error) {
 		}
 		v.Data[kind+"s"] = list
 	}
-	if len(contacts) == 0 {
+	v.Data["total"] = len(v.Parts)
+	if len(v.Parts) == 0 {
 		v.line("no names are known yet: whom this account writes to and who writes to it is listed here")
 	}
 	return v, nil

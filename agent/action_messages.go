@@ -301,7 +301,8 @@ func (r *Run) about(m object) (head, next string) {
 	id, sender := word(about, "source_id"), word(m, "sender_username")
 	switch word(about, "type") {
 	case "access_request":
-		next = "to add " + sender + ": " + r.how("group add", object{"conversation": id, "agents": []string{sender}})
+		m["next"] = r.how("group add", object{"conversation": id, "agents": []string{sender}})
+		next = fmt.Sprintf("to add %s: %s", sender, m["next"])
 		return fmt.Sprintf("  asks for access to the group chat %s (%s), with this note:", VisibleName(name), id), next
 	case "admin_transfer":
 		return fmt.Sprintf("  made this account the admin of %s (%s), with this note:", VisibleName(name), id), ""

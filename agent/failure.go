@@ -92,6 +92,9 @@ func isA[T error](err error) bool {
 // plain returns an error in words for readers who know neither Go nor its libraries.
 func plain(err error) string {
 	var network net.Error
+	if failed, ok := errors.AsType[*url.Error](err); ok { // its URL has the query of the call
+		return plain(failed.Err)
+	}
 	switch {
 	case isA[*Failure](err), isA[*client.UnreachableError](err):
 		return err.Error()
@@ -105,9 +108,6 @@ func plain(err error) string {
 		return err.Error() + "; if " + stateFile + " is damaged, put a copy back, or move it away: then what was paid today is forgotten"
 	case isA[*json.SyntaxError](err), isA[*json.UnmarshalTypeError](err):
 		return "what was read is not JSON of the expected form"
-	}
-	if failed, ok := errors.AsType[*url.Error](err); ok { // the URL has the query of the call
-		return failed.Err.Error()
 	}
 	return err.Error()
 }

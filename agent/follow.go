@@ -37,7 +37,7 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, came func(*Page) err
 		}
 		page, err := a.Fetch(ctx, map[string]any{"wait": int(policy.Wait.Seconds())}, false, 2*policy.Wait+defaultPatience)
 		longer := min(max(2*pause, policy.First), policy.Longest)
-		if temporary(err) {
+		if temporary(err) && ctx.Err() == nil {
 			if warn := commandOf(ctx).Warn; warn != nil {
 				warn(err)
 			}
@@ -78,6 +78,9 @@ func (p *Page) Release() {
 // page is not confirmed either when it is seen. Of two fetches at once only one returns a page: the other one fetches the next.
 func (a *Agent) Fetch(ctx context.Context, arguments map[string]any, keep bool, patience time.Duration) (*Page, error) {
 	name := a.cursorName()
+	if _, err := a.finishAll(ctx, pollOperation); err != nil { // also with other arguments, such as another wait
+		return nil, err
+	}
 	for {
 		cursor, err := loadSetting(ctx, a.ledger.db, name, "")
 		if err != nil {
@@ -136,7 +139,8 @@ func (a *Agent) Seen(ctx context.Context, result *Result) error {
 	defer result.release()
 	name := a.cursorName() // read before the transaction, because reading it is one
 	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
+		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?1 OR operation = ?2 AND ?3", result.id, pollOperation,
+			result.Operation == pollOperation) // what an older page has is unread still, and comes again
 		if err == nil && result.cursor != "" {
 			err = saveSetting(ctx, tx, name, result.cursor)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -39,7 +40,7 @@ func ReadPublished(ctx context.Context, server string) (*Published, error) {
 	reader := &http.Client{Transport: client.Limited(transport), CheckRedirect: noRedirect, Timeout: publishedPatience}
 	response, err := reader.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("read the contract of %s: %w", server, err)
+		return nil, fmt.Errorf("read the contract of %s: %w", server, errors.Unwrap(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // read as far as it is needed
 	var document struct {

@@ -42,7 +42,7 @@ func (a *Agent) Terms(ctx context.Context, server, network string) (*Agreement, 
 	}
 	response, err := a.unpaid.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its terms: %w", server, err)
+		return nil, fmt.Errorf("ask %s for its terms: %w", server, errors.Unwrap(err))
 	}
 	defer response.Body.Close() //nolint:errcheck // it is not read
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20))

@@ -17,6 +17,7 @@ func TestTermsAreReadAgain(t *testing.T) {
 	terms, err := other.Terms(t.Context(), w.URL, "")
 	testkit.NoError(t, err)
 	terms.Payee = testkit.Address(testkit.NewKey())
+	terms.Accepts[0].PayTo = terms.Payee
 	testkit.NoError(t, other.Agree(terms, true))
 	if _, err := running.Call(t.Context(), "getOwnAgent", nil, agent.CallOptions{}); agent.CodeOf(err) != "terms_changed" {
 		t.Errorf("another payee was agreed: %v", err)

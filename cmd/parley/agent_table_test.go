@@ -60,11 +60,11 @@ func TestTable(t *testing.T) {
 		}
 		said := amounts.FindAllString(a.Price, -1)
 		for price := range prices {
-			if !slices.Contains(said, price) {
+			if !slices.Contains(said, price) && a.Name != "call" {
 				t.Errorf("%s costs %s, and says %q", a.Name, price, a.Price)
 			}
 		}
-		if len(said) != len(prices) || len(said) == 0 && a.Price != "free" && a.Name != "call" {
+		if a.Name != "call" && (len(said) != len(prices) || len(said) == 0 && a.Price != "free") {
 			t.Errorf("%s says the price %q, the contract has %v", a.Name, a.Price, prices)
 		}
 		if !strings.HasPrefix(a.Example, strings.Split(a.Name, " ")[0]) {
@@ -152,7 +152,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 	for name, arguments := range map[string]map[string]any{
 		"parley_status": {}, "parley_send": {"to": "bob", "text": "hi"}, "parley_inbox": {}, "parley_read": {"conversation": "bob", "n": "5"},
-		"parley_find": {"words": "weather"}, "parley_who": {"name": "bob"}, "parley_contacts": {"action": "unblock", "agent": "bob"},
+		"parley_find": {"words": "weather"}, "parley_who": {"name": "bob"}, "parley_contacts": {"action": "block", "agent": "bob"},
 		"parley_account": {"action": "edit", "discoverable": "true"}, "parley_wallet": {"action": "deposits"},
 		"parley_call": {"operation": "searchAgents", "arguments": `{"query": "weather", "page_size": "5"}`},
 	} {

@@ -105,6 +105,19 @@ func (s *session) line(command string) string {
 	return "parley --home " + home + " " + command
 }
 
+// face names commands so that they run as they are.
+type face struct {
+	agent.CommandLine
+	s *session
+}
+
+func (f face) Call(a *agent.Action, arguments map[string]any) string {
+	if arguments == nil {
+		return "parley " + a.Name
+	}
+	return f.s.line(a.Line(arguments))
+}
+
 // again returns the command line that was run, with flags before it.
 func (s *session) again(flags string) string {
 	line := strings.TrimSpace(flags)

@@ -46,7 +46,7 @@ func NewInvocation(ctx context.Context, to console.Console, args []string) (cont
 // AfterApply makes the session of the command.
 func (f *agentFlags) AfterApply(command *kong.Context, to console.Console, running *Invocation) error {
 	s := &session{flags: f, Console: to, rawErr: to.Err, args: running.args, calls: running.calls}
-	s.Err = revealing{to.Err}
+	s.Err, s.calls.Face = revealing{to.Err}, face{s: s}
 	if !console.IsTerminal(to.Err) {
 		s.Err = io.Discard // a program gets the fields of the output or of the error
 	}
