@@ -245,14 +245,6 @@ func texts(value any) (list []string, ok bool) {
 	return list, ok
 }
 
-// anys returns a list as JSON has it.
-func anys(list []string) (values []any) {
-	for _, one := range list {
-		values = append(values, one)
-	}
-	return values
-}
-
 type Run struct {
 	*Agent
 	Context context.Context //nolint:containedctx // of this run only

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -78,6 +79,9 @@ func (r *Run) addOpen(v *Value) error {
 	}
 	list := []any{}
 	for _, call := range calls {
+		if call.Intent.Operation == pollOperation { // finished by the same fetch only, and nothing is lost without it
+			continue
+		}
 		to, since := contacts.NameOf(call.Intent.Peer), call.Since.Format(time.RFC3339)
 		list = append(list, object{"operation": call.Intent.Operation, "to": to, "price_usd": USD(call.Signed.Price), "since": since})
 		v.line("open: %s, %s USD, since %s; the next call that pays finishes it", strings.TrimSpace(r.nameOf(call.Intent.Operation)+" "+to),
@@ -259,10 +263,9 @@ func runCall(r *Run) (*Value, error) {
 			p := Param{Name: name, Type: Type(kind), Empty: true}
 			if text, isText := arguments[name].(string); isText && p.Type != Text {
 				value, wrong := p.take(text)
-				if list, ok := value.([]string); ok {
-					value = anys(list)
-				}
 				if wrong == "" {
+					raw, _ := json.Marshal(value)
+					_ = json.Unmarshal(raw, &value) // lists and numbers of JSON
 					arguments[name] = value
 				}
 			}

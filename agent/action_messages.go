@@ -36,7 +36,7 @@ func runReact(r *Run) (*Value, error) {
 	operation, arguments, done := "removeReaction", object{"message_id": id}, "removed the reaction to "+PlainWord(id)
 	if !arg[bool](r, "remove") {
 		if !emoji.Is(r.text("emoji"), 32) {
-			return nil, Usagef("%s must be exactly one emoji, such as 👍, or give %s; nothing was paid", r.paramNamed("emoji"), r.paramNamed("remove"))
+			return nil, Usagef("%s must be exactly one emoji, such as 👍, or give %s", r.paramNamed("emoji"), r.paramNamed("remove"))
 		}
 		operation, arguments["emoji"], done = "reactToMessage", r.text("emoji"), "reacted to "+PlainWord(id)+" with "+r.text("emoji")
 	}
@@ -356,24 +356,20 @@ func runWho(r *Run) (*Value, error) {
 	return r.info(of)
 }
 
+// info shows a contact as the server describes it. If the look-up of its name made the call, its response is shown.
 func (r *Run) info(of Contact) (*Value, error) {
-	operations := OperationsOf[of.Kind]
-	return r.show(operations.Info, of, object{operations.ID: of.ID})
-}
-
-// show makes a call about a contact and shows its response. If the look-up of its name made the call, its response is shown.
-func (r *Run) show(operation string, of Contact, arguments object) (v *Value, err error) {
 	var body object
-	if of.shown != nil && of.shown.Operation == operation {
+	var err error
+	if operations := OperationsOf[of.Kind]; of.shown != nil && of.shown.Operation == operations.Info {
 		body, err = r.decode(of.shown)
 	} else {
-		body, err = r.call(operation, of.ID, arguments)
+		body, err = r.call(operations.Info, of.ID, object{operations.ID: of.ID})
 	}
 	if err != nil {
 		return nil, err
 	}
 	delete(body, "message") // that it was found
-	v = Shown(body)
+	v := Shown(body)
 	if pinned, ok := body["pinned_messages"].([]any); ok && len(pinned) > 0 {
 		v.line("pinned:")
 		_, err = r.showMessages(v, pinned, "")

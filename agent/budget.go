@@ -48,8 +48,8 @@ func (l *Ledger) exempt(ctx context.Context, tx *sql.Tx, of intent, today Day, r
 	case err != nil || again && of.Operation != operationCreateAccount:
 		return "", err
 	case again:
-		return "", failf(ExitNoKey, codeAccount, "", "%s USD were sent for an account before, and the server may have taken them. If the blockchain "+
-			"(--rpc-url) shows after some minutes that it did not, the same command goes on. Another wallet can make an account", USD(sent))
+		return "", failf(ExitNoKey, codeAccount, "", "%s USD were sent for an account before, and the server may have taken them. If the "+
+			"blockchain (--rpc-url) shows after some minutes that it did not, the same command goes on; or use another wallet", USD(sent))
 	}
 	return "account", nil
 }

@@ -65,12 +65,6 @@ func failf(exit int, code, next, format string, values ...any) *Failure {
 		Charged: new(false)}
 }
 
-func (f *Failure) then(action string, arguments object) *Failure {
-	f.Action, f.Args = ActionNamed(action), arguments
-	f.Next = f.Action.Line(arguments)
-	return f
-}
-
 // Usagef returns the failure of wrong arguments. Its text must not contain long values.
 func Usagef(format string, values ...any) error {
 	return failf(ExitUsage, "usage", "", format, values...)

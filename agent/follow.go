@@ -78,9 +78,6 @@ func (p *Page) Release() {
 // page is not confirmed either when it is seen. Of two fetches at once only one returns a page: the other one fetches the next.
 func (a *Agent) Fetch(ctx context.Context, arguments map[string]any, keep bool, patience time.Duration) (*Page, error) {
 	name := a.cursorName()
-	if _, err := a.finishAll(ctx, pollOperation); err != nil { // also with other arguments, such as another wait
-		return nil, err
-	}
 	for {
 		cursor, err := loadSetting(ctx, a.ledger.db, name, "")
 		if err != nil {
@@ -139,8 +136,7 @@ func (a *Agent) Seen(ctx context.Context, result *Result) error {
 	defer result.release()
 	name := a.cursorName() // read before the transaction, because reading it is one
 	return a.ledger.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?1 OR operation = ?2 AND ?3", result.id, pollOperation,
-			result.Operation == pollOperation) // what an older page has is unread still, and comes again
+		_, err := tx.ExecContext(ctx, "UPDATE responses SET seen = 1 WHERE call = ?", result.id)
 		if err == nil && result.cursor != "" {
 			err = saveSetting(ctx, tx, name, result.cursor)
 		}

@@ -81,7 +81,8 @@ func (a *Agent) Agree(agreed *Agreement, again bool) error {
 	if present.Server != "" && !same && !again {
 		return termsChanged("this wallet has agreed to other terms, those of %s", present.Server)
 	}
-	return a.terms.agree(*agreed)
+	ctx := context.Background()
+	return a.ledger.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) })
 }
 
 const codeAccount = "account_elsewhere"

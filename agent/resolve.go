@@ -33,7 +33,10 @@ func notFound(kind, name string) *Failure {
 	if kind == KindGroup {
 		text = "no group chat that is known has this name; use its id: "
 	}
-	return failf(ExitRefused, string(code), "", "%s%s", text, VisibleName(name)).then("find", object{"words": name, "kind": kind + "s"})
+	f := failf(ExitRefused, string(code), "find", "%s%s", text, VisibleName(name))
+	f.Args = object{"words": name, "kind": kind + "s"}
+	f.Next = f.Action.Line(f.Args)
+	return f
 }
 
 // ErrSelf means that a name or an id is that of the caller, with whom there is no conversation.

@@ -66,7 +66,7 @@ func (a *Agent) finishAll(ctx context.Context, operation string) (open int, err 
 		if operation == "" && of == pollOperation || operation != "" && (of != operation || !strings.HasPrefix(call.Signed.URL, a.Server()+"/")) {
 			continue
 		}
-		if err := a.finishOne(ctx, call, operation != "" && operation != pollOperation); err != nil {
+		if err := a.finishOne(ctx, call, operation != ""); err != nil {
 			return open, err
 		}
 		if a.ledger.isOpen(ctx, call.Intent.ID) {

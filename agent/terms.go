@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -52,11 +51,6 @@ func (t *terms) read() (Agreement, error) {
 		return Agreement{}, nil
 	}
 	return loadSetting(context.Background(), t.state.db, termsSetting, Agreement{})
-}
-
-func (t *terms) agree(agreed Agreement) error {
-	ctx := context.Background()
-	return t.state.transact(ctx, func(tx *sql.Tx) error { return saveSetting(ctx, tx, termsSetting, agreed) })
 }
 
 // agreed returns the terms, or empty ones if they cannot be used.

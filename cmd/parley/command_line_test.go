@@ -80,7 +80,7 @@ func TestWrongLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"status --jq":    "--jq needs a value; one that begins with a dash is written --jq=VALUE",
 		"react msg_1 👍":  "<message-id>: it must have the form of msg_01k70tc513egtarndz528zps60",
-		"react msg_1 x":  "<emoji> must be exactly one emoji, such as 👍, or give --remove; nothing was paid",
+		"react msg_1 x":  "<emoji> must be exactly one emoji, such as 👍, or give --remove",
 		"sned bob hi":    `unexpected argument sned, did you mean "send"?`,
 		"inbox -n 0":     "-n is a whole number from 1 to 250",
 		"inbox -n -1":    "--n needs a value; one that begins with a dash is written --n=VALUE",

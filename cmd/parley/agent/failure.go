@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +37,8 @@ func (s *session) failed(ctx context.Context, err error) error {
 	}
 	switch {
 	case f.Code == errNoWallet.Code:
-		f.Next = s.line(s.firstInit())
+		server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
+		f.Next = s.line("init --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8]))
 	case f.Question != "" && !s.tookInput:
 		f.Next = s.again("--yes")
 	case f.Next != "":

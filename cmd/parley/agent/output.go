@@ -2,8 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -128,11 +126,6 @@ func (s *session) again(flags string) string {
 		return "parley " + strings.TrimSpace(line)
 	}
 	return s.line(strings.TrimSpace(line))
-}
-
-func (s *session) firstInit() string {
-	server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
-	return "init --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
 }
 
 func agreeing(server string) string { return "init --agree --server " + agent.Quoted(server) }
