@@ -208,7 +208,7 @@ func (p Param) take(value any) (taken any, wrong string) {
 		_, ok = value.(map[string]any)
 	}
 	if !ok {
-		return nil, "is of the type " + string(p.Type)
+		return nil, "must be of the JSON type " + string(p.Type)
 	}
 	return value, ""
 }

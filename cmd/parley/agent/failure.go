@@ -86,6 +86,9 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 	if found := noValue.FindStringSubmatch(err.Error()); found != nil {
 		wrong = console.Usagef("%s needs a value; one that begins with a dash is written %[1]s=VALUE", found[1])
 	}
+	if missing, ok := strings.CutPrefix(err.Error(), "expected \"<"); ok {
+		wrong = console.Usagef("missing: <%s", strings.TrimSuffix(missing, `"`))
+	}
 	help := "--help"
 	if command != nil {
 		if group := command.ClosestGroup(); group == nil || group.Key != Group && group.Key != OtherGroup {
