@@ -48,20 +48,15 @@ func runReact(r *Run) (*Value, error) {
 	return said(body, Contact{}, "%s", done), nil
 }
 
-// pageSize and historySize are how many messages are shown if nobody says it. In a limited room each has at least MinShown characters, or
-// all.
+// pageSize is how many messages are shown if nobody says it. In a limited room each has at least MinShown characters, or all.
 const (
-	pageSize    = 50
-	historySize = 20
-	findSize    = 10
-	MinShown    = 512
+	pageSize = 20
+	findSize = 10
+	MinShown = 512
 )
 
-func (r *Run) count(otherwise int) int {
-	n := arg[int](r, "n")
-	if n == 0 {
-		n = otherwise
-	}
+func (r *Run) count() int {
+	n := cmp.Or(arg[int](r, "n"), pageSize)
 	if r.Room > 0 {
 		n = min(n, r.Room/MinShown)
 	}
@@ -69,7 +64,7 @@ func (r *Run) count(otherwise int) int {
 }
 
 func runInbox(r *Run) (*Value, error) {
-	arguments := object{"page_size": r.count(pageSize)}
+	arguments := object{"page_size": r.count()}
 	wait := time.Duration(arg[int](r, "wait")) * time.Second
 	if wait > 0 {
 		arguments["wait"] = arg[int](r, "wait")
@@ -148,10 +143,10 @@ func runRead(r *Run) (*Value, error) {
 		}
 	}
 	of := OperationsOf[with.Kind]
-	operation, n := of.List, r.count(historySize)
+	operation, n := of.List, r.count()
 	arguments := r.copyTo(object{of.Conversation: id}, map[string]string{"before": "before_message_id"})
 	if query != "" {
-		operation, n, arguments["query"], arguments["literal"] = of.Search, r.count(pageSize), query, literal
+		operation, arguments["query"], arguments["literal"] = of.Search, query, literal
 	} else {
 		arguments["n"], arguments["mark_read"] = n, !arg[bool](r, "keep")
 	}
@@ -273,7 +268,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		if answered := word(m, "reply_to_message_id"); answered != "" {
 			head += "  answers " + answered
 		}
-		about, next := r.about(m)
+		about, next := r.about(m, contacts)
 		content, said := r.cut(m, share)
 		v.Parts = append(v.Parts, Part{head + about + said, content})
 		if next != "" {
@@ -290,24 +285,26 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	return messages, nil
 }
 
-// about says what a message is about that the service wrote in the name of an agent, whose note is in it, and how to go on. Names in it are
-// of others.
-func (r *Run) about(m object) (head, next string) {
+// about says what a message is about that the service wrote in the name of an agent, whose note is in it, and how to go on.
+func (r *Run) about(m object, contacts Contacts) (head, next string) {
 	about, ok := m["about"].(object)
 	if !ok {
 		return "", ""
 	}
 	name, _ := about["source_name"].(string)
 	id, sender := word(about, "source_id"), word(m, "sender_username")
+	name = VisibleName(name)
+	if known := contacts.ByID(id); known != nil {
+		name = known.String()
+	}
 	switch word(about, "type") {
 	case "access_request":
 		m["next"] = r.how("group add", object{"conversation": id, "agents": []string{sender}})
-		next = fmt.Sprintf("to add %s: %s", sender, m["next"])
-		return fmt.Sprintf("  asks for access to the group chat %s (%s), with this note:", VisibleName(name), id), next
+		return fmt.Sprintf("  asks for access to the group chat %s (%s), note:", name, id), fmt.Sprintf("to add %s: %s", sender, m["next"])
 	case "admin_transfer":
-		return fmt.Sprintf("  made this account the admin of %s (%s), with this note:", VisibleName(name), id), ""
+		return fmt.Sprintf("  made this account the admin of %s (%s), note:", name, id), ""
 	}
-	return "  is about " + VisibleName(name) + " (" + id + "):", ""
+	return fmt.Sprintf("  is about %s (%s):", name, id), ""
 }
 
 func runFind(r *Run) (*Value, error) {

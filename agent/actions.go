@@ -64,7 +64,7 @@ func table() []*Action {
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
 			Returns: "channel_id chat_id matched_as messages next_before_message_id page total",
-			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam.by(historySize),
+			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam.by(pageSize),
 				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression", Not: []string{"find", "keep"}},
 				{Name: "find", Type: Text, Max: 256, Help: "search by plain text", Not: []string{"keep"}},
 				{Name: "before", Type: Text, Help: "only messages before this message_id"},

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,6 +88,11 @@ func (t tool) describe() *mcp.Tool {
 		}
 		if p.Enum != nil {
 			property["enum"], property["description"] = p.Enum, p.Help
+		}
+		if p.Default != "" && len(t.actions) == 1 {
+			var value any = p.Default
+			_ = json.Unmarshal([]byte(p.Default), &value) // a number, or else a text
+			property["default"] = value
 		}
 		properties[p.Name] = property
 		if p.Required && len(t.actions) == 1 {

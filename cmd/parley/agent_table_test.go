@@ -99,7 +99,9 @@ func TestExamplesRun(t *testing.T) {
 	alice.run("send", "bob", "hello") // they know each other
 	tools := toolSession(t, alice)
 	group := bob.run("group", "create", "Go readers", "--yes")["chat_id"].(string)
-	message := ""
+	message, everywhere := "", "paid_usd today_usd limit_usd reserved_usd earlier already"
+	contract, err := agent.LoadContract()
+	testkit.NoError(t, err)
 	run := func(name string) {
 		t.Helper()
 		a := agent.ActionNamed(name)
@@ -120,6 +122,11 @@ func TestExamplesRun(t *testing.T) {
 		}
 		if id, ok := value["message_id"].(string); ok && name == "send" {
 			message = id
+		}
+		for field := range value {
+			if !slices.Contains(a.Fields(contract), field) && !strings.Contains(everywhere, field) && name != "call" {
+				t.Errorf("parley help %s lacks the field %s", name, field)
+			}
 		}
 		paid, _ := value["paid_usd"].(string)
 		if want := append(amounts.FindAllString(a.Price, -1), map[bool]string{true: "0.00"}[a.Price == "free"]); a.Name != "call" &&

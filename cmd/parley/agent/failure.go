@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -36,9 +34,6 @@ func (s *session) failed(ctx context.Context, err error) error {
 		f.Message += "; " + s.warning
 	}
 	switch {
-	case f.Code == errNoWallet.Code:
-		server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
-		f.Next = s.line("init --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8]))
 	case f.Question != "" && !s.tookInput:
 		f.Next = s.again("--yes")
 	case f.Next != "":

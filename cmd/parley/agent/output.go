@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,6 +94,10 @@ func (s *session) encode(w io.Writer, value object) error {
 
 // line returns a command line as any shell can run it: with the folder, unless it is the standard one.
 func (s *session) line(command string) string {
+	if command == "init" { // with a name that nobody has
+		server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
+		command += " --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
+	}
 	standard, err := agentHome("")
 	home, wrong := agentHome(s.flags.Home)
 	switch {
