@@ -44,7 +44,7 @@ func (s *session) follow(ctx context.Context, arguments object) error {
 		return err
 	})
 	if ctx.Err() != nil {
-		return nil // it has no other end
+		return nil //nolint:nilerr // it has no other end
 	}
 	return err
 }
