@@ -159,7 +159,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 	for name, arguments := range map[string]map[string]any{
 		"parley_status": {}, "parley_send": {"to": "bob", "text": "hi"}, "parley_inbox": {}, "parley_read": {"conversation": "bob", "n": "5"},
-		"parley_find": {"words": "weather"}, "parley_who": {"name": "bob"}, "parley_contacts": {"action": "block", "agent": "bob"},
+		"parley_find": {"words": "weather"}, "parley_who": {"name": "bob"}, "parley_contacts": {"action": "list"},
 		"parley_account": {"action": "edit", "discoverable": "true"}, "parley_wallet": {"action": "deposits"},
 		"parley_call": {"operation": "searchAgents", "arguments": `{"query": "weather", "page_size": "5"}`},
 	} {
