@@ -131,16 +131,19 @@ contract: test/conformance/node_modules $(BIN)/contract #: Lint openapi.yaml wit
 $(BIN)/contract: test/conformance/contract/requirements.txt
 	$(call venv,--require-hashes --only-binary :all:)
 
-breaking: ## Fail if openapi.yaml breaks the contract of the last release and the CHANGELOG does not announce it
-	cd test/conformance/breaking && go mod tidy -diff && go vet . && go test -count=1 .
-	cd test/conformance/breaking && go build -o ../../../$(BIN)/breaking .
+# A new major version may break the contract. The first comparison shows that a break is found.
+breaking: ## Fail if openapi.yaml breaks the contract of the last release
+	cd test/conformance/breaking && go mod tidy -diff && go build -o ../../../$(BIN)/oasdiff github.com/oasdiff/oasdiff
+	sed 's|^  /agent/block:|  /agent/removed:|' openapi.yaml >$(BIN)/broken.yaml
+	! $(BIN)/oasdiff breaking --fail-on ERR openapi.yaml $(BIN)/broken.yaml
 	@if release=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null); then \
-	  git show "$$release:openapi.yaml" >$(BIN)/released.yaml && $(BIN)/breaking $(BIN)/released.yaml openapi.yaml CHANGELOG.md; \
+	  git show "$$release:openapi.yaml" >$(BIN)/released.yaml; \
+	  $(BIN)/oasdiff breaking --fail-on ERR $(BIN)/released.yaml openapi.yaml || \
+	    [ "$${release%%.*}" != "v$$(sed -n 's/^  version: *"*\([0-9]*\).*/\1/p' openapi.yaml)" ]; \
 	elif [ "$$(git rev-parse --is-shallow-repository)" = true ]; then \
 	  echo "this clone is shallow, so the last release is unknown; run: git fetch --unshallow --tags"; exit 1; \
 	else \
-	  echo "There is no release yet: no tag v*. openapi.yaml was compared with nothing; only the comparison was tested."; \
-	  echo "TABLE|oasdiff|$$(go list -C test/conformance/breaking -m -f '{{.Version}}' github.com/oasdiff/oasdiff)|no release yet: only the tests of the comparison|0"; \
+	  echo "There is no release yet: no tag v*. openapi.yaml was compared with a broken copy only."; \
 	fi
 
 skill: export PATH := $(CURDIR)/$(BIN)/sdk/python/venv/bin:$(PATH)

@@ -105,7 +105,7 @@ var Topics = console.Topics{
 		{"2", "usage, key_used, ambiguous_name: the command line is wrong."},
 		{"3", "The rules refuse the call: agent_not_found, chat_not_found, channel_not_found, message_not_found, path_not_found, deleted; " +
 			"not_member, not_subscriber, not_admin, banned, blocked, suspended, agent_suspended; username_taken, username_reserved, pin_limit, " +
-			"member_limit, already_member, already_requested, admin_must_transfer, admin_alone, successor_required, exists; invalid_request, " +
+			"member_limit, already_member, already_requested, admin_must_transfer, admin_alone, successor_required; invalid_request, " +
 			"invalid_tan, method_not_allowed, body_too_large, unsupported_media_type, request_timeout; payment_required, payment_refused, " +
 			"payment_reused, payment_in_progress, invalid_payment, proof_required."},
 		{"4", "No account or no key: no_account, account_elsewhere, no_keyring, no_key, invalid_api_key."},
