@@ -10,7 +10,7 @@ type readPage struct {
 	once   bool
 }
 
-// pageValues are the values of chargeVouchers and deliverPayments for the pages that the calls return.
+// pageValues are the values of chargePages and deliverPayments for the pages that the calls return.
 func pageValues(values pairs, batch []batchItem[Closing]) pairs {
 	var places, oldest, newest []int64
 	var agents, conversations []uuid.UUID

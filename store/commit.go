@@ -388,7 +388,11 @@ func (c Closing) close(ctx context.Context, tx *Tx) error {
 // closeStatement returns the statement for a batch. Either all of it charge a voucher, or none does.
 func closeStatement(batch []batchItem[Closing]) (text string, values pairs) {
 	if batch[0].value.Charge != nil {
-		return chargeVouchers, pageValues(voucherValues(batch, func(c Closing) *VoucherCharge { return c.Charge }), batch)
+		values = voucherValues(batch, func(c Closing) *VoucherCharge { return c.Charge })
+		if !slices.ContainsFunc(batch, func(item batchItem[Closing]) bool { return item.value.page != nil }) {
+			return chargeVouchers, values
+		}
+		return chargePages, pageValues(values, batch)
 	}
 	return deliverPayments, pageValues(deliveryValues(batch, func(c Closing) *Delivery { return c.Delivery }), batch)
 }

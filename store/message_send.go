@@ -8,8 +8,8 @@ import (
 )
 
 // SendMessage appends the message in this transaction and returns where it was stored. A private message creates its chat if there is none.
-// It returns ErrNothingToSelf or the refusal of send_refusal. It waits for the lock of the conversation, and then runs sendMessages with one
-// message.
+// It returns ErrNothingToSelf or the refusal of send_refusal. It waits for the lock of the conversation, and then runs sendMessages with
+// one message.
 func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, error) {
 	to := message.To
 	if message.Kind == KindPrivate {

@@ -22,12 +22,14 @@ func TestStatementParameters(t *testing.T) {
 	t.Parallel()
 	charge, delivery := Closing{Charge: &VoucherCharge{Payment: &Payment{}}}, Closing{Delivery: &Delivery{}}
 	_, charges := closeStatement(batchOf(charge))
+	charge.page = &readPage{}
+	_, pages := closeStatement(batchOf(charge))
 	_, deliveries := closeStatement(batchOf(delivery))
 	_, charged := sendStatement(time.Time{}, batchOf(paidMessage{Closing: charge}))
 	_, sent := sendStatement(time.Time{}, batchOf(paidMessage{Closing: delivery}))
 	for text, values := range map[string]pairs{
-		beginPayments: beginValues(batchOf(&Payment{}), 1), chargeVouchers: charges, deliverPayments: deliveries, sendCharged: charged,
-		sendMessages: sent, checkMessages: checkValues(batchOf(&messageCheck{})),
+		beginPayments: beginValues(batchOf(&Payment{}), 1), chargeVouchers: charges, chargePages: pages, deliverPayments: deliveries,
+		sendCharged: charged, sendMessages: sent, checkMessages: checkValues(batchOf(&messageCheck{})),
 	} {
 		var want, got []string
 		for _, value := range values {

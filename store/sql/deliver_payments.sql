@@ -1,5 +1,5 @@
 -- Closes payments of calls that record a response, marks the pages that they return as read, and returns the payments that it has closed.
--- Its parts are those of charge_vouchers.sql. Due are the payments that are in the state in which their call has them. Who was told that the
+-- Its parts are those of charge_pages.sql. Due are the payments that are in the state in which their call has them. Who was told that the
 -- operation is refused can redeem the payment, so another attempt of the refused call must not deliver it after that.
 WITH item AS (
     SELECT payment, state, fingerprint, transaction, response, n FROM unnest(
