@@ -444,8 +444,8 @@ func (r *Run) final(of Contact, question string) error {
 		return nil
 	}
 	if of.ID != "" {
-		body, err := r.call(OperationsOf[of.Kind].Info, of.ID, object{OperationsOf[of.Kind].ID: of.ID})
-		if err != nil {
+		names, body := OperationsOf[of.Kind], object{}
+		if _, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body); err != nil {
 			return err
 		}
 		own, err := r.Own(r.Context)
@@ -522,7 +522,7 @@ func (v *Value) field(name string, value any) {
 
 // meanings follow amounts whose names do not say enough.
 var meanings = map[string]string{
-	"today_usd": " (spent since 00:00 UTC)", "left_usd": " (may still be spent today)", "limit_usd": " (daily limit)",
+	"today_usd": " (spent, or still to be taken, since 00:00 UTC)", "left_usd": " (may still be spent today)", "limit_usd": " (daily limit)",
 	"reserved_usd": " (of the limit, for refused calls)", "deposited_usd": " (in payment channels, in addition to the balance)",
 }
 

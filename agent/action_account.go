@@ -33,7 +33,9 @@ func runStatus(r *Run) (*Value, error) {
 	if account && own != nil {
 		data["username"], data["agent_id"] = PlainWord(own.Username), PlainWord(own.AgentID)
 	}
-	if err := r.balances(data); err != nil && CodeOf(err) != ErrNoChain.Code {
+	if err := r.balances(data); CodeOf(err) == ErrNoChain.Code {
+		data["problem"] = err.Error()
+	} else if err != nil {
 		return nil, err
 	}
 	v := Shown(data)
@@ -209,14 +211,8 @@ func runPrices(r *Run) (*Value, error) {
 		if part != "" || len(a.Operations) == 0 || !commandOf(r.Context).face().Has(a) {
 			continue
 		}
-		var prices []string
-		for _, id := range a.Operations {
-			prices = append(prices, USD(r.contract[id].Price))
-		}
-		slices.Sort(prices)
-		price := strings.Join(slices.Compact(prices), " or ")
-		list = append(list, object{"command": r.how(a.Name, nil), "price_usd": price, "summary": a.Summary})
-		v.line("%-24s %s: %s", r.how(a.Name, nil), price, a.Summary)
+		list = append(list, object{"command": r.how(a.Name, nil), "price_usd": a.Price, "summary": a.Summary})
+		v.line("%-24s %s: %s", r.how(a.Name, nil), a.Price, a.Summary)
 	}
 	for _, o := range r.contract.ByPath() {
 		if part == "" || r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {

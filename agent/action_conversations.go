@@ -95,7 +95,7 @@ func already(operation string, of Contact) string {
 	asks := operation == "requestGroupAccess"
 	switch {
 	case of.Joined && (asks || operation == "subscribeChannel"):
-		return "this account belongs to IT already"
+		return "this account joined IT before, and the inbox has not said that it is out"
 	case asks && time.Since(of.Asked) < day:
 		return "the admin of IT was asked less than a day ago"
 	case of.Left && operation == "unsubscribeChannel":

@@ -95,7 +95,7 @@ func plain(err error) string {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return "the server did not respond in time"
 	case errors.Is(err, context.Canceled):
-		return "interrupted; the same command goes on"
+		return "interrupted; the same command finishes it"
 	case isA[*net.OpError](err), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection to the server broke"
 	case isA[*sqlite.Error](err):

@@ -29,11 +29,11 @@ func notFound(kind, name string) *Failure {
 	code := map[string]client.ErrorCode{
 		KindAgent: client.ErrorCodeAgentNotFound, KindGroup: client.ErrorCodeChatNotFound, KindChannel: client.ErrorCodeChannelNotFound,
 	}[kind]
-	text := "no " + kind + " that can be found has exactly the name "
+	text := "no %s that can be found has exactly the name %s"
 	if kind == KindGroup {
-		text = "no group chat that is known has this name; use its id: "
+		text = "no %s chat that is known has the name %s; write its chat_id, which searchGroups shows"
 	}
-	f := failf(ExitRefused, string(code), "find", "%s%s", text, VisibleName(name))
+	f := failf(ExitRefused, string(code), "find", text, kind, VisibleName(name))
 	f.Args = object{"words": name, "kind": kind + "s"}
 	f.Next = f.Action.Line(f.Args)
 	return f
@@ -107,10 +107,10 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	}
 	if known.ID == "" {
 		if wants(KindGroup) {
-			missing.Message += "; a group chat to which others added this account is known after listUnreadMessages"
+			missing.Message += "; one to which others added this account is known after listUnreadMessages"
 		}
 		if of, err := contacts.named(KindChannel, name, func(Contact) bool { return wants(KindChannel) }); err == nil && of.ID != "" {
-			missing.Message += "; there is a channel " + Quoted(of.String())
+			missing.Message, missing.Action, missing.Next = missing.Message+"; there is a channel, write "+Quoted(of.String()), nil, ""
 		}
 		return Contact{}, missing
 	}

@@ -12,8 +12,7 @@ import (
 )
 
 // TestProxyAnswers: a page of a proxy with the status 200 leaves the outcome open. The same call sends the same payment again: it is
-// paid once
-// and has one effect. A response that is JSON and not as the contract says is over.
+// paid once and has one effect. A response that is JSON and not as the contract says is over.
 func TestProxyAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -52,9 +51,7 @@ func TestErrorsHaveNoQuery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, _ := w.register("alice")
-	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		panic(http.ErrAbortHandler)
-	})
+	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) { panic(http.ErrAbortHandler) })
 	_, err := alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
 	if agent.CodeOf(err) != "outcome_open" || strings.Contains(err.Error(), "page_size") {
 		t.Errorf("the error is %v", err)

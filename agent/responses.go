@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/parley-chat/parley/client"
@@ -37,12 +38,15 @@ func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
 	return &own, nil
 }
 
-// elsewhere returns a response to a request that need not be paid again, or nil: one that never reached its caller, of the last day, or one
-// that another command got after a time.
-func (l *Ledger) elsewhere(ctx context.Context, request string, since time.Time) (*Result, error) {
-	command := commandOf(ctx)
+// elsewhere returns a response to a request that need not be paid again, or nil: one that never reached its caller, of the last day (what
+// shows a state: of the last minute), or one that another command got after a time.
+func (l *Ledger) elsewhere(ctx context.Context, of intent) (*Result, error) {
+	command, kept := commandOf(ctx), day
+	if strings.HasPrefix(of.Operation, "get") {
+		kept = lookupTime
+	}
 	found, err := l.responses(ctx, `request = ? AND (NOT seen AND at >= ? OR at >= ? AND call NOT IN (SELECT value FROM json_each(?)))
-		ORDER BY number DESC LIMIT 1`, request, micros(time.Now().Add(-day)), micros(since), command.had())
+		ORDER BY number DESC LIMIT 1`, of.Request, micros(time.Now().Add(-kept)), micros(of.Since), command.had())
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}

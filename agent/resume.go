@@ -27,7 +27,7 @@ func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
 	if i := slices.IndexFunc(calls, func(call open) bool { return call.Intent.Request == of.Request }); i >= 0 {
 		return a.finish(ctx, calls[i])
 	}
-	return a.ledger.elsewhere(ctx, of.Request, of.Since)
+	return a.ledger.elsewhere(ctx, of)
 }
 
 // finish ends a call whose outcome is not known: it sends the payment again. If that was not charged and cannot be any more, it makes

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestSameCallAtTheSameTime: of two commands that run at the same time and make the same call, also in two processes, one pays. The other
@@ -16,12 +17,8 @@ func TestSameCallAtTheSameTime(t *testing.T) {
 	create := func(a *agent.Agent, ctx context.Context, key string) *agent.Result {
 		t.Helper()
 		result, err := a.Call(ctx, "createGroupChat", map[string]any{"name": "team"}, agent.CallOptions{Key: key, Confirmed: true})
-		if err == nil {
-			err = a.Seen(ctx, result)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, a.Seen(ctx, result))
 		return result
 	}
 	before := w.Revenue()

@@ -13,7 +13,7 @@ import (
 func explained(t *testing.T, a *agent.Agent, name string, arguments map[string]any) *agent.Failure {
 	t.Helper()
 	ctx, _ := agent.BeginCommand(t.Context())
-	_, err := agent.ActionNamed(name).Do(&agent.Run{Agent: a, Context: ctx, Args: maps.Clone(arguments), Confirmed: true})
+	_, err := agent.ActionNamed(name).Do(&agent.Run{Agent: a, Context: ctx, Args: maps.Clone(arguments)})
 	if err == nil {
 		t.Fatalf("%s %v succeeded", name, arguments)
 	}
@@ -45,7 +45,7 @@ func TestErrorsInWordsOfTheFace(t *testing.T) {
 		{bob, "send", map[string]any{"to": group, "text": "hi", "reply_to": message}, "message_not_found", "--reply-to is not the id", ""},
 		{bob, "send", map[string]any{"to": "alice", "text": "hi", "reply_to": "msg_x"}, "usage", "--reply-to: it must have the form of", ""},
 		{bob, "send", map[string]any{"to": "chat_01k70t94aqeembse7", "text": "hi"}, "usage", "is no id", ""},
-		{alice, "send", map[string]any{"to": "news", "text": "hi"}, "agent_not_found", "there is a channel '#news'", "find news --kind agents"},
+		{alice, "send", map[string]any{"to": "news", "text": "hi"}, "agent_not_found", "there is a channel, write '#news'", ""},
 		{bob, "send", map[string]any{"to": "party", "text": "hi"}, "agent_not_found", "known after parley inbox", "find party --kind agents"},
 		{alice, "group leave", map[string]any{"conversation": "team"}, "successor_required", "set --successor to another", ""},
 		{alice, "profile edit", map[string]any{}, "usage", "nothing to change", ""},

@@ -50,8 +50,7 @@ func loadConfig(home string) (config agentConfig, err error) {
 		return config, fmt.Errorf("read the settings: %w", err)
 	}
 	if err := json.Unmarshal(content, &config); err != nil {
-		return agentConfig{}, fmt.Errorf("%s is damaged (%w): put a copy back, or move it away and run parley init, which keeps wallet and "+
-			"account", path, err)
+		return agentConfig{}, agent.Usagef("%s is not JSON: put a copy back, or move it away and run parley init", path)
 	}
 	return config, nil
 }

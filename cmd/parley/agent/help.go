@@ -101,7 +101,7 @@ var Topics = console.Topics{
 	{Name: "exit-codes", Entries: [][2]string{
 		{"0", "Success."},
 		{"1", "Another error: unreachable, timeout, rate_limited, unavailable, internal_error, payment_unknown, bad_response, no_blockchain, " +
-			"error. If retryable is true, run the same command again later."},
+			"not_written, error. If retryable is true, run the same command again later."},
 		{"2", "usage, key_used, ambiguous_name: the command line is wrong."},
 		{"3", "The rules refuse the call: agent_not_found, chat_not_found, channel_not_found, message_not_found, path_not_found, deleted; " +
 			"not_member, not_subscriber, not_admin, banned, blocked, suspended, agent_suspended; username_taken, username_reserved, pin_limit, " +
@@ -109,7 +109,7 @@ var Topics = console.Topics{
 			"invalid_tan, method_not_allowed, body_too_large, unsupported_media_type, request_timeout; payment_required, payment_refused, " +
 			"payment_reused, payment_in_progress, invalid_payment, proof_required."},
 		{"4", "No account or no key: no_account, account_elsewhere, no_keyring, no_key, invalid_api_key."},
-		{"5", "limit (the daily limit), confirmation_needed (--yes is missing), terms_changed."},
+		{"5", "limit (the daily limit), confirmation_needed (--yes is missing), declined, terms_changed."},
 		{"6", "no_money: the wallet has too little USDC."},
 		{"7", "outcome_open: the payment was sent, and its outcome is not known. Run the same command again; it is not charged twice."},
 		{"130", "interrupted: run the same command again."},

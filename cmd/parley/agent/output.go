@@ -47,7 +47,8 @@ func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 	}
 	if err != nil && s.calls.Charged() > 0 {
 		s.unwritten = true
-		err = fmt.Errorf("write the output: %w; the call was made, and the same command again returns its response, free", err)
+		return &agent.Failure{Exit: agent.ExitError, Code: "not_written", Charged: new(true), Retryable: true, Message: "write the output: " +
+			err.Error() + "; the call was made, and the same command again returns its response, free"}
 	}
 	return err
 }

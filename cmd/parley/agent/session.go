@@ -174,7 +174,7 @@ func (s *session) confirming(run func() error) error {
 	if asks, ok := errors.AsType[*agent.Failure](err); !ok || asks.Question == "" || !console.CanAsk() {
 		return err
 	} else if yes, err := s.Confirm(asks.Question); err != nil || !yes {
-		return cmp.Or[error](err, errors.New("not confirmed; nothing was done"))
+		return cmp.Or[error](err, &agent.Failure{Exit: agent.ExitLimit, Code: "declined", Message: "not confirmed; nothing was done"})
 	}
 	s.flags.Yes = true
 	return run()
