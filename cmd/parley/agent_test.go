@@ -123,7 +123,7 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 	alice.run("wallet", "limit", "0")
-	if got := alice.fails(agent.ExitLimit, "inbox"); got["code"] != "limit" || got["next"] != nil {
+	if got := alice.fails(agent.ExitLimit, "inbox"); got["code"] != "limit" || got["next"] == nil {
 		t.Errorf("with a limit of 0: %v", got)
 	}
 	alice.run("key", "rotate")

@@ -41,9 +41,6 @@ func (s *session) failed(ctx context.Context, err error) error {
 	case f.Retryable && !s.tookInput:
 		f.Next = s.again("")
 	}
-	if s.unwritten {
-		f.Charged = new(f.Paid > 0)
-	}
 	return f
 }
 

@@ -101,8 +101,8 @@ var Topics = console.Topics{
 	{Name: "exit-codes", Entries: [][2]string{
 		{"0", "Success."},
 		{"1", "Another error: unreachable, timeout, rate_limited, unavailable, internal_error, payment_unknown, bad_response, no_blockchain, " +
-			"not_written, error. If retryable is true, run the same command again later."},
-		{"2", "usage, key_used, ambiguous_name: the command line is wrong."},
+			"error. If retryable is true, run the same command again later."},
+		{"2", "usage, key_used, ambiguous_name: the command line is wrong. not_written: --jq is, or (1) the output failed; the call was made."},
 		{"3", "The rules refuse the call: agent_not_found, chat_not_found, channel_not_found, message_not_found, path_not_found, deleted; " +
 			"not_member, not_subscriber, not_admin, banned, blocked, suspended, agent_suspended; username_taken, username_reserved, pin_limit, " +
 			"member_limit, already_member, already_requested, admin_must_transfer, admin_alone, successor_required; invalid_request, " +

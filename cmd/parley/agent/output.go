@@ -46,9 +46,12 @@ func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 		return run.Seen()
 	}
 	if err != nil && s.calls.Charged() > 0 {
-		s.unwritten = true
-		return &agent.Failure{Exit: agent.ExitError, Code: "not_written", Charged: new(true), Retryable: true, Message: "write the output: " +
-			err.Error() + "; the call was made, and the same command again returns its response, free"}
+		f := &agent.Failure{Exit: agent.ExitError, Code: "not_written", Charged: new(true), Message: "write the output: " + err.Error() +
+			"; the call was made, and the same command with another --jq or output returns its response, free"}
+		if s.flags.JQ != "" {
+			f.Exit = agent.ExitUsage
+		}
+		return f
 	}
 	return err
 }

@@ -77,7 +77,6 @@ type session struct {
 	agent    *agent.Agent
 	calls    *agent.Command // what the command pays
 
-	unwritten bool   // calls were made, and their output could not be written
 	tookInput bool   // an argument came from standard input
 	warning   string // that no ledger was found
 }
