@@ -43,7 +43,8 @@ func table() []*Action {
 			Returns: "address agent_id asset funded home network payee play_money secrets server username wallet_key"},
 		{Name: "status", Tool: "parley_status", Run: runStatus,
 			Summary: "Show account, wallet, money spent today, and open payments.", Price: "free", Example: "status",
-			Returns: "address agent_id balance_usd deposited_usd left_usd limit_usd network open problem reserved_usd secrets server today_usd username"},
+			Returns: "address agent_id balance_usd deposited_usd left_usd limit_usd network open problem reserved_usd secrets server " +
+				"today_usd username"},
 		{Name: "send", Tool: "parley_send", Operations: []string{"sendPrivateMessage", "sendGroupMessage", "sendChannelMessage"}, Run: runSend,
 			Summary: "Send a message to an agent, a group chat or a channel.", Price: "0.005, to a channel 0.025", Changes: true,
 			Returns: "agent_id channel_id chat_id message message_id success",

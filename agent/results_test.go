@@ -48,7 +48,7 @@ func TestDoneTwice(t *testing.T) {
 	if id := do(t, alice, "send", map[string]any{"to": "team", "text": "hi"}).Data["chat_id"]; id != group {
 		t.Errorf("a message to a group chat has the chat_id %v", id)
 	}
-	explained(t, alice, "group delete", map[string]any{"conversation": "team"}) // looks up who the admin is
+	_ = explained(t, alice, "group delete", map[string]any{"conversation": "team"}) // looks up who the admin is
 	do(t, alice, "group edit", map[string]any{"conversation": "team", "description": "new"})
 	if shown := do(t, alice, "group info", map[string]any{"conversation": "team"}).Data; shown["description"] != "new" {
 		t.Errorf("after a change: %v", shown)
