@@ -217,9 +217,8 @@ func TestChannelsSurvive(t *testing.T) {
 	w.wantSettled(w.refund(signer, 3000, 1000, w.ledger.Channel(signer.ID)))
 	noError(t, w.ledger.InitiateWithdraw(signer.Config, 500))
 	w.ledger.Advance(48 * time.Hour)
-	if _, err := w.ledger.FinalizeWithdraw(signer.Config); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.ledger.FinalizeWithdraw(signer.Config)
+	noError(t, err)
 	before, balance := w.ledger.Channel(signer.ID), w.ledger.Balance(Accounts()[0].Address)
 	noError(t, w.ledger.Close())
 	again := openLedger(t, dir)
@@ -247,8 +246,6 @@ func TestMalformedChannelRequests(t *testing.T) {
 		"a payout to nobody":             `{"type":"settle","receiver":"","token":""}`,
 		"a refund without a channel":     `{"type":"refund","channelConfig":` + config + `,"amount":"1","refundNonce":"0","claims":[]}`,
 		"a refund that a payer sent":     `{"type":"refund","channelConfig":` + config + `,"amount":"1"}`,
-		"a voucher without a channel":    `{"type":"voucher"}`,
-		"a deposit without a voucher":    `{"type":"deposit","deposit":{}}`,
 		"a claim with amounts as number": `{"type":"claim","claims":[{"totalClaimed":1}]}`,
 	} {
 		body := `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":` + offer + `,"payload":` + payload + `},"paymentRequirements":` +
