@@ -3,6 +3,7 @@ package devnet
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,9 @@ func TestLifeOfAPaymentChannel(t *testing.T) {
 	if want := `{"address":"` + Payee + `","balance":"5000","unsettled":"2000"}`; body != want { // the refund claimed 2000
 		t.Errorf("the payee has %s, want %s", body, want)
 	}
+	if paid := w.wantSettled(w.facilitator.SettleReceiver(t.Context(), receiver)); paid.Amount != "2000" {
+		t.Errorf("the next payout is %s, want 2000", paid.Amount)
+	}
 }
 
 // TestClaimBatches: one bad row holds the others, and rows that are claimed already hold nobody.
@@ -107,7 +111,8 @@ func TestClaimBatches(t *testing.T) {
 
 	part := w.claims(second, 3000)
 	part[0].TotalClaimed = "1500"
-	w.wantSettled(w.claim(append(w.claims(first, 1000), append(good, part...)...)))
+	lower := w.claims(first, 1000) // before and behind a higher one
+	w.wantSettled(w.claim(slices.Concat(lower, good, part, lower)))
 	w.wantChannel(first, x402.Channel{Balance: 10_000, TotalClaimed: 2000})
 	w.wantChannel(second, x402.Channel{Balance: 10_000, TotalClaimed: 1500})
 	w.wantSettled(w.claim(append(good, w.claims(second, 3000)...)))

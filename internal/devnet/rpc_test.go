@@ -105,7 +105,8 @@ func TestChain(t *testing.T) {
 	}
 
 	used, err := chain.AuthorizationsIn(ctx, token.Asset, transaction(1))
-	second := x402.Transfer{From: strings.ToLower(bob), To: strings.ToLower(stranger), Amount: 9, Transaction: transaction(1), Block: 4, LogIndex: 1}
+	second := x402.Transfer{From: strings.ToLower(bob), To: strings.ToLower(stranger), Amount: 9, Transaction: transaction(1), Block: 4,
+		LogIndex: 1}
 	if diff := cmp.Diff([]x402.UsedAuthorization{{Authorizer: first.From, Nonce: nonce(1), Transfer: first},
 		{Authorizer: second.From, Nonce: nonce(3), Transfer: second}}, used); err != nil || diff != "" {
 		t.Errorf("the authorizations in the transaction: %v (-want +got):\n%s", err, diff)
