@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/internal/testkit"
 )
 
-// TestHelpCommand: parley help COMMAND prints what the command prints with --help, and the first help shows two first steps.
+// TestHelpCommand: parley help COMMAND prints what the command prints with --help, and the first help shows two first steps. The version
+// names the commit, if the build knows it.
 func TestHelpCommand(t *testing.T) {
 	t.Parallel()
 	for _, command := range [][]string{nil, {"send"}, {"contacts"}, {"contacts", "block"}, {"wallet", "report"}, {"payments"}, {"serve"}} {
@@ -35,6 +37,9 @@ func TestHelpCommand(t *testing.T) {
 	testkit.Contains(t, invoke(t, "channel", "subscribe", "--help").good(t), "channel join (subscribe) <conversation>")
 	if help := invoke(t, "help", "send").good(t); len(help) > 600 {
 		t.Errorf("the help of send has %d bytes", len(help))
+	}
+	for _, version := range []string{"version", "--version"} {
+		testkit.Contains(t, invoke(t, version).good(t), "parley "+parley.Version())
 	}
 	if codes := invoke(t, "help", "exit-codes").good(t); !strings.Contains(codes, "outcome_open") {
 		t.Errorf("the help of exit codes is\n%s", codes)

@@ -254,9 +254,8 @@ func TestPaymentsRefund(t *testing.T) {
 	wrong("no transaction", "no receipt", good, hash(99))
 	wrong("a failed payment", "no money was taken", failed, hash(11))
 	for e, transaction := range map[entry]string{good: hash(11), owed: hash(13)} {
-		if _, err := refund(e, "0x"+strings.ToUpper(transaction[2:])); err != nil {
-			t.Fatal(err)
-		}
+		_, err := refund(e, "0x"+strings.ToUpper(transaction[2:]))
+		testkit.NoError(t, err)
 	}
 	wrong("twice", "is refunded already", good, hash(11))
 	wrong("another payment with the same transaction", "has refunded another payment", other, hash(11))

@@ -151,9 +151,8 @@ func TestReconcileChannels(t *testing.T) {
 	}
 	testkit.NoError(t, b.chain.InitiateWithdraw(withdrawn.Config, 100_000))
 	b.chain.Advance(25 * time.Hour)
-	if _, err := b.chain.FinalizeWithdraw(withdrawn.Config); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.chain.FinalizeWithdraw(withdrawn.Config)
+	testkit.NoError(t, err)
 	testkit.NoError(t, errors.Join(b.chain.InitiateWithdraw(open.Config, 90_000), b.chain.DepositIntoChannel(open.Config, 1)))
 	c, failed := b.reconcile()
 	wantFindings(t, c,

@@ -136,9 +136,6 @@ func TestReconcileContradicts(t *testing.T) {
 		"delivered and never paid": {func(b *books) (entry, string) {
 			return b.enter(store.PaymentDelivered, 1, tx(2001)), "is recorded as paid, but its authorization is unused"
 		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
-		"undeliverable and never paid": {func(b *books) (entry, string) {
-			return b.enter(store.PaymentUndeliverable, 1, nil), "is recorded as paid, but its authorization is unused"
-		}, func(c *reconcile.Report) bool { return c.Missing == 5000 }},
 		"delivered and cancelled": {func(b *books) (entry, string) {
 			e := b.enter(store.PaymentDelivered, 1, tx(2001))
 			testkit.NoError(b.t, b.chain.Cancel(devnet.Accounts()[1].Address, e.nonce))

@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 func read(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return string(content)
 }
 
@@ -33,9 +33,7 @@ func TestRunbooks(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, "rules.yaml")), &rules); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, yaml.Unmarshal([]byte(read(t, "rules.yaml")), &rules))
 	manual := read(t, "../../docs/run.md")
 	var names []string
 	for _, rule := range rules.Groups[0].Rules {
@@ -74,9 +72,7 @@ func TestMetricsExist(t *testing.T) {
 	var metrics []string
 	for _, folder := range []string{"server", "payment", "payment/channel", "store", "internal/retention"} {
 		sources, err := filepath.Glob("../../" + folder + "/*.go")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, source := range sources {
 			metrics = append(metrics, metricForm.FindAllString(read(t, source), -1)...)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/parley-chat/parley/internal/cdp"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 type headersFunc = func(context.Context, string) (http.Header, error)
@@ -31,21 +32,13 @@ func secrets(t *testing.T) map[string]struct {
 } {
 	t.Helper()
 	edPublic, edPrivate, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ecPEM := string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1}))
 	return map[string]struct {
 		text, alg string
@@ -112,13 +105,9 @@ func TestParseKeyRejects(t *testing.T) {
 	t.Parallel()
 	wrongHalf := make([]byte, ed25519.PrivateKeySize)
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	der, err := x509.MarshalECPrivateKey(p384)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, secret := range map[string]string{
 		"nothing":                     "",
 		"text":                        "hunter2-hunter2",

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 const domain = "parley.example"
@@ -59,26 +61,18 @@ func TestACMEUsesStoredCertificates(t *testing.T) {
 func store(t *testing.T, folder string) time.Time {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	expires := time.Now().Add(80 * 24 * time.Hour).UTC().Truncate(time.Second)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{domain}, NotBefore: time.Now().Add(-time.Hour), NotAfter: expires,
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	encoded, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var text bytes.Buffer
 	_ = pem.Encode(&text, &pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 	_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: raw})
-	if err := os.WriteFile(filepath.Join(folder, domain), text.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(folder, domain), text.Bytes(), 0o600))
 	return expires
 }

@@ -135,9 +135,7 @@ func TestNewestInstallation(t *testing.T) {
 	base := newFolder(t)
 	script := func(folder, program, text string) {
 		path := filepath.Join(base, folder, program)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755)))
 	}
 	versions := map[string]string{"old": "14.9", "middle": "15.14 (Debian 15.14-0+deb12u1)", "beta": "19beta1", "client": "20.1"}
 	for folder, version := range versions {
@@ -181,9 +179,8 @@ func distribution(t *testing.T, binaries string) []byte {
 	for _, program := range []string{"initdb", "postgres"} {
 		script := "#!/bin/sh\nexec '" + filepath.Join(binaries, program) + "' \"$@\"\n"
 		testkit.NoError(t, archive.WriteHeader(&tar.Header{Name: "bin/" + program, Mode: 0o700, Size: int64(len(script))}))
-		if _, err := archive.Write([]byte(script)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := archive.Write([]byte(script))
+		testkit.NoError(t, err)
 	}
 	testkit.NoError(t, archive.Close())
 
@@ -191,9 +188,8 @@ func distribution(t *testing.T, binaries string) []byte {
 	zipped := zip.NewWriter(&jar)
 	file, err := zipped.Create("postgres.txz")
 	testkit.NoError(t, err)
-	if _, err := file.Write(xz(files.Bytes())); err != nil {
-		t.Fatal(err)
-	}
+	_, err = file.Write(xz(files.Bytes()))
+	testkit.NoError(t, err)
 	testkit.NoError(t, zipped.Close())
 	return jar.Bytes()
 }

@@ -104,9 +104,8 @@ func (r *run) createDatabase() {
 	database, err := pgx.Connect(r.t.Context(), "postgres://postgres@"+address+"/postgres?sslmode=disable")
 	testkit.NoError(r.t, err)
 	defer func() { _ = database.Close(context.WithoutCancel(r.t.Context())) }()
-	if _, err := database.Exec(r.t.Context(), "CREATE DATABASE parley"); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err = database.Exec(r.t.Context(), "CREATE DATABASE parley")
+	testkit.NoError(r.t, err)
 	testkit.NoError(r.t, execute(program, "migrate", "--database-url", r.cluster.url(routeHosts)))
 }
 

@@ -5,19 +5,17 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestSettings: `make failover` tests the settings that docs/disaster.md recommends.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../docs/disaster.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	template, err := os.ReadFile("patroni.yml.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tested := strings.ReplaceAll(string(template), "{{.Synchronous}}", "true")
 	names, found := regexp.MustCompile("`([a-z_]+)`"), 0
 	for line := range strings.Lines(string(guide)) {

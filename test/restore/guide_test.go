@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // guidePath is the guide whose commands the drill runs.
@@ -22,9 +24,7 @@ var stepForm = regexp.MustCompile("(?m)^ *<!-- restore drill: ([a-z-]+) -->\n *`
 func readGuide(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(guidePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	steps := map[string]string{}
 	for _, found := range stepForm.FindAllStringSubmatch(string(text), -1) {
 		steps[found[1]] = found[2]
