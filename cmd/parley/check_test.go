@@ -209,16 +209,12 @@ func TestCheckAddresses(t *testing.T) {
 	t.Parallel()
 	settings, network := goodWorld(t)
 	key := writeFile(t, strings.Repeat("1", 64))
-	if err := os.Chmod(key, 0o644); err != nil { //nolint:gosec // the test's fault
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(key, 0o644)) //nolint:gosec // the test's fault
 	wantFinding(t, settings, "warning secrets: "+key+" can be read by every user", "--authorizer-key", "file:"+key)
 	wantFinding(t, settings, "failed settings: --server-secret (PARLEY_SERVER_SECRET) is missing", "--server-secret", "")
 	wantFinding(t, settings, "failed settings: --authorizer-key (PARLEY_AUTHORIZER_KEY) is file:/nowhere", "--authorizer-key", "file:/nowhere")
 	config := writeFile(t, "database-url: "+settings[1])
-	if err := os.Chmod(config, 0o644); err != nil { //nolint:gosec // the test's fault
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(config, 0o644)) //nolint:gosec // the test's fault
 	wantFinding(t, settings[2:], "warning secrets: "+config+" can be read by every user", "--config", config)
 	wantFinding(t, settings, "warning base URL: http://127.0.0.1:")
 	wantFinding(t, settings, "failed base URL: http://127.0.0.1", "--base-url", network)

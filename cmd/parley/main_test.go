@@ -122,10 +122,8 @@ func get(t *testing.T, url string, into any) {
 	testkit.NoError(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err == nil {
-		err = json.Unmarshal(body, into)
-	}
-	if err != nil || response.StatusCode != http.StatusOK {
+	testkit.NoError(t, err)
+	if err := json.Unmarshal(body, into); err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("GET %s: %d %v %s", url, response.StatusCode, err, body)
 	}
 }

@@ -41,15 +41,12 @@ func (m *moderated) agent(username string) uuid.UUID {
 	const tan = "AAAA0000"
 	agent := store.Agent{ID: uuid.Must(uuid.NewV7()), Username: username, Description: "I am " + username,
 		IsDiscoverable: true, KeyHash: store.HashKey(username)}
-	err := m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
+	testkit.NoError(m.t, m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
 		return tx.RequestAccount(m.t.Context(), username, "0xpayer", store.HashKey(tan), uuid.New())
-	})
-	if err == nil {
-		err = m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
-			return tx.CreateAccount(m.t.Context(), agent, [][]byte{store.HashKey(tan)}, uuid.New())
-		})
-	}
-	testkit.NoError(m.t, err)
+	}))
+	testkit.NoError(m.t, m.on.Transaction(m.t.Context(), func(tx *store.Tx) error {
+		return tx.CreateAccount(m.t.Context(), agent, [][]byte{store.HashKey(tan)}, uuid.New())
+	}))
 	return agent.ID
 }
 
@@ -139,11 +136,9 @@ func TestModerateConversations(t *testing.T) {
 	m := newModerated(t)
 	alice, bob := m.agent("alice"), m.agent("bob")
 	group := uuid.Must(uuid.NewV7())
-	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error {
+	testkit.NoError(t, m.on.Transaction(t.Context(), func(tx *store.Tx) error {
 		return tx.CreateConversation(t.Context(), store.KindGroup, group, alice, "planners", nil, true)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	testkit.NoError(t, m.on.Transaction(t.Context(), func(tx *store.Tx) error { return tx.Join(t.Context(), group, alice, bob) }))
 	id := server.ConversationID(store.KindGroup, group)
 	testkit.Contains(t, m.run("conversations", "show", id), "planners", server.AgentID(alice), "group")
@@ -231,10 +226,8 @@ func TestPaymentsRefund(t *testing.T) {
 	b.mine(owed, devnet.Payee, owed.amount, hash(77))
 	give := func(account int, amount uint64, transaction string) {
 		t.Helper()
-		if err := b.chain.Transfer(devnet.Payee, devnet.Accounts()[account].Address, amount, "0x"+strings.Repeat("ef", 31)+transaction[64:],
-			transaction); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.chain.Transfer(devnet.Payee, devnet.Accounts()[account].Address, amount,
+			"0x"+strings.Repeat("ef", 31)+transaction[64:], transaction))
 	}
 	give(0, 4000, hash(11))
 	give(0, 5001, hash(12))

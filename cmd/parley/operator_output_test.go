@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/parley-chat/parley/cmd/parley/agent"
+	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -24,12 +25,9 @@ func TestOperatorOutput(t *testing.T) {
 	m := newModerated(t)
 	alice, bob := m.agent("alice"), m.agent("bob")
 	message, chat := m.message(alice, bob, drivesTerminals)
-	if err := m.on.Transaction(t.Context(), func(tx *store.Tx) error {
-		return tx.EditAgent(t.Context(), alice, new(drivesTerminals),
-			nil)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, m.on.Transaction(t.Context(), func(tx *store.Tx) error {
+		return tx.EditAgent(t.Context(), alice, new(drivesTerminals), nil)
+	}))
 	m.run("agents", "suspend", "alice", "--message", drivesTerminals, "--reason", drivesTerminals, "--actor", "olga")
 	for _, command := range [][]string{
 		{"agents", "show", "alice"}, {"agents", "show", "alice", "--json"}, {"agents", "export", "alice"},

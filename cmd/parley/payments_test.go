@@ -43,18 +43,16 @@ func newBooks(t *testing.T, journal ...string) *books {
 	t.Helper()
 	b := &books{t: t, url: storetest.URL(t)}
 	var err error
-	if b.connection, err = pgx.Connect(t.Context(), b.url); err != nil {
-		t.Fatal(err)
-	}
+	b.connection, err = pgx.Connect(t.Context(), b.url)
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = b.connection.Close(context.Background()) })
 	folder := ""
 	if len(journal) > 0 {
 		folder = t.TempDir()
 		testkit.NoError(t, os.WriteFile(filepath.Join(folder, "dev-ledger.jsonl"), []byte(strings.Join(journal, "\n")+"\n"), 0o600))
 	}
-	if b.chain, err = devnet.OpenLedger(folder); err != nil {
-		t.Fatal(err)
-	}
+	b.chain, err = devnet.OpenLedger(folder)
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = b.chain.Close() })
 	server := httptest.NewServer(devnet.NewFacilitator(b.chain))
 	t.Cleanup(server.Close)

@@ -87,15 +87,10 @@ func writePEM(t *testing.T, file, kind string, content []byte) {
 func (a *authority) publish(t *testing.T, base, version string) (serial int64) {
 	t.Helper()
 	folder := filepath.Join(base, version)
-	err := os.Mkdir(folder, 0o700)
-	if err == nil {
-		serial = a.write(t, folder)
-		err = os.Symlink(version, filepath.Join(base, "new"))
-	}
-	if err == nil {
-		err = os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current"))
-	}
-	testkit.NoError(t, err)
+	testkit.NoError(t, os.Mkdir(folder, 0o700))
+	serial = a.write(t, folder)
+	testkit.NoError(t, os.Symlink(version, filepath.Join(base, "new")))
+	testkit.NoError(t, os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current")))
 	return serial
 }
 

@@ -46,8 +46,11 @@ func TestVerifyChannelPayments(t *testing.T) {
 		"another scheme": {2000, 0, func(w *world, _ *x402.BatchPayment) { w.offer.Scheme = x402.SchemeExact }, x402.ReasonBatchScheme},
 		"another token name": {2000, 5, func(w *world, _ *x402.BatchPayment) { w.offer.Extra["name"] = "USD Coin" },
 			x402.ReasonBatchDepositSignature},
-		"no token name":       {2000, 5, func(w *world, _ *x402.BatchPayment) { delete(w.offer.Extra, "name") }, x402.ReasonBatchMissingDomain},
-		"a delay of a minute": {2000, 0, func(w *world, p *x402.BatchPayment) { *p = *w.withDelay(60) }, x402.ReasonBatchWithdrawDelayRange},
+		"no token name": {2000, 5, func(w *world, _ *x402.BatchPayment) { delete(w.offer.Extra, "name") }, x402.ReasonBatchMissingDomain},
+		"a delay of a minute": {2000, 0, func(w *world, p *x402.BatchPayment) {
+			p.Payload.ChannelConfig.WithdrawDelay, w.offer.Extra["withdrawDelay"] = 60, 60
+			p.Payload.Voucher.ChannelID, _ = channelDomain.ChannelID(p.Payload.ChannelConfig)
+		}, x402.ReasonBatchWithdrawDelayRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,18 +74,4 @@ func TestVerifyChannelPayments(t *testing.T) {
 			}
 		})
 	}
-}
-
-// withDelay returns a payment from a channel whose delay the contract does not allow, and makes the offer demand it.
-func (w *world) withDelay(seconds uint64) *x402.BatchPayment {
-	w.Helper()
-	config := w.payer(Accounts()[0], 0).Config
-	config.WithdrawDelay = seconds
-	id, err := channelDomain.ChannelID(config)
-	noError(w, err)
-	voucher, err := channelDomain.SignVoucher(w.Context(), x402.NewKeySigner(keyOf(w.T, Accounts()[0])), id, 2000)
-	noError(w, err)
-	w.offer.Extra["withdrawDelay"] = seconds
-	return &x402.BatchPayment{X402Version: 2, Accepted: w.offer,
-		Payload: x402.BatchPayload{Type: x402.BatchVoucher, ChannelConfig: config, Voucher: voucher}}
 }

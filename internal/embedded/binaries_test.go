@@ -78,9 +78,7 @@ func TestDownload(t *testing.T) {
 	// The cluster finds its binaries again where there are no others and no network.
 	repository.Close()
 	server, err := start(t.Context(), Options{Folder: folders[0], Volatile: true}, source)
-	if err != nil {
-		t.Fatalf("restart with the downloaded binaries: %v", err)
-	}
+	testkit.NoError(t, err)
 	mustStop(t, server)
 }
 

@@ -138,9 +138,7 @@ func TestOrdinaryUser(t *testing.T) {
 	var nobody *account
 	if uid == 0 {
 		found, err := user.Lookup("nobody")
-		if err != nil {
-			t.Fatalf("the user to run as: %v", err)
-		}
+		testkit.NoError(t, err)
 		nobody = &account{uid: number(t, found.Uid), gid: number(t, found.Gid)}
 		uid = nobody.uid
 		testkit.NoError(t, nobody.own(folder))
@@ -252,9 +250,7 @@ func startOwner(t *testing.T, folder string, as *account) *owner {
 	cmd.Stderr = os.Stderr
 	input, inputErr := cmd.StdinPipe()
 	output, outputErr := cmd.StdoutPipe()
-	if err := errors.Join(inputErr, outputErr, cmd.Start()); err != nil {
-		t.Fatalf("start the owning process: %v", err)
-	}
+	testkit.NoError(t, errors.Join(inputErr, outputErr, cmd.Start()))
 	t.Cleanup(func() {
 		_, _ = input.Close(), cmd.Wait() // both done already unless the test failed
 	})
@@ -267,17 +263,13 @@ func startOwner(t *testing.T, folder string, as *account) *owner {
 
 func (o *owner) kill(t *testing.T) {
 	t.Helper()
-	if err := o.cmd.Process.Kill(); err != nil {
-		t.Fatalf("kill the owning process: %v", err)
-	}
+	testkit.NoError(t, o.cmd.Process.Kill())
 	_ = o.cmd.Wait() // says that it was killed
 }
 
 func (o *owner) stop(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(o.input.Close(), o.cmd.Wait()); err != nil {
-		t.Fatalf("the owning process did not stop its server: %v", err)
-	}
+	testkit.NoError(t, errors.Join(o.input.Close(), o.cmd.Wait()))
 }
 
 // newFolder has the mode 0700, openFolder lets everybody pass.
@@ -321,9 +313,7 @@ func mustStop(t *testing.T, server *Server) {
 func query(t *testing.T, url, statement string) (value string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatalf("connect to %s: %v", url, err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()
 	if err := conn.QueryRow(t.Context(), statement).Scan(&value); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		t.Fatalf("%s: %v", statement, err)

@@ -52,9 +52,7 @@ func newCluster(t testing.TB, synchronous bool) *cluster {
 	t.Helper()
 	c := &cluster{t: t, synchronous: synchronous, root: filepath.Join(folder, t.Name()), haproxy: "127.0.0.1:5000",
 		http: &http.Client{Timeout: time.Second}, etcd: map[int]*testkit.Process{}, up: map[int]*atomic.Bool{}}
-	if err := os.Mkdir(c.root, 0o755); err != nil { //nolint:gosec // the nodes run as nobody
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(c.root, 0o755)) //nolint:gosec // the nodes run as nobody
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is not in /usr/lib/postgresql: make failover installs it")
@@ -94,14 +92,9 @@ func (c *cluster) folder(node int) string { return filepath.Join(c.root, "n"+str
 func (c *cluster) prepare(node int) {
 	c.t.Helper()
 	volume := filepath.Join(c.folder(node), "volume")
-	err := os.MkdirAll(volume, 0o755)
-	if err == nil {
-		err = syscall.Mount("tmpfs", volume, "tmpfs", 0, "size="+walVolume)
-	}
-	if err == nil {
-		err = execute("chown", "-R", "nobody", c.folder(node))
-	}
-	testkit.NoError(c.t, err)
+	testkit.NoError(c.t, os.MkdirAll(volume, 0o755))
+	testkit.NoError(c.t, syscall.Mount("tmpfs", volume, "tmpfs", 0, "size="+walVolume))
+	testkit.NoError(c.t, execute("chown", "-R", "nobody", c.folder(node)))
 	c.write(filepath.Join("n"+strconv.Itoa(node), "patroni.yml"), "patroni.yml.tmpl", map[string]any{
 		"Node": node, "Address": addressOf(node), "Addresses": addresses, "Network": network, "Folder": c.folder(node),
 		"WAL": filepath.Join(volume, "wal"), "Programs": c.programs, "Synchronous": c.synchronous,
@@ -115,9 +108,7 @@ func (c *cluster) write(name, from string, values map[string]any) {
 	testkit.NoError(c.t, err)
 	var text bytes.Buffer
 	testkit.NoError(c.t, filled.Execute(&text, values))
-	if err := os.WriteFile(filepath.Join(c.root, name), text.Bytes(), 0o644); err != nil { //nolint:gosec // nobody reads it, the user
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, os.WriteFile(filepath.Join(c.root, name), text.Bytes(), 0o644)) //nolint:gosec // nobody reads it, the user
 }
 
 // launch starts a program in a namespace ("" for the hub's) as nobody, with its output in a file.

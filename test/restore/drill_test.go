@@ -208,10 +208,8 @@ func (d *drill) must(commands string) string {
 func (d *drill) writeFile(name, content string) {
 	d.t.Helper()
 	path := filepath.Join(d.folder, name)
-	if err := errors.Join(os.Chmod(d.folder, 0o755), os.MkdirAll(filepath.Dir(path), 0o755),
-		os.WriteFile(path, []byte(content), 0o755)); err != nil {
-		d.t.Fatal(err)
-	}
+	testkit.NoError(d.t, errors.Join(os.Chmod(d.folder, 0o755), os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, []byte(content), 0o755)))
 }
 
 // parleyFolder is the folder of the program under test.
