@@ -25,9 +25,8 @@ func TestFailover(t *testing.T) {
 	list, limit := faults, r.duration()
 	if names := os.Getenv("FAILOVER_FAULTS"); names != "" {
 		var err error
-		if list, err = chosen(names); err != nil {
-			t.Fatal(err)
-		}
+		list, err = chosen(names)
+		testkit.NoError(t, err)
 		limit = 0
 	}
 	found := r.test(list, limit)

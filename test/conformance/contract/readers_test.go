@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	parley "github.com/parley-chat/parley"
+	"github.com/parley-chat/parley/internal/testkit"
 )
 
 // TestContractReaders: each library finds openapi.yaml valid, and reads from it what the server does. PYTHON is an interpreter with
@@ -31,9 +32,7 @@ func TestContractReaders(t *testing.T) {
 			continue
 		}
 		var readings map[string]json.RawMessage
-		if err := json.Unmarshal(output, &readings); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(output, &readings))
 		for library, reading := range readings {
 			found++
 			if diff := cmp.Diff(want, read(t, reading)); diff != "" {
@@ -50,15 +49,9 @@ func TestContractReaders(t *testing.T) {
 func read(t *testing.T, text []byte) (document any) {
 	t.Helper()
 	contract, err := openapi3.NewLoader().LoadFromData(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	raw, err := json.Marshal(contract)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &document); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, json.Unmarshal(raw, &document))
 	return document
 }

@@ -31,14 +31,19 @@ type manifests struct {
 	secrets    []corev1.Secret
 }
 
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // decode reads an object as an API server does with strict validation: an unknown field or a field given twice is an error.
 func decode[T any](t *testing.T, document []byte) T {
 	t.Helper()
 	var object T
 	text, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	wrong, err := json.UnmarshalStrict(text, &object)
 	if err := errors.Join(append(wrong, err)...); err != nil {
 		t.Errorf("%v in\n%s", err, document)
@@ -50,9 +55,7 @@ func read(t *testing.T) (m manifests) {
 	t.Helper()
 	for _, name := range []string{"parley.yaml", "secret.yaml"} {
 		text, err := os.ReadFile("../../../deploy/kubernetes/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		documents := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
 		for {
 			buffer := make([]byte, 1<<20)
@@ -60,9 +63,7 @@ func read(t *testing.T) (m manifests) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			m.add(t, buffer[:length])
 		}
 	}
@@ -72,9 +73,7 @@ func read(t *testing.T) (m manifests) {
 func (m *manifests) add(t *testing.T, document []byte) {
 	t.Helper()
 	var meta metav1.TypeMeta
-	if err := yaml.Unmarshal(document, &meta); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, yaml.Unmarshal(document, &meta))
 	switch meta.APIVersion + " " + meta.Kind {
 	case "apps/v1 Deployment":
 		m.deployment = decode[appsv1.Deployment](t, document)
@@ -196,13 +195,9 @@ func TestCompose(t *testing.T) {
 		"PARLEY_FACILITATOR_URL=https://facilitator.example",
 		"PARLEY_RPC_URL=https://rpc.example", "POSTGRES_PASSWORD=play",
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	project, err := options.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, name := range []string{"parley", "migrate"} {
 		service := project.Services[name]
 		if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) ||
@@ -221,9 +216,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("the network is %s; trusted proxies are %v", subnet, proxies)
 	}
 	missing, err := cli.NewProjectOptions([]string{"../../../deploy/compose.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if _, err := missing.LoadProject(t.Context()); err == nil {
 		t.Error("Compose accepts compose.yaml without the required settings")
 	}
