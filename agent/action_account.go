@@ -157,7 +157,7 @@ func runReport(r *Run) (*Value, error) {
 			return err
 		}
 		*cost = object{"day": on, "operation": operation, "calls": calls, "charged_usd": USD(charged), "open_usd": USD(open)}
-		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, r.nameOf(operation), calls, USD(charged))
+		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, operation, calls, USD(charged))
 		if open > 0 {
 			line += ", open " + USD(open)
 		}

@@ -257,8 +257,8 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	share := r.share(messages)
 	for _, one := range messages {
 		m, _ := one.(object)
-		head := word(m, "sender_username")
-		if own != nil && m["sender_id"] == own.AgentID {
+		head, mine := word(m, "sender_username"), own != nil && m["sender_id"] == own.AgentID
+		if mine {
 			head = "I"
 		}
 		if source := word(m, "source_id"); source != "" && m["source_type"] != string(client.SourceTypePrivateChat) && source != in {
@@ -271,8 +271,9 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		about, next := r.about(m, contacts)
 		content, said := r.cut(m, share)
 		v.Parts = append(v.Parts, Part{head + about + said, content})
-		if next != "" {
-			v.line("%s", next)
+		if next != "" && !mine {
+			m["next"] = next
+			v.line("to add %s: %s", word(m, "sender_username"), next)
 		}
 		if counts, ok := m["reaction_counts"].(object); ok && len(counts) > 0 {
 			var words []string
@@ -291,18 +292,16 @@ func (r *Run) about(m object, contacts Contacts) (head, next string) {
 	if !ok {
 		return "", ""
 	}
-	name, _ := about["source_name"].(string)
-	id, sender := word(about, "source_id"), word(m, "sender_username")
-	name = VisibleName(name)
+	id, name := word(about, "source_id"), VisibleName(fmt.Sprint(about["source_name"]))
 	if known := contacts.ByID(id); known != nil {
 		name = known.String()
 	}
 	switch word(about, "type") {
 	case "access_request":
-		m["next"] = r.how("group add", object{"conversation": id, "agents": []string{sender}})
-		return fmt.Sprintf("  asks for access to the group chat %s (%s), note:", name, id), fmt.Sprintf("to add %s: %s", sender, m["next"])
+		return fmt.Sprintf("  asks for access to the group chat %s (%s), note:", name, id),
+			r.how("group add", object{"conversation": id, "agents": []string{word(m, "sender_username")}})
 	case "admin_transfer":
-		return fmt.Sprintf("  made this account the admin of %s (%s), note:", name, id), ""
+		return fmt.Sprintf("  hands over the admin's role in %s (%s), note:", name, id), ""
 	}
 	return fmt.Sprintf("  is about %s (%s):", name, id), ""
 }

@@ -33,7 +33,7 @@ func (d Day) Left() uint64 { return d.Limit - min(d.Spent, d.Limit) }
 const codeLimit = "limit"
 
 func (d Day) exceeded(price uint64) error {
-	return failf(ExitLimit, codeLimit, "wallet limit", "the call costs %s USD, and %s are left of the daily limit (%s); nothing was paid. "+
+	return failf(ExitLimit, codeLimit, "wallet limit", "the call costs %s USD, and %s are left of the daily limit (%s); it was not made. "+
 		"Ask a person: the limit is theirs, and a new day begins at 00:00 UTC", USD(price), USD(d.Left()), d)
 }
 

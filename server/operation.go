@@ -77,11 +77,13 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 	return document, operations, nil
 }
 
-var _ gen.StrictServerInterface = (*change)(nil)
+// contractHandlers makes the compiler check that every operation of the contract has a handler with its types. The generated strict server
+// parses and routes requests, but does not call it: it could pass nothing but the context of the HTTP request. The table handlers
+// dispatches in its place, because a handler needs its caller and a transaction, and also runs without a request, when a payment is
+// recovered.
+var contractHandlers gen.StrictServerInterface = &change{}
 
-// handlers are the handlers by operation id; readContract checks that the contract has the same operations. The generated strict
-// server could pass nothing but the context of the HTTP request. Here a handler gets its caller and what it may do in the database, and
-// also works without an HTTP request, for the recovery worker.
+// handlers are the handlers by operation id; readContract checks that the contract has the same operations.
 var handlers = map[string]handler{
 	"getHealth":             shared((*call).GetHealth),
 	"getSkill":              shared((*call).GetSkill),

@@ -179,8 +179,8 @@ func (s *Server) routes() *echo.Echo {
 		s.refund,       // of a payment channel, on GET operations; needs no API key
 		s.checkPayment, // and lets a call wait
 	)
-	// The payment middleware wraps the handlers.
-	gen.RegisterHandlers(withHead{e, s.operations}, gen.NewStrictHandler((*change)(nil), []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
+	// The payment middleware runs the handlers: see contractHandlers.
+	gen.RegisterHandlers(withHead{e, s.operations}, gen.NewStrictHandler(contractHandlers, []gen.StrictMiddlewareFunc{s.paymentMiddleware}))
 	for _, document := range s.documents {
 		e.Match([]string{http.MethodGet, http.MethodHead}, document.Path, s.publish(document))
 	}

@@ -22,7 +22,7 @@ func ask(failed *agent.Failure) *mcp.CallToolResult {
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionName: &mcp.ElicitParams{
 		Mode: "form", Message: "Parley: " + failed.Question,
 		RequestedSchema: map[string]any{
-			"type": "object", "required": []string{"confirmed"},
+			"type":       "object",
 			"properties": map[string]any{"confirmed": map[string]any{"type": "boolean", "title": "Confirm"}},
 		},
 	}}}

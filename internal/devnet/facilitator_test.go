@@ -239,8 +239,9 @@ func TestAccountsAndBalances(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
 		t.Fatalf("GET /accounts: status %d, %s", status, body)
 	}
-	want := map[string]string{"address": Accounts()[3].Address, "private_key": Accounts()[3].PrivateKey, "balance": "9999999999"}
-	if diff := cmp.Diff(want, got[3]); diff != "" || len(got) != len(Accounts()) {
+	accounts := Accounts()
+	want := map[string]string{"address": accounts[3].Address, "private_key": accounts[3].PrivateKey, "balance": "9999999999"}
+	if diff := cmp.Diff(want, got[3]); diff != "" || len(got) != len(accounts) {
 		t.Errorf("%d accounts, the fourth one (-want +got):\n%s", len(got), diff)
 	}
 	for address, balance := range map[string]string{Payee: "1", strings.ToLower(Payee): "1", stranger: "0"} {

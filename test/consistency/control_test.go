@@ -67,7 +67,7 @@ func Without[T any](protection string, with, without T) T {
 
 var controls = []control{
 	{"a banned agent writes", "group chat", []edit{
-		statement("j.refusal IS NULL AND", "(j.refusal IS NULL OR i.kind = 'group') AND"),
+		statement("i.refusal IS NULL AND", "(i.refusal IS NULL OR i.kind = 'group') AND"),
 		statement("m.agent_id = i.sender AND m.status = 'member') = 1", "m.agent_id = i.sender) = 1"),
 	}},
 	{"a banned agent reads", "group chat", []edit{{"server/access.go", "case view.Status == store.StatusMember, channel",
@@ -82,7 +82,7 @@ var controls = []control{
 	{"a response comes before the commit", "group chat", []edit{{"store/commit.go", "err = s.group.sends.send(ctx,",
 		"err = Without($, s.group.sends.send, func(ctx context.Context, m paidMessage) error {\n" +
 			"go s.group.sends.send(context.WithoutCancel(ctx), m)\nreturn nil\n})(ctx,"}}},
-	{"a blocked agent writes", "private chat", []edit{statement("j.refusal IS NULL AND", "coalesce(j.refusal, 'blocked') = 'blocked' AND")}},
+	{"a blocked agent writes", "private chat", []edit{statement("i.refusal IS NULL AND", "coalesce(i.refusal, 'blocked') = 'blocked' AND")}},
 	{"two polls at once return a message", "unread messages", []edit{
 		statement("WHERE r.once AND b.n IS NULL", "WHERE false"), statement("FROM turn WHERE NOT taken", "FROM turn WHERE false"),
 		{"store/unread.go", "SELECT pg_advisory_xact_lock(`+unreadLock", "SELECT `+Without($, `pg_advisory_xact_lock`, `abs`)+`(`+unreadLock"},
