@@ -376,7 +376,9 @@ type closedPayment struct {
 func (c Closing) close(ctx context.Context, tx *Tx) error {
 	var closed []closedPayment
 	batch := &pgx.Batch{}
-	batch.Queue(`SELECT FROM payments WHERE id = @id FOR NO KEY UPDATE`, named{"id": c.payment()})
+	if c.Charge == nil { // a voucher's payment is not in the ledger yet
+		batch.Queue(`SELECT FROM payments WHERE id = @id FOR NO KEY UPDATE`, named{"id": c.payment()})
+	}
 	statement, values := closeStatement(batchOf(c))
 	queue(batch, &closed, statement, values)
 	if err := tx.send(ctx, batch); err != nil {

@@ -223,11 +223,8 @@ func (tx *Tx) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) 
 // takeTurn queues the statement that waits until no other transaction reads unread messages of the agent and marks them. What follows sees
 // what that one has changed.
 func takeTurn(batch *pgx.Batch, agent uuid.UUID) {
-	batch.Queue(`SELECT pg_advisory_xact_lock(`+unreadLock+`) FROM (SELECT CAST(@agent AS uuid) AS agent) a`, named{"agent": agent})
+	batch.Queue(`SELECT pg_advisory_xact_lock(unread_lock(@agent))`, named{"agent": agent})
 }
-
-// unreadLock is the key of the advisory lock of an agent.
-const unreadLock = `hashtextextended('unread ' || CAST(agent AS text), 0)`
 
 // Ranges are the messages of the page, by conversation.
 func (u *Unread) Ranges() []ReadRange {

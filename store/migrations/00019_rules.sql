@@ -82,3 +82,10 @@ RETURNS TABLE (number bigint, own bigint, read_up_to bigint, next_number bigint,
     ) s
 $$;
 -- +goose StatementEnd
+
+-- unread_lock is the key of the advisory lock of an agent whose unread messages are read and marked.
+-- +goose StatementBegin
+CREATE FUNCTION unread_lock(agent uuid) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT hashtextextended('unread ' || CAST(agent AS text), 0)
+$$;
+-- +goose StatementEnd

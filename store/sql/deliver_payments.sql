@@ -21,7 +21,7 @@ WITH item AS (
     FROM behind b JOIN memberships m ON m.conversation_id = b.conversation AND m.agent_id = b.agent AND m.status = 'member'
     FOR NO KEY UPDATE OF m SKIP LOCKED
 ), turn AS MATERIALIZED (
-    SELECT n, pg_try_advisory_xact_lock(hashtextextended('unread ' || CAST(agent AS text), 0)) AS taken
+    SELECT n, pg_try_advisory_xact_lock(unread_lock(agent)) AS taken
     FROM (SELECT DISTINCT n, agent FROM range WHERE once) r
 ), unready AS MATERIALIZED (
     SELECT b.n FROM behind b LEFT JOIN held h ON h.conversation_id = b.conversation AND h.agent_id = b.agent

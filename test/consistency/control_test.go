@@ -85,7 +85,7 @@ var controls = []control{
 	{"a blocked agent writes", "private chat", []edit{statement("i.refusal IS NULL AND", "coalesce(i.refusal, 'blocked') = 'blocked' AND")}},
 	{"two polls at once return a message", "unread messages", []edit{
 		statement("WHERE r.once AND b.n IS NULL", "WHERE false"), statement("FROM turn WHERE NOT taken", "FROM turn WHERE false"),
-		{"store/unread.go", "SELECT pg_advisory_xact_lock(`+unreadLock", "SELECT `+Without($, `pg_advisory_xact_lock`, `abs`)+`(`+unreadLock"},
+		{"store/unread.go", "SELECT pg_advisory_xact_lock(", "SELECT `+Without($, `pg_advisory_xact_lock`, `abs`)+`("},
 	}},
 	{"a poll does not mark what it returns", "unread messages", []edit{
 		{"store/unread.go", "tx.mark(ctx, agent, unread.Ranges()...)", "tx.mark(ctx, agent, Without($, unread.Ranges(), nil)...)"},
