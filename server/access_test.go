@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 )
 
 // cast is who asks: alice is the admin, bob a member or subscriber, carol was one until she was removed, dave is banned,
@@ -23,7 +23,7 @@ var roles = []string{"admin", "member", "former", "banned", "blocked", "stranger
 
 func newCast(t *testing.T) *cast {
 	t.Helper()
-	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	w := newWorld(t, withLimits(edge.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	c := &cast{w: w, alice: w.agent("alice"), bob: w.agent("bob"), carol: w.agent("carol"), dave: w.agent("dave"), erin: w.agent("erin"),
 		frank: w.agent("frank")}
 	c.must(c.alice, "/agent/block", `{"agent_id":`+quote(c.erin.ID)+`}`)

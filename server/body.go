@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp/syntax"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -17,14 +15,10 @@ import (
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/edge"
 )
 
-const (
-	maxUnpaidBody = 16 << 10        // bytes of a body that are read without a payment
-	firstRead     = 4 << 10         // bytes of the first buffer; it doubles with what arrives
-	bodyGrace     = 3 * time.Second // for the first bytes: a lost packet is sent again after one second, and then after two
-	bodyRate      = 8 << 10         // bytes a second at which the rest must arrive at least
-)
+const maxUnpaidBody = 16 << 10 // bytes of a body that are read without a payment
 
 // readBody reads the body. From then on the request is complete: it does not wait for its caller, so others cannot displace it. What is no
 // operation, such as a document, stays displaceable while its response is written.
@@ -38,11 +32,11 @@ func (s *Server) readBody(c echo.Context) error {
 		if operation.paid() && c.Request().ContentLength > int64(len("{}")) {
 			return invalid(*detail("", "is not part of this operation%s", operation.knownParameters()))
 		}
-		if err := requestFrom(c).finish(); err != nil {
+		if err := edge.RequestOf(c).Finish(); err != nil {
 			return err
 		}
 		if hasPayment(c) && c.Request().ContentLength == 0 { // else the rest of the request keeps its deadline
-			setReadDeadline(c, time.Time{})
+			edge.RequestOf(c).StopReading()
 		}
 		return nil
 	}
@@ -73,10 +67,6 @@ func isIdentity(coding string) bool {
 	return true
 }
 
-func setReadDeadline(c echo.Context, at time.Time) {
-	_ = http.NewResponseController(c.Response()).SetReadDeadline(at)
-}
-
 // bodyOf reads the body and makes it readable again. A body that its Content-Length shows to be too long is not read.
 func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 	r, most := c.Request(), operation.bounds.bytes
@@ -84,14 +74,14 @@ func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 		most = min(most, maxUnpaidBody)
 	}
 	var body []byte
-	err := errTooLong
+	err := edge.ErrTooLong
 	if r.ContentLength <= int64(most) {
-		body, err = requestFrom(c).read(c, most)
+		body, err = edge.RequestOf(c).Read(r, most, hasPayment(c))
 	}
 	switch {
-	case !errors.Is(err, errTooLong):
+	case !errors.Is(err, edge.ErrTooLong):
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		return body, err
+		return body, problemOfBody(err)
 	case most < operation.bounds.bytes && r.ContentLength <= int64(operation.bounds.bytes):
 		return nil, s.challenge(c, operation)
 	}
@@ -99,57 +89,16 @@ func (s *Server) bodyOf(c echo.Context, operation *operation) ([]byte, error) {
 		message: fmt.Sprintf("the request body must have at most %d bytes", operation.bounds.bytes)}
 }
 
-// errSlowBody is for a body that does not arrive at bodyRate. The request was not executed, and its payment was not read.
-var errSlowBody = &problem{status: http.StatusRequestTimeout, code: gen.ErrorCodeRequestTimeout,
-	message: fmt.Sprintf("the request body arrived too slowly: after %.0f seconds at least %d bytes a second must arrive, and all of it "+
-		"within %.0f seconds; nothing was charged; send the same request, with the same payment if it had one, over a faster connection",
-		bodyGrace.Seconds(), bodyRate, requestTimeout.Seconds())}
-
-var errTooLong = errors.New("the body is too long")
-
-// read reads a body of at most so many bytes. The deadline moves with what arrives, so a caller that sends slowly ends before
-// requestTimeout.
-func (r *request) read(c echo.Context, most int) ([]byte, error) {
-	from := c.Request()
-	bound := most + 1 // to notice a longer body
-	if from.ContentLength >= 0 {
-		bound = int(from.ContentLength) + 1 // to notice the end
+// problemOfBody turns an error of reading the body into the response. The request was not executed, and its payment was not read.
+func problemOfBody(err error) error {
+	switch {
+	case errors.Is(err, edge.ErrSlowBody):
+		return &problem{status: http.StatusRequestTimeout, code: gen.ErrorCodeRequestTimeout, message: edge.ErrSlowBody.Error(), cause: err}
+	case errors.Is(err, edge.ErrTruncated):
+		return &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, cause: err, message: edge.ErrTruncated.Error(),
+			details: []gen.ErrorDetail{{Message: "was truncated"}}}
 	}
-	began, counted := time.Now(), 0
-	body := make([]byte, 0, min(firstRead, bound))
-	for {
-		arrived := time.Duration(len(body)) * time.Second / bodyRate
-		setReadDeadline(c, began.Add(min(bodyGrace+arrived, requestTimeout)))
-		if err := r.hold(cap(body) - counted); err != nil { // after the deadline was set: whoever displaces this request sets another
-			return nil, err
-		}
-		counted = cap(body)
-		n, err := from.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		switch {
-		case len(body) > most:
-			setReadDeadline(c, began.Add(requestTimeout)) // net/http reads the rest
-			return nil, errTooLong
-		case errors.Is(err, io.EOF):
-			deadline := began.Add(requestTimeout)
-			if hasPayment(c) { // the read deadline must not end the wait for the settlement
-				deadline = time.Time{}
-			}
-			setReadDeadline(c, deadline)
-			return body, r.finish()
-		case err != nil:
-			if displaced := r.hold(0); displaced != nil {
-				return nil, displaced
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil, errSlowBody.because(err)
-			}
-			return nil, &problem{status: http.StatusBadRequest, code: gen.ErrorCodeInvalidRequest, cause: err,
-				message: "the request body was truncated; send the same request again", details: []gen.ErrorDetail{{Message: "was truncated"}}}
-		case len(body) == cap(body):
-			body = append(make([]byte, 0, min(2*cap(body), bound)), body...)
-		}
-	}
+	return err
 }
 
 // emptyObject gives a request without body, where the contract allows that, the body {}. A payment then has the same fingerprint with both.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -103,7 +104,7 @@ var unfinished = strings.Repeat(" ", 70<<10)
 // TestUnfinishedBodiesMakeRoom: who sends bodies slowly keeps nobody out, at its own address or at others.
 func TestUnfinishedBodiesMakeRoom(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string]server.Limits{
+	for name, limits := range map[string]edge.Limits{
 		"an address": {ConnectionsPerAddress: 8},
 		"all":        {Connections: 8, ConnectionsPerAddress: 1000},
 	} {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -117,7 +117,7 @@ func TestUnfinishedHeadersEnd(t *testing.T) {
 // others, and holds no more than it may.
 func TestNewcomersFindRoom(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string]server.Limits{
+	for name, limits := range map[string]edge.Limits{
 		"an address": {ConnectionsPerAddress: 8},
 		"all":        {Connections: 8, ConnectionsPerAddress: 1000},
 	} {
@@ -145,7 +145,7 @@ func TestNewcomersFindRoom(t *testing.T) {
 func TestNoRoomIsToldCheaply(t *testing.T) {
 	t.Parallel()
 	for _, trusted := range []bool{false, true} {
-		limits := server.Limits{ConnectionsPerAddress: 2}
+		limits := edge.Limits{ConnectionsPerAddress: 2}
 		if trusted {
 			limits.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		}

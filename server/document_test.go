@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 )
 
 // document gets a document in a coding.
@@ -65,8 +65,8 @@ func TestDocumentsTakeTokensBySize(t *testing.T) {
 	for coding, least := range map[string]int{"identity": 40, "gzip": 160} {
 		t.Run(coding, func(t *testing.T) {
 			t.Parallel()
-			burst := server.DefaultLimits().Address.Burst
-			w := newWorld(t, withLimits(server.Limits{Address: few(burst)}))
+			burst := edge.DefaultLimits().Address.Burst
+			w := newWorld(t, withLimits(edge.Limits{Address: few(burst)}))
 			left, fetched := burst, 0
 			for ; left > 0; fetched++ {
 				head := w.document(http.MethodHead, "/openapi.json", coding)

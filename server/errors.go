@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -28,7 +29,7 @@ type problem struct {
 	unread     bool                  // the ledger could not be read: a payment of the call may have been charged before
 	redeeming  bool                  // an earlier call was charged, not this one
 	retryAfter int                   // seconds; 0: no header
-	limit      *policy               // the limit that was exceeded
+	limit      *edge.Exceeded        // the limit that was exceeded
 	required   *x402.PaymentRequired // the payment requirements
 	settled    *x402.SettleResponse  // the outcome of the payment
 	encoded    string                // required, encoded for the header; "" if not encoded yet
@@ -50,6 +51,7 @@ func problemOf(err error) *problem {
 	var paying *payment.Error
 	var refusal *store.Refusal
 	var routing *echo.HTTPError
+	var exceeded *edge.Exceeded
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -58,6 +60,10 @@ func problemOf(err error) *problem {
 	case errors.As(err, &refusal):
 		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: messageOf(refusal),
 			details: detailsOf(refusal)}
+	case errors.As(err, &exceeded):
+		return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, message: exceeded.Error(), limit: exceeded}
+	case errors.Is(err, edge.ErrDisplaced), errors.Is(err, edge.ErrCrowded):
+		return unavailable(err.Error(), 1)
 	case errors.As(err, &routing):
 		switch routing.Code {
 		case http.StatusNotFound:
@@ -182,8 +188,8 @@ func (s *Server) writeError(err error, c echo.Context) {
 		header.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	if p.limit != nil {
-		s.metrics.limited.WithLabelValues(p.limit.name).Inc()
-		p.limit.writeHeader(header, p.retryAfter)
+		s.metrics.limited.WithLabelValues(p.limit.Policy.Name).Inc()
+		p.limit.WriteHeader(header)
 	}
 	body := p.body(record.requestID)
 	lacksKey := status == http.StatusPaymentRequired && record.operation.Account && c.Request().Header.Get("X-API-KEY") == ""
@@ -229,6 +235,19 @@ func (b *errorBody) encode() []byte {
 		}
 		b.Details = b.Details[:len(b.Details)/2]
 	}
+}
+
+// Refusal returns the response to a request that is refused before it has an id (edge.Refusal).
+func Refusal(status int, message string) (http.Header, []byte) {
+	body := errorBody{Message: message, Code: gen.ErrorCodeUnavailable, RequestID: newRequestID()}
+	header := http.Header{"Content-Type": {echo.MIMEApplicationJSON}}
+	setHeaders(header, body.RequestID)
+	if status == http.StatusServiceUnavailable {
+		header.Set("Retry-After", "1")
+	} else {
+		body.Code = gen.ErrorCodeInvalidRequest
+	}
+	return header, body.encode()
 }
 
 // newChallenges prepares the 402s for a request without payment. Each must fit the size limit of an error.

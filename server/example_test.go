@@ -15,6 +15,7 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -282,7 +283,7 @@ func TestErrorExamples(t *testing.T) {
 	forSale := newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) {
 		config.BaseURL, config.Network, config.PayTo = "https://parley.example", base, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 	})
-	busy := newWorld(t, withLimits(server.Limits{Address: few(1)}))
+	busy := newWorld(t, withLimits(edge.Limits{Address: few(1)}))
 	for _, c := range []struct {
 		status  int
 		path    string

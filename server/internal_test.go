@@ -1,8 +1,21 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server/edge"
 )
 
 // TestInvisible: characters without a shape are seen in emoji, and where they change the shape of letters; nowhere else.
@@ -64,3 +77,39 @@ func TestPaidOutcomes(t *testing.T) {
 
 // A busy machine may take longer to read the figures than a person wants to wait for the page.
 func init() { figuresWait, figureTime, checkTime = time.Minute, 20*time.Second, 5*time.Second }
+
+// TestLimitedLines: of many requests that cost their caller nothing, few are logged, and the next line says
+// how many were omitted.
+func TestLimitedLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := &Server{log: slog.New(slog.NewJSONHandler(&log, nil)), limitedLines: edge.NewLogLimit()}
+		write := func(method string, status int) {
+			c := echo.New().NewContext(httptest.NewRequest(method, "/", nil), httptest.NewRecorder())
+			c.Response().Status = status
+			s.logRequest(c, &record{}, 0)
+		}
+		for range 1000 {
+			write(http.MethodGet, http.StatusTooManyRequests)
+			write(http.MethodPost, statusHungUp)
+			write(http.MethodOptions, http.StatusNoContent)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 10 {
+			t.Errorf("3,000 free requests have %d lines, want 10", lines)
+		}
+		log.Reset()
+		write(http.MethodGet, http.StatusOK)
+		time.Sleep(time.Second)
+		write(http.MethodGet, http.StatusTooManyRequests)
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			var fields map[string]any
+			testkit.NoError(t, json.Unmarshal([]byte(line), &fields))
+			got = append(got, fmt.Sprint(fields["status"], " ", fields["omitted"]))
+		}
+		if want := "[200 <nil> 429 2990]"; fmt.Sprint(got) != want {
+			t.Errorf("the next lines are %v, want %s", got, want)
+		}
+	})
+}

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,12 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
 	parley "github.com/parley-chat/parley"
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/internal/buildinfo"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -49,8 +48,6 @@ type record struct {
 	attempt     *payment.Attempt // of a paid operation
 	wait        *wait            // not nil: the call is to wait
 	waited      time.Duration    // not counted as time that the request took
-
-	responseBytes int // of a paid call
 }
 
 var goodRequestID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
@@ -111,42 +108,11 @@ func (s *Server) catch(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
-// lineLimit limits log lines that callers can cause at no cost, which would fill the disk: about preflight requests, about requests that
-// were rejected with 429 or that nobody waited for, which the metrics count, and what net/http says about connections.
-type lineLimit struct {
-	lines   *rate.Limiter
-	omitted atomic.Int64
-}
-
-func newLineLimit() *lineLimit { return &lineLimit{lines: rate.NewLimiter(1, 10)} }
-
-// take reports whether a line may be written, and how many were omitted before it.
-func (l *lineLimit) take() (omitted int64, ok bool) {
-	if !l.lines.Allow() {
-		l.omitted.Add(1)
-		return 0, false
-	}
-	return l.omitted.Swap(0), true
-}
-
-// connectionLog logs what net/http says about connections.
-type connectionLog struct {
-	log   *slog.Logger
-	lines *lineLimit
-}
-
-func (l connectionLog) Write(line []byte) (int, error) {
-	if omitted, ok := l.lines.take(); ok {
-		l.log.Warn("connection failed", slog.String("error", strings.TrimSpace(string(line))), slog.Int64("omitted", omitted))
-	}
-	return len(line), nil
-}
-
 func (s *Server) logRequest(c echo.Context, record *record, took time.Duration) {
-	status, method, displaced, omitted := c.Response().Status, c.Request().Method, requestFrom(c).wasDisplaced(), int64(0)
+	status, method, displaced, omitted := c.Response().Status, c.Request().Method, edge.RequestOf(c).Displaced(), int64(0)
 	if status == http.StatusTooManyRequests || status == statusHungUp || displaced || method == http.MethodOptions {
 		var ok bool
-		if omitted, ok = s.limitedLines.take(); !ok {
+		if omitted, ok = s.limitedLines.Take(); !ok {
 			return
 		}
 	}

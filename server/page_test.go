@@ -12,6 +12,7 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -136,7 +137,7 @@ func TestMemberDescriptionsAreCut(t *testing.T) {
 func TestPagesAreNotStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels, func(config *server.Config, _ *payment.Chain, _ string) {
-		many := server.Rate{PerSecond: 1, Burst: 10_000}
+		many := edge.Rate{PerSecond: 1, Burst: 10_000}
 		config.Limits.Address, config.Limits.Account, config.Limits.Wallet = many, many, many
 	})
 	alice, bob, payer := w.openChannel()

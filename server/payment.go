@@ -14,6 +14,7 @@ import (
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/payment/channel"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -167,7 +168,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		if record.attempt == nil {
 			return operation.handler.shared(c.Request().Context(), &call{server: s, read: &s.store.Reader, caller: record.caller}, request)
 		}
-		requestFrom(c).release()
+		edge.RequestOf(c).Release()
 		var done handled
 		var admit func() error
 		switch {
@@ -187,7 +188,8 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		if channel := record.attempt.Channel(); channel != "" && !receipt.Repeated {
 			s.room.overtake(channel)
 		}
-		record.transaction, record.paid, record.responseBytes = receipt.Settled.Transaction, !receipt.Repeated, len(receipt.Response)
+		record.transaction, record.paid = receipt.Settled.Transaction, !receipt.Repeated
+		edge.RequestOf(c).Deliver(len(receipt.Response), record.paid)
 		s.setPaymentResponse(c, receipt.Settled)
 		var account gen.CreateAccountResult // or gen.RotateKeyResult
 		if operation.Secret && !receipt.Repeated && json.Unmarshal(receipt.Response, &account) == nil && account.APIKey != "" {

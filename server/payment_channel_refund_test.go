@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -232,7 +232,7 @@ func TestRefundCause(t *testing.T) {
 // TestEarlyRefundsTakeTokens: a refund that is too early costs the server a look at the ledger, so it counts as a refused payment.
 func TestEarlyRefundsTakeTokens(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(30),
+	w := newWorld(t, withChannels, withLimits(edge.Limits{Address: few(30),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	const stranger = "192.0.2.66"
 	_, _, payer := w.openChannel()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -195,7 +195,7 @@ func TestRefundInAnOutage(t *testing.T) {
 // TestVouchersOfOthersTakeTokens: claimed vouchers of others are public. Who sends them uses up the tokens of its address.
 func TestVouchersOfOthersTakeTokens(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(30),
+	w := newWorld(t, withChannels, withLimits(edge.Limits{Address: few(30),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	const request, stranger = "/register/request_account", "192.0.2.66"
 	alice, bob := w.agent("alice"), w.agent("bob")
@@ -216,7 +216,7 @@ func TestNamedWalletKeepsItsTokens(t *testing.T) {
 	t.Parallel()
 	const request, stranger, tries = "/register/request_account", "192.0.2.66", 10
 	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	w := newWorld(t, withChannels, withLimits(server.Limits{Address: few(15), Wallet: few(tries), TrustedProxies: proxies}))
+	w := newWorld(t, withChannels, withLimits(edge.Limits{Address: few(15), Wallet: few(tries), TrustedProxies: proxies}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	offer := offerOf(t, w.price(request))
 	for range 2 * tries {

@@ -14,22 +14,23 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 	"github.com/parley-chat/parley/x402/evm"
 )
 
 // withLimits runs the server with other limits.
-func withLimits(limits server.Limits) setting {
+func withLimits(limits edge.Limits) setting {
 	return func(config *server.Config, _ *payment.Chain, _ string) { config.Limits = limits }
 }
 
 // withoutLimits lets one address send as many unpaid calls as a benchmark or a fuzzer makes.
-var withoutLimits = withLimits(server.Limits{Address: plenty, Account: plenty, Wallet: plenty, WrongTANs: 1_000_000})
+var withoutLimits = withLimits(edge.Limits{Address: plenty, Account: plenty, Wallet: plenty, WrongTANs: 1_000_000})
 
-var plenty = server.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
+var plenty = edge.Rate{PerSecond: 1_000_000, Burst: 1_000_000}
 
 // few is a rate that a test uses up and that does not come back while it runs.
-func few(burst int) server.Rate { return server.Rate{PerSecond: 0.001, Burst: burst} }
+func few(burst int) edge.Rate { return edge.Rate{PerSecond: 0.001, Burst: burst} }
 
 // wantLimited fails unless the reply is the 429 of a limit.
 func (w *world) wantLimited(when string, a testkit.Reply, limit string) {
@@ -74,8 +75,8 @@ func TestUnpaidCallsAreLimited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limit := server.Rate{PerSecond: 1, Burst: server.DefaultLimits().Address.Burst}
-			w := newWorld(t, withLimits(server.Limits{Address: limit}))
+			limit := edge.Rate{PerSecond: 1, Burst: edge.DefaultLimits().Address.Burst}
+			w := newWorld(t, withLimits(edge.Limits{Address: limit}))
 			started := time.Now()
 			for n := 0; ; n++ {
 				a := ask(w)
@@ -102,7 +103,7 @@ func TestUnpaidCallsAreLimited(t *testing.T) {
 func TestPayersAreNotLimited(t *testing.T) {
 	t.Parallel()
 	const clients, calls = 24, 4
-	w := newWorld(t, withLimits(server.Limits{Address: few(2 * clients), Account: few(2), Wallet: few(1)}))
+	w := newWorld(t, withLimits(edge.Limits{Address: few(2 * clients), Account: few(2), Wallet: few(1)}))
 	agents := make([]*agent, clients)
 	for i := range agents {
 		agents[i] = w.agent(fmt.Sprintf("agent_%d", i))
@@ -131,7 +132,7 @@ func TestPayersAreNotLimited(t *testing.T) {
 func TestPaymentsUnderWayTakeNothing(t *testing.T) {
 	t.Parallel()
 	const calls = 20
-	w := newWorld(t, withLimits(server.Limits{Address: few(5), Account: few(2), Wallet: few(1)}))
+	w := newWorld(t, withLimits(edge.Limits{Address: few(5), Account: few(2), Wallet: few(1)}))
 	alice := w.agent("alice")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	required := w.price(profile)
@@ -168,7 +169,7 @@ func TestPaymentsUnderWayTakeNothing(t *testing.T) {
 // before, nor from asking for prices with its key.
 func TestPayersAreServedBesideAnAttacker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{Address: few(50)}))
+	w := newWorld(t, withLimits(edge.Limits{Address: few(50)}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const send = "/chat/private/send"
 	required := w.price(send)
@@ -205,7 +206,7 @@ func TestPublicSignaturesAreLimited(t *testing.T) {
 	const failures = 10
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	for _, with := range []string{"alice's signature", "junk"} {
-		w := newWorld(t, withLimits(server.Limits{Address: few(failures)}))
+		w := newWorld(t, withLimits(edge.Limits{Address: few(failures)}))
 		alice := w.agent("alice")
 		required := w.price(profile)
 		junk := w.Encode(testkit.Payment(t, alice.Wallet, required, func(p *x402.PaymentPayload) {
@@ -236,7 +237,7 @@ func TestPublicSignaturesAreLimited(t *testing.T) {
 // the tokens of its address, so that its requests are not read any more.
 func TestRefusalsAreLimited(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{Account: few(10)}))
+	w := newWorld(t, withLimits(edge.Limits{Account: few(10)}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	const info = "/chat/private/info"
 	for i := range 10 {
@@ -245,7 +246,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 	w.wantLimited("one refusal too many", alice.ask(info, fields{"chat_id": noChat}), "account")
 	bob.ask(info, fields{"chat_id": noChat}).Want(t, "another account at the same address", 404)
 
-	w = newWorld(t, withLimits(server.Limits{Address: few(30), Wallet: few(10)}))
+	w = newWorld(t, withLimits(edge.Limits{Address: few(30), Wallet: few(10)}))
 	poor, _ := evm.GenerateKey()
 	const path = "/register/request_account"
 	unfunded := w.sign(poor, path)
@@ -266,7 +267,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 // tokens, not those of the wallet that made it.
 func TestRepetitionsCountAgainstWhoRepeats(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{Account: few(10), Wallet: few(5)}))
+	w := newWorld(t, withLimits(edge.Limits{Account: few(10), Wallet: few(5)}))
 	alice, mallory := w.agent("alice"), w.agent("mallory")
 	const profile, body = "/agent/profile", `{"username":"alice"}`
 	seen := w.sign(alice.Wallet, profile)
@@ -296,13 +297,13 @@ func TestAddressesBehindAProxy(t *testing.T) {
 	ask := func(w *world, from string) testkit.Reply {
 		return w.call(http.MethodGet, "/skill", "", "X-Forwarded-For", from)
 	}
-	w := newWorld(t, withLimits(server.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	w := newWorld(t, withLimits(edge.Limits{Address: few(3), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	for range 3 {
 		ask(w, "198.51.100.1").Require(t, "a call", http.StatusOK)
 	}
 	w.wantLimited("the first client", ask(w, "203.0.113.9, 198.51.100.1"), "address")
 	ask(w, "198.51.100.2").Want(t, "a second client behind the proxy", 200)
-	w = newWorld(t, withLimits(server.Limits{Address: few(3)}))
+	w = newWorld(t, withLimits(edge.Limits{Address: few(3)}))
 	for i := range 3 {
 		ask(w, fmt.Sprint("198.51.100.", i)).Require(t, "a call", http.StatusOK)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -17,7 +17,7 @@ import (
 // refused, too, counts as a call that is not paid, although the payment was charged.
 func TestRedeemingInVainIsLimited(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{Wallet: few(5)}))
+	w := newWorld(t, withLimits(edge.Limits{Wallet: few(5)}))
 	payer := w.Wallet(testkit.Dollar)
 	const path, body = "/register/request_account", `{"requested_username":"wanted"}`
 	mend := w.atSettlement(func() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -75,7 +76,7 @@ func (t *tanTry) take(ctx context.Context) error {
 		case !used:
 			return err
 		case none.After > 0 || time.Since(began) > tanTurn:
-			return tooManyTANs(most).exceeded(none.After)
+			return tooManyTANs(most).Exceeded(none.After)
 		}
 		select {
 		case <-ctx.Done():
@@ -126,7 +127,7 @@ func (t *tanTry) over(wrong bool) {
 }
 
 // tooManyTANs is the limit of calls with a wrong TAN.
-func tooManyTANs(most int) policy {
-	return policy{"tan", most, wrongTANsFor, "with a wrong TAN",
-		"send the right TAN; a new TAN does not shorten the wait"}
+func tooManyTANs(most int) edge.Policy {
+	return edge.Policy{Name: "tan", Quota: most, Window: wrongTANsFor, Whose: "with a wrong TAN",
+		Remedy: "send the right TAN; a new TAN does not shorten the wait"}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -89,7 +89,7 @@ func TestNamesOfTheOperator(t *testing.T) {
 // TAN; a wallet without money gets no try.
 func TestWrongTANsCountAgainstWhoTries(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	w := newWorld(t, withLimits(edge.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	const create = "/register/create_account"
 	victim, attacker := w.Wallet(10*testkit.Dollar), w.Wallet(10*testkit.Dollar)
 	tan := w.pay(victim, "/register/request_account", `{"requested_username":"victim"}`).Field(t, "tan")
@@ -192,7 +192,7 @@ func TestRightTANsAtTheSameTime(t *testing.T) {
 // TestOneTANTwoPayments: both payments are good, one creates the account, the other is not charged.
 func TestOneTANTwoPayments(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{WrongTANs: 100})) // whoever comes late tries a used TAN
+	w := newWorld(t, withLimits(edge.Limits{WrongTANs: 100})) // whoever comes late tries a used TAN
 	wallet := w.Wallet(50 * testkit.Dollar)
 	const create = "/register/create_account"
 	for round := range 5 {

@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"errors"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,6 +24,7 @@ import (
 	"github.com/parley-chat/parley/internal/retention"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/payment/channel"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
@@ -39,11 +39,11 @@ type Config struct {
 	Skill          Skill
 	Channels       channel.Config
 	Secrets        []Secret // API keys and TANs are derived from the first one; former ones count until theirs are used
-	Limits         Limits
+	Limits         edge.Limits
 	Retention      store.Retention
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
 	// TLS, if not nil, encrypts the connections.
-	TLS *TLS
+	TLS *edge.TLS
 	// Await, if not nil, returns when the database can be used. Until then calls that need it return 503. An error ends the server.
 	Await func(context.Context) error
 	// Trace, if not nil, wraps the handler of all requests: otelhttp.
@@ -74,9 +74,9 @@ type Server struct {
 	echo         *echo.Echo
 	metrics      *metrics
 	rates        *rateLimits
-	limitedLines *lineLimit    // of free requests
-	tanTurns     chan struct{} // see tanTry.try
-	connections  *connections
+	limitedLines *edge.LogLimit // of free requests
+	tanTurns     chan struct{}  // see tanTry.try
+	connections  *edge.Connections
 	retention    *retention.Worker
 	draining     atomic.Bool  // /readyz returns 503
 	room         *waitingRoom // of calls with wait
@@ -84,17 +84,20 @@ type Server struct {
 	running      atomic.Int64 // requests
 }
 
+// responseTime is how long a response takes at most: it waits for the settlement.
+const responseTime = payment.Lease + 15*time.Second
+
 // New reads the contract and prepares everything that is the same for all requests.
 func New(config Config, database *store.Store, facilitator payment.Facilitator, chain payment.Chain, log *slog.Logger) (*Server, error) {
 	document, operations, err := readContract()
 	if err != nil {
 		return nil, err
 	}
-	config.Limits = config.Limits.withDefaults()
+	config.Limits = config.Limits.WithDefaults()
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
-		rates: newRateLimits(config.Limits), connections: newConnections(config.Limits), tanTurns: make(chan struct{}, maxTANTurns),
-		limitedLines: newLineLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
+		rates: newRateLimits(config.Limits), connections: edge.New(config.Limits, responseTime, Refusal), tanTurns: make(chan struct{}, maxTANTurns),
+		limitedLines: edge.NewLogLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
 		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
 		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
 			Revision: buildinfo.Read().Commit, Started: time.Now(), Channels: config.Channels.Authorizer != nil},
@@ -145,8 +148,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	database.Listen(s.room.hear)
 	s.metrics = newMetrics(database, &s.running)
 	s.metrics.announce(s.byID)
-	s.metrics.registry.MustRegister(slices.Concat(s.payments.Collectors(), s.connections.collectors(), database.Collectors(),
-		s.retention.Collectors(), config.TLS.collectors(), s.room.collectors())...)
+	s.metrics.registry.MustRegister(slices.Concat(s.payments.Collectors(), s.connections.Collectors(), database.Collectors(),
+		s.retention.Collectors(), config.TLS.Collectors(), s.room.collectors())...)
 	s.echo = s.routes()
 	return s, nil
 }
@@ -163,7 +166,7 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.writeError
-	e.Use(s.admitRequest) // limits of requests, headers and memory
+	e.Use(s.connections.Admit) // limits of requests, headers and memory
 	e.Use(
 		s.observe,                  // request id, log line, errors and panics
 		s.allowCORS,                // for agents in browsers; a preflight request takes a token
@@ -247,20 +250,8 @@ func (s *Server) Serve(ctx context.Context, accepting net.Listener) error {
 	} else {
 		begin()
 	}
-	limited := net.Listener(listener{accepting, s.connections})
-	if s.config.TLS != nil {
-		//nolint:contextcheck // a handshake has its own deadline
-		limited = newSecureListener(listener{accepting, s.connections}, s.config.TLS.Config)
-	}
-	server := &http.Server{
-		Handler: s.Handler(),
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer,
-			MaxReceiveBufferPerConnection: connectionBuffer},
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		WriteTimeout: responseTimeout,
-		ConnContext:  withConnection, ConnState: s.connections.observe,
-		ErrorLog: log.New(connectionLog{s.log, newLineLimit()}, "", 0),
-	}
+	//nolint:contextcheck // a handshake has its own deadline
+	server, limited := s.connections.NewServer(accepting, s.Handler(), s.config.TLS, s.log)
 	go func() { failed <- server.Serve(limited) }()
 	select {
 	case err := <-failed:
@@ -350,7 +341,6 @@ const (
 	operationKey = "parley.operation"
 	bodyKey      = "parley.body"
 	recordKey    = "parley.record"
-	requestKey   = "parley.request"
 )
 
 // fromContext returns what a middleware has set, or the zero value.
@@ -362,4 +352,3 @@ func fromContext[T any](c echo.Context, key string) T {
 func operationFrom(c echo.Context) *operation { return fromContext[*operation](c, operationKey) }
 func bodyFrom(c echo.Context) []byte          { return fromContext[[]byte](c, bodyKey) }
 func recordFrom(c echo.Context) *record       { return fromContext[*record](c, recordKey) }
-func requestFrom(c echo.Context) *request     { return fromContext[*request](c, requestKey) }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
@@ -70,7 +70,7 @@ func TestUnrecordedOutcomeKeepsItsOwner(t *testing.T) {
 // the call as told, and is not limited.
 func TestUndeliveredPaymentTakesNoTokens(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLimits(server.Limits{Address: few(20), Account: few(1), Wallet: few(1)}))
+	w := newWorld(t, withLimits(edge.Limits{Address: few(20), Account: few(1), Wallet: few(1)}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	body, payment := fmt.Sprintf(`{"recipient_agent_id":%q,"content":"late"}`, bob.ID), w.sign(alice.Wallet, sendPath)
 	send := func() testkit.Reply {

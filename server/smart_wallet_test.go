@@ -14,6 +14,7 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -100,7 +101,7 @@ func TestJunkSignaturesAskTheChainLittle(t *testing.T) {
 func TestStrangersAndTheFacilitator(t *testing.T) {
 	t.Parallel()
 	chain := newWalletChain()
-	w := newWorld(t, chain.on, withLimits(server.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
+	w := newWorld(t, chain.on, withLimits(edge.Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	alice, bob := w.agent("alice"), w.agent("bob")
 	var verified atomic.Int64
 	pause := ""

@@ -20,6 +20,7 @@ import (
 	"github.com/parley-chat/parley/internal/testkit"
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -46,7 +47,7 @@ func listenTLS(t *testing.T, change func(*server.Config)) (w *world, address str
 	t.Helper()
 	certificate, roots := selfSigned(t)
 	w = newWorld(t, func(config *server.Config, _ *payment.Chain, _ string) {
-		config.TLS = &server.TLS{
+		config.TLS = &edge.TLS{
 			Config:  &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12},
 			Expires: func() time.Time { return time.Now().Add(time.Hour) },
 		}

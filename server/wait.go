@@ -9,6 +9,7 @@ import (
 
 	"github.com/parley-chat/parley/gen"
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -35,7 +36,7 @@ var (
 )
 
 // waitingShare is how many of the requests that the server admits may wait: three in four. The others find room.
-func waitingShare(limits Limits) int { return max(1, limits.Connections*3/4) }
+func waitingShare(limits edge.Limits) int { return max(1, limits.Connections*3/4) }
 
 // checkPayment checks the key and the payment, but does not ask the facilitator. Then a call that asks for it waits until something is
 // unread, and holds nothing but its request, or a voucher instead of the header that brought it. After that its key is checked again, and a
@@ -68,7 +69,7 @@ func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 		} else {
 			record.attempt = nil
 		}
-		requestFrom(c).wait(limit)
+		edge.RequestOf(c).Wait(limit)
 		began := time.Now()
 		err = s.room.stay(c.Request().Context(), waiting, limit)
 		record.waited = time.Since(began)

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/parley-chat/parley/payment"
+	"github.com/parley-chat/parley/server/edge"
 )
 
 const (
@@ -20,12 +21,12 @@ const (
 type places struct {
 	most           int
 	unpaid         payment.Recent[uuid.UUID, struct{}] // accounts whose last wait ended unpaid
-	trusted, risky budget                              // what others hold, and what these hold, by client address
+	trusted, risky edge.Budget                         // what others hold, and what these hold, by client address
 }
 
 func newPlaces(most int) places {
 	unpaid := payment.NewRecent[uuid.UUID, struct{}](maxUnpaid)
-	return places{most: most, unpaid: unpaid, trusted: newBudget(most, 0), risky: newBudget(most, 0)}
+	return places{most: most, unpaid: unpaid, trusted: edge.NewBudget(most, 0), risky: edge.NewBudget(most, 0)}
 }
 
 // take takes a place. If there is none left, it displaces the oldest call of the address that holds most: among the risky ones if there are
@@ -36,33 +37,33 @@ func (p *places) take(w *wait) bool {
 	if _, unpaid := p.unpaid.Get(w.Agent); unpaid {
 		kind = &p.risky
 	}
-	if p.trusted.shares+p.risky.shares >= p.most {
+	if p.trusted.Shares+p.risky.Shares >= p.most {
 		worst := &p.risky
-		if worst.shares == 0 {
+		if worst.Shares == 0 {
 			worst = &p.trusted
 		}
-		most := worst.largest()
+		most := worst.Largest()
 		switch {
-		case kind == &p.risky && worst == &p.trusted, kind == worst && most.shares <= kind.held(w.Address)+1:
+		case kind == &p.risky && worst == &p.trusted, kind == worst && most.Shares <= kind.Held(w.Address)+1:
 			return false
 		}
-		most.oldest().owner.displace()
+		most.Oldest().Owner.Displace()
 	}
-	w.kind, w.place.owner = kind, w
-	kind.hold(&w.place, w.Address, 1)
+	w.kind, w.place.Owner = kind, w
+	kind.Hold(&w.place, w.Address, 1)
 	return true
 }
 
 // leave gives the place of a call back. Unpaid means that its caller has ended it.
 func (p *places) leave(w *wait, unpaid bool) {
-	w.kind.drop(&w.place)
+	w.kind.Drop(&w.place)
 	if unpaid {
 		p.unpaid.Add(w.Agent, struct{}{}, unpaidFor)
 	}
 }
 
-// displace ends a call in favor of another one. The caller holds the lock of the room.
-func (w *wait) displace() {
+// Displace ends a call in favor of another one. The caller holds the lock of the room.
+func (w *wait) Displace() {
 	w.room.refused.Inc()
 	w.room.remove(w, errRoomFull)
 }

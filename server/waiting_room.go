@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 )
 
@@ -63,8 +64,8 @@ type wait struct {
 	Address netip.Prefix
 
 	room      *waitingRoom
-	kind      *budget // that place is of
-	place     share
+	kind      *edge.Budget // that place is of
+	place     edge.Share
 	ended     chan struct{}
 	err       error // why it ended, set before ended is closed; nil: something is unread, or the server stops
 	over      bool

@@ -13,6 +13,7 @@ import (
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/embedded"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -22,7 +23,7 @@ type worldOptions struct {
 	data                      string // folder
 	databaseURL               string // if empty, start PostgreSQL in data
 	volatile                  bool   // the data is deleted at the end
-	limits                    server.Limits
+	limits                    edge.Limits
 	channels                  operator.Channels // without a key, one in data
 	progress                  io.Writer
 	log                       *slog.Logger

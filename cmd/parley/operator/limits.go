@@ -5,10 +5,10 @@ import (
 	"net/netip"
 
 	"github.com/parley-chat/parley/cmd/parley/settings"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 )
 
-// Limits are the limits for calls without payment. The defaults equal server.DefaultLimits.
+// Limits are the limits for calls without payment. The defaults equal edge.DefaultLimits.
 type Limits struct {
 	AddressRate float64 `env:"LIMIT_ADDRESS_RATE" default:"100" placeholder:"N"`
 	Connections int     `env:"LIMIT_CONNECTIONS" default:"4096" placeholder:"N"`
@@ -25,14 +25,14 @@ const (
 )
 
 // Config converts the limits and the trusted proxies. The error lists all invalid settings.
-func (l Limits) Config(trusted []string) (server.Limits, error) {
+func (l Limits) Config(trusted []string) (edge.Limits, error) {
 	var wrong settings.Wrong
 	wrong.Check(l.AddressRate > 0 && l.AddressRate <= math.MaxInt32/burstFactor, "limit-address-rate", l.AddressRate, "a number above 0")
 	wrong.Check(l.Connections > 0, "limit-connections", l.Connections, "a number above 0")
 	caller := perSecond(l.AddressRate * callerShare)
-	config := server.Limits{Address: perSecond(l.AddressRate), Account: caller, Wallet: caller,
+	config := edge.Limits{Address: perSecond(l.AddressRate), Account: caller, Wallet: caller,
 		WrongTANs:   max(leastWrongTANs, int(l.AddressRate/addressRatePerWrong)),
-		Connections: l.Connections, ConnectionsPerAddress: min(server.DefaultLimits().ConnectionsPerAddress, l.Connections)}
+		Connections: l.Connections, ConnectionsPerAddress: min(edge.DefaultLimits().ConnectionsPerAddress, l.Connections)}
 	for _, text := range trusted {
 		proxy, err := netip.ParsePrefix(text)
 		if address, addressErr := netip.ParseAddr(text); err != nil && addressErr == nil {
@@ -44,6 +44,6 @@ func (l Limits) Config(trusted []string) (server.Limits, error) {
 	return config, wrong.Err()
 }
 
-func perSecond(calls float64) server.Rate {
-	return server.Rate{PerSecond: calls, Burst: max(1, int(calls*burstFactor))}
+func perSecond(calls float64) edge.Rate {
+	return edge.Rate{PerSecond: calls, Burst: max(1, int(calls*burstFactor))}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 	"github.com/parley-chat/parley/store"
 )
 
 // TestLimitSettings: serve's limits are by default those of every server (and so of dev), and each setting sets one.
 func TestLimitSettings(t *testing.T) {
-	limits := func(args ...string) server.Limits {
+	limits := func(args ...string) edge.Limits {
 		t.Helper()
 		var settings Serve
 		parser, err := kong.New(&settings)
@@ -31,14 +31,14 @@ func TestLimitSettings(t *testing.T) {
 		return limits
 	}
 	prefixes := cmpopts.EquateComparable(netip.Prefix{})
-	if diff := cmp.Diff(server.DefaultLimits(), limits(), prefixes); diff != "" {
+	if diff := cmp.Diff(edge.DefaultLimits(), limits(), prefixes); diff != "" {
 		t.Errorf("the limits without settings (-server's +serve's):\n%s", diff)
 	}
 	t.Setenv("PARLEY_LIMIT_ADDRESS_RATE", "7.5")
 	t.Setenv("PARLEY_TRUSTED_PROXIES", "10.1.2.3/8,fd00::1")
-	want := server.Limits{
-		Address: server.Rate{PerSecond: 7.5,
-			Burst: 75}, Account: server.Rate{PerSecond: 1.5, Burst: 15}, Wallet: server.Rate{PerSecond: 1.5, Burst: 15},
+	want := edge.Limits{
+		Address: edge.Rate{PerSecond: 7.5,
+			Burst: 75}, Account: edge.Rate{PerSecond: 1.5, Burst: 15}, Wallet: edge.Rate{PerSecond: 1.5, Burst: 15},
 		WrongTANs: 5, Connections: 7, ConnectionsPerAddress: 7,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/parley-chat/parley/cmd/parley/settings"
 	"github.com/parley-chat/parley/internal/certificates"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/server/edge"
 )
 
 // certificateInterval is how often certificate files are compared with what is in use.
@@ -68,18 +69,18 @@ func (e Encryption) check() error {
 
 // Start gets the certificates and returns how the server encrypts: nil if it does not. The server listens already. It keeps the
 // certificates up to date until ctx ends. stop ends the redirects.
-func (e Encryption) Start(ctx context.Context, config server.Config, log *slog.Logger) (_ *server.TLS, stop func(), err error) {
+func (e Encryption) Start(ctx context.Context, config server.Config, log *slog.Logger) (_ *edge.TLS, stop func(), err error) {
 	redirect := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, config.BaseURL+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	}))
-	var encrypted *server.TLS
+	var encrypted *edge.TLS
 	begin := func() {}
 	switch {
 	case !e.enabled():
 		return nil, func() {}, nil
 	case len(e.Domain) > 0:
 		acme := certificates.NewACME(e.Domain, filepath.Join(cmp.Or(os.Getenv("STATE_DIRECTORY"), "/var/lib/parley"), "certificates"))
-		encrypted = &server.TLS{Config: acme.Config(), Expires: acme.Expires}
+		encrypted = &edge.TLS{Config: acme.Config(), Expires: acme.Expires}
 		if e.HTTPListen != "" {
 			redirect = acme.HTTPHandler(redirect)
 		}
@@ -89,7 +90,7 @@ func (e Encryption) Start(ctx context.Context, config server.Config, log *slog.L
 		if err := files.Load(); err != nil {
 			return nil, nil, err
 		}
-		encrypted = &server.TLS{Config: files.Config(), Expires: files.Expires}
+		encrypted = &edge.TLS{Config: files.Config(), Expires: files.Expires}
 		go files.Watch(ctx, certificateInterval, log)
 	}
 	stop = func() {}
@@ -98,7 +99,7 @@ func (e Encryption) Start(ctx context.Context, config server.Config, log *slog.L
 		if err != nil {
 			return nil, nil, err
 		}
-		limited, redirector := server.NewRedirector(redirects, redirect, config.Limits.TrustedProxies, log)
+		limited, redirector := edge.NewRedirector(redirects, redirect, config.Limits.TrustedProxies, server.Refusal, log)
 		stop = serveBy(ctx, limited, redirector)
 	}
 	begin()

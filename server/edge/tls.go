@@ -1,9 +1,10 @@
-package server
+package edge
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	maxStreams = 16 // requests of one connection with HTTP/2 at a time; admitRequest bounds the sum over all connections
+	maxStreams = 16 // requests of one connection with HTTP/2 at a time; Admit bounds the sum over all connections
 
 	// What HTTP/2 buffers before a handler reads it: of a frame, of a request, and of a connection.
 	maxFrame         = 16 << 10
@@ -35,13 +36,14 @@ type TLS struct {
 	Expires func() time.Time
 }
 
-// collectors is the metric of the certificate.
-func (t *TLS) collectors() []prometheus.Collector {
+// Collectors is the metric of the certificate.
+func (t *TLS) Collectors() []prometheus.Collector {
 	if t == nil {
 		return nil
 	}
-	const help = "Time until the TLS certificate in use expires; 0 if there is none."
-	return []prometheus.Collector{gauge("parley_tls_certificate_expires_seconds", help, func() float64 {
+	described := prometheus.GaugeOpts{Name: "parley_tls_certificate_expires_seconds",
+		Help: "Time until the TLS certificate in use expires; 0 if there is none."}
+	return []prometheus.Collector{prometheus.NewGaugeFunc(described, func() float64 {
 		if expires := t.Expires(); !expires.IsZero() {
 			return time.Until(expires).Seconds()
 		}
@@ -53,7 +55,7 @@ func (t *TLS) collectors() []prometheus.Collector {
 // handshake holds up nobody: it has as much time as the headers of a request, and its bytes count like theirs.
 //
 // For HTTP/1.1 it returns connections whose headers are counted after decryption. For HTTP/2 it returns what net/http needs, a
-// *tls.Conn. There net/http itself limits bytes, and admitRequest the number of headers.
+// *tls.Conn. There net/http itself limits bytes, and Admit the number of headers.
 type secureListener struct {
 	listener
 	config  *tls.Config
@@ -146,13 +148,31 @@ func (c *secureConnection) Read(to []byte) (int, error) {
 // NewRedirector returns an HTTP server without TLS for small responses that do not wait, such as redirects to https://, and the listener
 // that it must serve. Everybody can call it, so its connections have limits of their own and short times. trusted are the addresses of
 // proxies, which are not held to the limit of an address. The metrics do not count these connections.
-func NewRedirector(accepting net.Listener, handler http.Handler, trusted []netip.Prefix, log *slog.Logger) (net.Listener, *http.Server) {
-	all := newConnections(Limits{Connections: redirectConnections, ConnectionsPerAddress: redirectConnectionsPerAddress,
-		TrustedProxies: trusted})
+func NewRedirector(accepting net.Listener, handler http.Handler, trusted []netip.Prefix, refusal Refusal, log *slog.Logger,
+) (net.Listener, *http.Server) {
+	all := New(Limits{Connections: redirectConnections, ConnectionsPerAddress: redirectConnectionsPerAddress, TrustedProxies: trusted},
+		headerTimeout, refusal)
 	return listener{accepting, all}, &http.Server{
 		Handler:      handler,
 		ReadTimeout:  headerTimeout, // of headers and body: the body of a redirected request is not used
 		WriteTimeout: headerTimeout, IdleTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ConnState: all.observe, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+}
+
+// NewServer returns the HTTP server for a handler whose middleware begins with Admit, and the listener that it must serve.
+func (l *Connections) NewServer(accepting net.Listener, handler http.Handler, encryption *TLS, log *slog.Logger) (*http.Server, net.Listener) {
+	limited := net.Listener(listener{accepting, l})
+	if encryption != nil {
+		limited = newSecureListener(listener{accepting, l}, encryption.Config)
+	}
+	return &http.Server{
+		Handler: handler,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, MaxReceiveBufferPerStream: streamBuffer,
+			MaxReceiveBufferPerConnection: connectionBuffer},
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		WriteTimeout: l.responseTime,
+		ConnContext:  withConnection, ConnState: l.observe,
+		ErrorLog: stdlog.New(connectionLog{log, NewLogLimit()}, "", 0),
+	}, limited
 }

@@ -1,4 +1,6 @@
-package server
+// Package edge bounds what a stranger may cost: connections, unfinished requests, headers, bodies, unpaid calls. It knows HTTP and client
+// addresses. The server tells it how long a body may be, whether a call was paid, and what its callers are.
+package edge
 
 import (
 	"bytes"
@@ -12,18 +14,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/parley-chat/parley/gen"
-	"github.com/parley-chat/parley/payment"
 )
 
 const (
-	headerTimeout   = 5 * time.Second                // to send them
-	requestTimeout  = 10 * time.Second               // to send the body as well
-	idleTimeout     = 30 * time.Second               // between requests
-	responseTimeout = payment.Lease + 15*time.Second // a response waits for the settlement
-	refusalTimeout  = time.Second                    // to read the response
-	refusalsAtOnce  = 64                             // further connections are closed without a response
+	headerTimeout  = 5 * time.Second  // to send them
+	requestTimeout = 10 * time.Second // to send the body as well
+	idleTimeout    = 30 * time.Second // between requests
+	refusalTimeout = time.Second      // to read the response
+	refusalsAtOnce = 64               // further connections are closed without a response
 
 	maxHeaderBytes = 32 << 10 // of all headers of a request; net/http returns 431 above it
 	maxHeaderLines = 200      // of them; a short line takes a hundred times its bytes in memory
@@ -35,30 +33,36 @@ const (
 	maxSentBytes = 32 << 20 // of responses of paid calls that their callers are reading
 )
 
-// connections bounds what is held for callers who have not paid: open connections, requests, and the bytes of their headers and bodies.
+// Connections bounds what is held for callers who have not paid: open connections, requests, and the bytes of their headers and bodies.
 // What waits for its caller can be displaced: a connection without a complete request, and a request whose body is not complete. At a
 // limit of an address, a newcomer displaces what has waited for longest at that address; at a limit of all, what has waited for longest
 // at the address that holds most. What is at work stays, and no address has more at work than it leaves free. So a caller that holds much
 // locks nobody out.
-type connections struct {
-	limits    Limits
-	encrypted bool // by TLS: what is written without a handshake means nothing
+type Connections struct {
+	limits       Limits
+	responseTime time.Duration
+	refusal      Refusal
+	encrypted    bool // by TLS: what is written without a handshake means nothing
 
 	mu       sync.Mutex
-	open     budget     // connections; those without a complete request wait and have size 1, others 0
-	requests budget     // requests; those whose body or response is not complete wait and have size 1, others 0
-	memory   budget     // bytes of headers and bodies
-	sent     budget     // bytes of responses of paid calls
+	open     Budget     // connections; those without a complete request wait and have size 1, others 0
+	requests Budget     // requests; those whose body or response is not complete wait and have size 1, others 0
+	memory   Budget     // bytes of headers and bodies
+	sent     Budget     // bytes of responses of paid calls
 	closing  []net.Conn // displaced; unlock closes them
 
 	refusing           chan struct{}
 	refused, displaced prometheus.Counter
 }
 
-func newConnections(limits Limits) *connections {
-	return &connections{
-		limits: limits, open: newBudget(limits.Connections, 0), requests: newBudget(limits.Connections, 0),
-		memory: newBudget(maxHeldBytes, alwaysHeld), sent: newBudget(maxSentBytes, 0),
+// Refusal returns the response to a request that is refused before it is read: its header fields and its body.
+type Refusal func(status int, message string) (http.Header, []byte)
+
+// New returns the connections of a server. responseTime is how long a response may take at most, from the beginning of its request.
+func New(limits Limits, responseTime time.Duration, refusal Refusal) *Connections {
+	return &Connections{
+		limits: limits, responseTime: responseTime, refusal: refusal, open: NewBudget(limits.Connections, 0), requests: NewBudget(limits.Connections, 0),
+		memory: NewBudget(maxHeldBytes, alwaysHeld), sent: NewBudget(maxSentBytes, 0),
 		refusing: make(chan struct{}, refusalsAtOnce),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_refused_total",
 			Help: "Connections and requests that were refused because all others were at work."}),
@@ -67,19 +71,20 @@ func newConnections(limits Limits) *connections {
 	}
 }
 
-// collectors are the metrics of the connections.
-func (l *connections) collectors() []prometheus.Collector {
+// Collectors are the metrics of the connections.
+func (l *Connections) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{l.refused, l.displaced,
-		gauge("parley_connections_max", "The most open connections.", func() float64 { return float64(l.limits.Connections) }),
-		gauge("parley_connections_open", "Open connections.", func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections_max", Help: "The most open connections."},
+			func() float64 { return float64(l.limits.Connections) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections_open", Help: "Open connections."}, func() float64 {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return float64(l.open.shares)
+			return float64(l.open.Shares)
 		})}
 }
 
 // unlock unlocks, and then closes what was displaced.
-func (l *connections) unlock() {
+func (l *Connections) unlock() {
 	closing := l.closing
 	l.closing = nil
 	l.mu.Unlock()
@@ -91,11 +96,11 @@ func (l *connections) unlock() {
 // connection is an admitted connection.
 type connection struct {
 	net.Conn
-	all     *connections
+	all     *Connections
 	address netip.Prefix
 	working int   // requests at work
-	place   share // of all.open; without a holder when the connection is closed
-	bytes   share // of all.memory: headers that are not complete
+	place   Share // of all.open; without a holder when the connection is closed
+	bytes   Share // of all.memory: headers that are not complete
 
 	counting sync.Mutex // with HTTP/2 the state changes while another goroutine reads; locked before all.mu
 	headers  headerCount
@@ -118,7 +123,7 @@ func admittedBelow(conn net.Conn) *connection {
 // listener accepts connections up to the limit.
 type listener struct {
 	net.Listener
-	connections *connections
+	connections *Connections
 }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -135,21 +140,21 @@ func (l listener) Accept() (net.Conn, error) {
 }
 
 // admit admits the connection, or returns nil.
-func (l *connections) admit(conn net.Conn) *connection {
+func (l *Connections) admit(conn net.Conn) *connection {
 	address := parseAddress(conn.RemoteAddr().String())
 	c := &connection{Conn: conn, all: l, address: network(address)}
-	c.place.owner, c.bytes.owner = c, c
+	c.place.Owner, c.bytes.Owner = c, c
 	l.mu.Lock()
 	defer l.unlock()
-	if !l.open.room(c.address, l.limits.perAddress(address)) {
+	if !l.open.Room(c.address, l.limits.perAddress(address)) {
 		return nil
 	}
-	l.open.hold(&c.place, c.address, 1)
+	l.open.Hold(&c.place, c.address, 1)
 	return c
 }
 
-// displace closes a connection that waits for its caller. The caller holds the lock.
-func (c *connection) displace() {
+// Displace closes a connection that waits for its caller. The caller holds the lock.
+func (c *connection) Displace() {
 	c.all.displaced.Inc()
 	c.forget()
 	c.all.closing = append(c.all.closing, c.Conn)
@@ -157,8 +162,8 @@ func (c *connection) displace() {
 
 // forget removes the connection. The caller holds the lock.
 func (c *connection) forget() {
-	c.all.open.drop(&c.place)
-	c.all.memory.drop(&c.bytes)
+	c.all.open.Drop(&c.place)
+	c.all.memory.Drop(&c.bytes)
 }
 
 func (c *connection) Close() error {
@@ -191,7 +196,7 @@ func (c *connection) work(by int) {
 }
 
 // observe tracks the state of the connection, as net/http reports it.
-func (l *connections) observe(conn net.Conn, state http.ConnState) {
+func (l *Connections) observe(conn net.Conn, state http.ConnState) {
 	c := admittedBelow(conn)
 	switch {
 	case c == nil:
@@ -249,7 +254,7 @@ func (c *connection) count(change func(h *headerCount)) headerCount {
 		c.all.mu.Lock()
 		defer c.all.unlock()
 		if c.place.of != nil {
-			c.all.memory.hold(&c.bytes, c.address, held)
+			c.all.memory.Hold(&c.bytes, c.address, held)
 		}
 	}
 	return c.headers
@@ -281,13 +286,13 @@ func (c *connection) readHeaders(caller net.Conn, read []byte, err error) (int, 
 		return len(read), err
 	}
 	c.all.refused.Inc()
-	writeRefusal(caller, http.StatusRequestHeaderFieldsTooLarge, gen.ErrorCodeInvalidRequest, tooManyHeaders)
+	c.all.writeRefusal(caller, http.StatusRequestHeaderFieldsTooLarge, tooManyHeaders)
 	_ = closeWrite(caller)
 	return 0, errTooManyHeaders
 }
 
 // refuse returns 503 and closes the connection after a short time.
-func (l *connections) refuse(conn net.Conn) {
+func (l *Connections) refuse(conn net.Conn) {
 	l.refused.Inc()
 	if l.encrypted { // a handshake would cost more than the response saves
 		_ = conn.Close()
@@ -302,7 +307,7 @@ func (l *connections) refuse(conn net.Conn) {
 	go func() {
 		defer func() { _ = conn.Close(); <-l.refusing }()
 		_ = conn.SetDeadline(time.Now().Add(refusalTimeout))
-		writeRefusal(conn, http.StatusServiceUnavailable, gen.ErrorCodeUnavailable,
+		l.writeRefusal(conn, http.StatusServiceUnavailable,
 			"too many connections are open; wait for Retry-After seconds, then send the same request")
 		if closeWrite(conn) == nil { // data that still arrives must not make the system discard the response
 			_, _ = io.CopyN(io.Discard, conn, maxHeaderBytes)

@@ -1,4 +1,4 @@
-package server
+package edge
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	defer certified.Close()
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.NoError(t, err)
-	all := newConnections(DefaultLimits())
+	all := newLimited(DefaultLimits())
 	l := newSecureListener(listener{raw, all}, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"http/1.1"},
 		MinVersion: tls.VersionTLS12})
 	defer func() { _ = l.Close() }()
@@ -56,8 +56,8 @@ func TestEncryptedHeadersAreCounted(t *testing.T) {
 	wants("a complete request", func(n int) bool { return n == 0 })
 	_ = caller.Close()
 	_ = conn.Close()
-	if all.open.shares != 0 {
-		t.Errorf("%d connections are open at the end", all.open.shares)
+	if all.open.Shares != 0 {
+		t.Errorf("%d connections are open at the end", all.open.Shares)
 	}
 }
 

@@ -1,8 +1,7 @@
-package server
+package edge
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/parley-chat/parley/internal/testkit"
 )
+
+// newLimited returns connections that refuse with an empty response.
+func newLimited(limits Limits) *Connections {
+	return New(limits, time.Minute, func(int, string) (http.Header, []byte) { return http.Header{}, nil })
+}
 
 // deadlines records whether a request's reading, or the writing of its response, was ended.
 type deadlines struct {
@@ -37,34 +39,35 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 // TestUnreadResponsesMakeRoom: a request at work is not displaced. One whose response is being written is, because its caller may not read.
 func TestUnreadResponsesMakeRoom(t *testing.T) {
 	t.Parallel()
-	all := newConnections(Limits{Connections: 2, ConnectionsPerAddress: 2})
-	begin := func(address string) (*request, *deadlines) {
+	all := newLimited(Limits{Connections: 2, ConnectionsPerAddress: 2})
+	begin := func(address string) (*Request, *deadlines) {
 		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 		return all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000), w
 	}
 	first, firstWrites := begin("192.0.2.1")
 	second, secondWrites := begin("192.0.2.1")
-	for _, r := range []*request{first, second} {
-		testkit.NoError(t, r.finish())
+	for _, r := range []*Request{first, second} {
+		testkit.NoError(t, r.Finish())
 	}
 	if r, _ := begin("192.0.2.2"); r != nil {
 		t.Fatal("a request at work is displaced")
 	}
-	if first.respond(nil); firstWrites.limit != writeTime {
+	if first.respond(); firstWrites.limit != writeTime {
 		t.Errorf("a response that is not paid for may take %s, want %s", firstWrites.limit, writeTime)
 	}
 	if r, _ := begin("192.0.2.2"); r == nil || !firstWrites.writeEnded || secondWrites.writeEnded {
 		t.Errorf("a request of another address is admitted: %t; the response ends: %t, that at work: %t", r != nil, firstWrites.writeEnded,
 			secondWrites.writeEnded)
 	}
-	second.respond(&record{paid: true})
+	second.Deliver(0, true)
+	second.respond()
 	first.end()
 	second.end()
-	if all.memory.size != 1000 || all.requests.shares != 1 {
-		t.Errorf("%d bytes of %d requests are held at the end, want those of the last one", all.memory.size, all.requests.shares)
+	if all.memory.size != 1000 || all.requests.Shares != 1 {
+		t.Errorf("%d bytes of %d requests are held at the end, want those of the last one", all.memory.size, all.requests.Shares)
 	}
 	refused, refusedWrites := begin("192.0.2.1") // before its body was read
-	refused.respond(nil)
+	refused.respond()
 	for range 2 {
 		begin("192.0.2.2")
 	}
@@ -77,14 +80,15 @@ func TestUnreadResponsesMakeRoom(t *testing.T) {
 // ends. What is read or ended does not count.
 func TestPaidResponsesHaveABudget(t *testing.T) {
 	t.Parallel()
-	all := newConnections(DefaultLimits())
+	all := newLimited(DefaultLimits())
 	const part = maxSentBytes / 16
-	respond := func(address string, bytes int) (*request, *deadlines) {
+	respond := func(address string, bytes int) (*Request, *deadlines) {
 		t.Helper()
 		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 		r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
-		testkit.NoError(t, r.finish())
-		if r.respond(&record{paid: true, responseBytes: bytes}); w.limit != paidWriteTime && !w.writeEnded {
+		testkit.NoError(t, r.Finish())
+		r.Deliver(bytes, true)
+		if r.respond(); w.limit != paidWriteTime && !w.writeEnded {
 			t.Errorf("a response that is paid for may take %s, want %s", w.limit, paidWriteTime)
 		}
 		return r, w
@@ -116,8 +120,8 @@ func TestPaidResponsesHaveABudget(t *testing.T) {
 // waits for its caller again, leaves room.
 func TestNoAddressTakesAllRoom(t *testing.T) {
 	t.Parallel()
-	all := newConnections(Limits{Connections: 8, ConnectionsPerAddress: 7})
-	var working []*request
+	all := newLimited(Limits{Connections: 8, ConnectionsPerAddress: 7})
+	var working []*Request
 	work := func(address string) (n int) {
 		for {
 			w := &deadlines{ResponseWriter: httptest.NewRecorder()}
@@ -125,11 +129,11 @@ func TestNoAddressTakesAllRoom(t *testing.T) {
 			if r == nil {
 				return n
 			}
-			switch err := r.finish(); {
+			switch err := r.Finish(); {
 			case err == nil:
 				working = append(working, r)
 				n++
-			case !errors.Is(err, errCrowded):
+			case !errors.Is(err, ErrCrowded):
 				t.Fatal(err)
 			default:
 				r.end()
@@ -145,7 +149,7 @@ func TestNoAddressTakesAllRoom(t *testing.T) {
 			t.Errorf("%s has %d requests at work, want %d", step.address, got, step.want)
 		}
 	}
-	working[0].respond(nil)
+	working[0].respond()
 	working[0].end()
 	working[1].end()
 	if got := work("192.0.2.5"); got != 1 {
@@ -154,7 +158,7 @@ func TestNoAddressTakesAllRoom(t *testing.T) {
 	for _, r := range working[2:] {
 		r.end()
 	}
-	if working := all.requests.shares - all.requests.size; len(all.requests.holders) != 0 || working != 0 {
+	if working := all.requests.Shares - all.requests.size; len(all.requests.holders) != 0 || working != 0 {
 		t.Errorf("at the end %d requests are at work, of %v", working, all.requests.holders)
 	}
 }
@@ -168,8 +172,8 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 // What is complete stays and counts; what is released or ended does not count. A small request is never displaced.
 func TestBodiesHaveABudget(t *testing.T) {
 	t.Parallel()
-	all := newConnections(DefaultLimits())
-	begin := func(address string, bytes int) (*request, *deadlines) {
+	all := newLimited(DefaultLimits())
+	begin := func(address string, bytes int) (*Request, *deadlines) {
 		t.Helper()
 		w := &deadlines{ResponseWriter: httptest.NewRecorder()}
 		r := all.begin(httptest.NewRequest(http.MethodPost, "/", nil), w, netip.MustParsePrefix(address+"/32"), 1000)
@@ -181,7 +185,7 @@ func TestBodiesHaveABudget(t *testing.T) {
 	}
 	const part = maxHeldBytes / 32
 	finished, _ := begin("192.0.2.1", 10*part)
-	testkit.NoError(t, finished.finish())
+	testkit.NoError(t, finished.Finish())
 	oldest, oldestReads := begin("192.0.2.1", 5*part)
 	newer, newerReads := begin("192.0.2.1", 5*part)
 	honest, honestReads := begin("192.0.2.2", 11*part)
@@ -193,28 +197,28 @@ func TestBodiesHaveABudget(t *testing.T) {
 		t.Errorf("33 parts of 32: ended are the oldest %t, a newer one %t, another address's %t; want only the oldest of the address that "+
 			"holds 20 parts", oldestReads.ended, newerReads.ended, honestReads.ended)
 	}
-	if err := oldest.hold(1); !errors.Is(err, errDisplaced) {
+	if err := oldest.hold(1); !errors.Is(err, ErrDisplaced) {
 		t.Errorf("a displaced request may hold more: %v", err)
 	}
-	if err := oldest.finish(); !errors.Is(err, errDisplaced) {
+	if err := oldest.Finish(); !errors.Is(err, ErrDisplaced) {
 		t.Errorf("a displaced request finishes: %v", err)
 	}
-	finished.release()
+	finished.Release()
 	finished.end()
 	oldest.end()
 	honest.end()
-	if all.memory.size != 5*part+1000 || all.requests.shares != 1 {
-		t.Errorf("%d bytes of %d requests are held at the end, want those of the newer one", all.memory.size, all.requests.shares)
+	if all.memory.size != 5*part+1000 || all.requests.Shares != 1 {
+		t.Errorf("%d bytes of %d requests are held at the end, want those of the newer one", all.memory.size, all.requests.Shares)
 	}
 
 	newer.end()
 
 	for _, bytes := range []int{16 * part, 16*part - 8<<10} { // complete requests hold all
 		r, _ := begin("192.0.2.3", bytes)
-		testkit.NoError(t, r.finish())
+		testkit.NoError(t, r.Finish())
 	}
 	small, smallReads := begin("192.0.2.4", 10<<10)
-	if err := small.finish(); err != nil || smallReads.ended {
+	if err := small.Finish(); err != nil || smallReads.ended {
 		t.Errorf("a request of 10 KiB is displaced for its bytes: %v", err)
 	}
 	if _, largeReads := begin("192.0.2.5", 20<<10); !largeReads.ended {
@@ -235,7 +239,7 @@ func TestPipelinedHeadersAreCounted(t *testing.T) {
 		"unfinished headers":       {complete + strings.Repeat("a:\n", 1000), 1000 * perHeader},
 		"more than a buffer holds": {complete + strings.Repeat("\n", 10_000), bufferedLines * perHeader},
 	} {
-		all := newConnections(DefaultLimits())
+		all := newLimited(DefaultLimits())
 		caller, conn := net.Pipe()
 		c := all.admit(conn)
 		go func() { _, _ = io.WriteString(caller, test.sent) }()
@@ -253,41 +257,12 @@ func TestPipelinedHeadersAreCounted(t *testing.T) {
 	}
 }
 
-// TestLimitedLines: of many requests that cost their caller nothing, and of many broken connections, few are logged, and the next line says
-// how many were omitted.
+// TestLimitedLines: of many broken connections few are logged.
 func TestLimitedLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := &Server{log: slog.New(slog.NewJSONHandler(&log, nil)), limitedLines: newLineLimit()}
-		write := func(method string, status int) {
-			c := echo.New().NewContext(httptest.NewRequest(method, "/", nil), httptest.NewRecorder())
-			c.Response().Status = status
-			s.logRequest(c, &record{}, 0)
-		}
-		for range 1000 {
-			write(http.MethodGet, http.StatusTooManyRequests)
-			write(http.MethodPost, statusHungUp)
-			write(http.MethodOptions, http.StatusNoContent)
-		}
-		if lines := strings.Count(log.String(), "\n"); lines != 10 {
-			t.Errorf("3,000 free requests have %d lines, want 10", lines)
-		}
-		log.Reset()
-		write(http.MethodGet, http.StatusOK)
-		time.Sleep(time.Second)
-		write(http.MethodGet, http.StatusTooManyRequests)
-		var got []string
-		for line := range strings.Lines(log.String()) {
-			var fields map[string]any
-			testkit.NoError(t, json.Unmarshal([]byte(line), &fields))
-			got = append(got, fmt.Sprint(fields["status"], " ", fields["omitted"]))
-		}
-		if want := "[200 <nil> 429 2990]"; fmt.Sprint(got) != want {
-			t.Errorf("the next lines are %v, want %s", got, want)
-		}
-		log.Reset()
-		broken := connectionLog{s.log, newLineLimit()}
+		broken := connectionLog{slog.New(slog.NewJSONHandler(&log, nil)), NewLogLimit()}
 		for range 1000 {
 			_, _ = fmt.Fprintln(broken, "http2: server connection error")
 		}
