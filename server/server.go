@@ -96,7 +96,8 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 	config.Limits = config.Limits.WithDefaults()
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
-		rates: newRateLimits(config.Limits), connections: edge.New(config.Limits, responseTime, Refusal), tanTurns: make(chan struct{}, maxTANTurns),
+		rates: newRateLimits(config.Limits), connections: edge.New(config.Limits, responseTime, Refusal),
+		tanTurns:     make(chan struct{}, maxTANTurns),
 		limitedLines: edge.NewLogLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
 		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
 		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),

@@ -61,7 +61,8 @@ type Refusal func(status int, message string) (http.Header, []byte)
 // New returns the connections of a server. responseTime is how long a response may take at most, from the beginning of its request.
 func New(limits Limits, responseTime time.Duration, refusal Refusal) *Connections {
 	return &Connections{
-		limits: limits, responseTime: responseTime, refusal: refusal, open: NewBudget(limits.Connections, 0), requests: NewBudget(limits.Connections, 0),
+		limits: limits, responseTime: responseTime, refusal: refusal,
+		open: NewBudget(limits.Connections, 0), requests: NewBudget(limits.Connections, 0),
 		memory: NewBudget(maxHeldBytes, alwaysHeld), sent: NewBudget(maxSentBytes, 0),
 		refusing: make(chan struct{}, refusalsAtOnce),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "parley_connections_refused_total",

@@ -78,8 +78,8 @@ func RequestOf(c echo.Context) *Request {
 	return r
 }
 
-// Admit is the middleware that holds requests to their limits: headers, and as many as connections, in total and per address. With HTTP/2 one connection
-// has several.
+// Admit is the middleware that holds requests to their limits: headers, and as many as connections, in total and per address. With HTTP/2
+// one connection has several.
 func (l *Connections) Admit(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		lines, bytes := 0, len(c.Request().RequestURI)

@@ -161,7 +161,8 @@ func NewRedirector(accepting net.Listener, handler http.Handler, trusted []netip
 }
 
 // NewServer returns the HTTP server for a handler whose middleware begins with Admit, and the listener that it must serve.
-func (l *Connections) NewServer(accepting net.Listener, handler http.Handler, encryption *TLS, log *slog.Logger) (*http.Server, net.Listener) {
+func (l *Connections) NewServer(accepting net.Listener, handler http.Handler, encryption *TLS, log *slog.Logger,
+) (*http.Server, net.Listener) {
 	limited := net.Listener(listener{accepting, l})
 	if encryption != nil {
 		limited = newSecureListener(listener{accepting, l}, encryption.Config)

@@ -45,7 +45,9 @@ exec runuser -u "$user" -- "$@"
 set -euo pipefail
 case "$1 $2" in
 "stop postgresql") [ ! -e "$DRILL/data/postmaster.pid" ] || sudo -u postgres pg_ctl -D "$DRILL/data" -m fast -w stop ;;
-"start postgresql") sudo -u postgres pg_ctl -D "$DRILL/data" -w -l "$DRILL/postgres.log" -o "-k $PGHOST -c listen_addresses=" start || { tail "$DRILL/postgres.log"; exit 1; } ;;
+"start postgresql")
+  sudo -u postgres pg_ctl -D "$DRILL/data" -w -l "$DRILL/postgres.log" -o "-k $PGHOST -c listen_addresses=" start ||
+    { tail "$DRILL/postgres.log"; exit 1; } ;;
 "restart postgresql") "$0" stop postgresql; "$0" start postgresql ;;
 "stop parley")
   if [ -e "$DRILL/parley.pid" ]; then
