@@ -156,7 +156,7 @@ skill: build postgres test/conformance/node_modules $(BIN)/sdk/python/venv #: Fo
 snippets: build postgres test/conformance/node_modules #: Run the commands and programs of the README, and check every example of the contract
 	@$(call install,command -v curl,curl ca-certificates)
 	go run ./test/conformance/live $(BIN)/parley node test/conformance/snippets.mjs
-	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./server ./cmd/parley/operator
+	go test -count=1 -run '^Test(Contract.*|Examples|HealthExample|ErrorExamples|SkillExample)$$' . ./test/service ./cmd/parley/operator
 	@echo "TABLE|examples|-|openapi.yaml: examples of $$(grep -cE '^    (get|post):' openapi.yaml) operations and of all errors|0"
 
 # The contract as users get it from a server: generators of SDKs read this one. It differs from openapi.yaml (internal/discovery/contract.go).
@@ -349,11 +349,11 @@ in-step: generate #: Fail if the generated code does not match openapi.yaml
 
 FUZZTIME ?= 5m
 fuzz: #: Fuzz operations and signatures, for FUZZTIME (5m) each
-	for target in server/Operations internal/secp256k1/Recover; do \
+	for target in test/service/Operations internal/secp256k1/Recover; do \
 	  go test ./$${target%/*} -run '^$$' -fuzz "^Fuzz$${target##*/}\$$" -fuzztime $(FUZZTIME) -timeout 30m || exit 1; done
 
 plans: #: Load a million messages, list the plan of every statement (bin/plans.txt), fail on a table scan
-	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./server
+	go test -tags plans -run '^TestPlans$$' -timeout 30m -v ./test/service
 
 attack: postgres attacked #: Test real servers with crashes and a faulty facilitator for ATTACK_TIME (10m); compare ledger and chain
 	go test -tags attack -count=1 -timeout 30m -v -run '^TestRandomised$$' ./test/attack

@@ -76,8 +76,6 @@ func TestPaidOutcomes(t *testing.T) {
 }
 
 // A busy machine may take longer to read the figures than a person wants to wait for the page.
-func init() { figuresWait, figureTime, checkTime = time.Minute, 20*time.Second, 5*time.Second }
-
 // TestLimitedLines: of many requests that cost their caller nothing, few are logged, and the next line says
 // how many were omitted.
 func TestLimitedLines(t *testing.T) {

@@ -178,7 +178,7 @@ var sources = map[string]struct {
 }
 
 // ListUnreadMessages returns the unread messages of the caller, oldest first, and its notices, and marks both as read unless
-// mark_read is false. With read_through it marks what an earlier page returned instead. A call that waits has waited (see checkPayment).
+// mark_read is false. With read_through it marks what an earlier page returned instead. A call that waits has waited (see waitUnread).
 func (c *call) ListUnreadMessages(
 	ctx context.Context, req gen.ListUnreadMessagesRequestObject,
 ) (gen.ListUnreadMessagesResponseObject, error) {

@@ -46,6 +46,7 @@ type record struct {
 	caller      *store.Agent     // nil if the operation needs no API key
 	keyReplaced bool             // the API key was replaced by the last rotation
 	attempt     *payment.Attempt // of a paid operation
+	mayWait     bool             // the call asks for it, and has not waited yet
 	wait        *wait            // not nil: the call is to wait
 	waited      time.Duration    // not counted as time that the request took
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,9 +13,6 @@ import (
 	"github.com/parley-chat/parley/server/operator"
 	"github.com/parley-chat/parley/store"
 )
-
-// figureTime limits one query of the operator's page. Tests wait longer.
-var figureTime = 2 * time.Second
 
 const (
 	// The most rows of its tables.
@@ -35,7 +31,7 @@ const (
 
 // readLedger reads the figures of the database one after another, so that the page never uses more than one connection.
 func (s *Server) readLedger(ctx context.Context, page *operator.Page) {
-	readFigure(ctx, s.log, &page.Open, func(ctx context.Context) (open operator.Open, err error) {
+	readFigure(ctx, s, &page.Open, func(ctx context.Context) (open operator.Open, err error) {
 		counts, err := s.store.CountOpenPayments(ctx)
 		if err == nil {
 			open.Counts = *counts
@@ -44,21 +40,21 @@ func (s *Server) readLedger(ctx context.Context, page *operator.Page) {
 		return open, err
 	})
 	if s.service.Channels {
-		readFigure(ctx, s.log, &page.Channels, s.readChannels)
+		readFigure(ctx, s, &page.Channels, s.readChannels)
 	}
-	readFigure(ctx, s.log, &page.Agents, func(ctx context.Context) (agents operator.Agents, err error) {
+	readFigure(ctx, s, &page.Agents, func(ctx context.Context) (agents operator.Agents, err error) {
 		if agents.Newest, err = s.store.NewestAgents(ctx, shownAgents); err == nil {
 			agents.Totals, err = s.counts(ctx)
 		}
 		return agents, err
 	})
-	readFigure(ctx, s.log, &page.Storage, func(ctx context.Context) (*store.Storage, error) { return s.store.Storage(ctx, shownTables) })
-	readFigure(ctx, s.log, &page.Revenue, s.readRevenue)
+	readFigure(ctx, s, &page.Storage, func(ctx context.Context) (*store.Storage, error) { return s.store.Storage(ctx, shownTables) })
+	readFigure(ctx, s, &page.Revenue, s.readRevenue)
 }
 
 // readFigure replaces a figure, or says why it is old. If ctx has ended, the database is unavailable and nothing is asked.
-func readFigure[T any](ctx context.Context, log *slog.Logger, figure *operator.Known[T], read func(context.Context) (T, error)) {
-	limited, cancel := context.WithTimeout(ctx, figureTime)
+func readFigure[T any](ctx context.Context, s *Server, figure *operator.Known[T], read func(context.Context) (T, error)) {
+	limited, cancel := context.WithTimeout(ctx, 2*s.config.CheckTime)
 	defer cancel()
 	err := ctx.Err()
 	var value T
@@ -72,7 +68,7 @@ func readFigure[T any](ctx context.Context, log *slog.Logger, figure *operator.K
 		figure.Problem = "the database does not respond"
 	default:
 		figure.Problem = "the last query failed or took too long; the log has the cause"
-		log.WarnContext(ctx, "read a figure of the operator's page", "error", err)
+		s.log.WarnContext(ctx, "read a figure of the operator's page", "error", err)
 	}
 }
 

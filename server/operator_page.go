@@ -22,21 +22,16 @@ const (
 	longOpen = 5 * time.Minute // an open payment that is older needs somebody; the alert on it has the same age
 )
 
-// figuresWait is how long a request waits for checks and figures. Then the page shows the last known ones. Tests wait longer.
-var figuresWait = 1500 * time.Millisecond
-
-// checkTime limits a check. Tests wait longer.
-var checkTime = time.Second
-
 // figures are what the operator's page shows of other parts: the database, the facilitator and the blockchain. One reading at a time
 // runs, however many requests there are, and uses one connection to the database.
 type figures struct {
-	mu      sync.Mutex
-	reading chan struct{} // closed when the reading is done; nil if none runs
-	checked time.Time     // when the last reading began
-	counted time.Time     // when the figures of the database were read last; zero if that failed
-	known   operator.Page
-	revenue map[time.Time]partSums // by the begin of the part; only the running reading uses it
+	patience time.Duration // how long a request waits for a reading
+	mu       sync.Mutex
+	reading  chan struct{} // closed when the reading is done; nil if none runs
+	checked  time.Time     // when the last reading began
+	counted  time.Time     // when the figures of the database were read last; zero if that failed
+	known    operator.Page
+	revenue  map[time.Time]partSums // by the begin of the part; only the running reading uses it
 }
 
 type partSums struct {
@@ -82,7 +77,7 @@ func (s *Server) knownFigures(ctx context.Context) operator.Page {
 		select {
 		case <-reading:
 		case <-ctx.Done():
-		case <-time.After(figuresWait):
+		case <-time.After(f.patience):
 		}
 		f.mu.Lock()
 	}
@@ -190,7 +185,7 @@ var ledgerChecks = []check{
 
 // runChecks runs checks at the same time.
 func (s *Server) runChecks(ctx context.Context, checks []check, page *operator.Page) []operator.Check {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	ctx, cancel := context.WithTimeout(ctx, s.config.CheckTime)
 	defer cancel()
 	list := make([]operator.Check, len(checks))
 	var checking sync.WaitGroup
@@ -221,7 +216,7 @@ func (s *Server) checkBlockchain(ctx context.Context, _ *operator.Page) (string,
 	number, at, err := s.payments.Chain.Newest(ctx)
 	switch age := s.store.Now().Sub(at); {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("its endpoint did not respond within %v", checkTime), false
+		return fmt.Sprintf("its endpoint did not respond within %v", s.config.CheckTime), false
 	case err != nil:
 		return "its endpoint does not respond", false
 	case age > oldBlock:

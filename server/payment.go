@@ -131,11 +131,15 @@ func (s *Server) parsePayment(c echo.Context) error {
 	if !operation.paid() {
 		return nil
 	}
+	record, request := recordFrom(c), c.Request()
+	if record.attempt != nil { // a voucher that has waited; its caller may be suspended since, or have another key
+		record.attempt.Caller = record.payingCaller()
+		return nil
+	}
 	content, err := canonical(c)
 	if err != nil {
 		return err
 	}
-	record, request := recordFrom(c), c.Request()
 	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, record.payingCaller(),
 		clientOf(c, operation), record.payment.address, content)
 	if err == nil {

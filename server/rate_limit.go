@@ -171,10 +171,10 @@ func (s *Server) admitRecentPayer(operation *operation, header http.Header, paye
 // of the address does not count for wallets that settled recently, because others may share the address.
 func (s *Server) limitPayments(c echo.Context) error {
 	record := recordFrom(c)
-	if record.attempt == nil {
+	payer := &record.payment
+	if record.attempt == nil || payer.checked { // a call that has waited was checked before
 		return nil
 	}
-	payer := &record.payment
 	payer.checked = true
 	payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
 	if !record.attempt.Genuine() || !s.payments.PaidLately(record.attempt.Payer()) {

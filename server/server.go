@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,6 +43,9 @@ type Config struct {
 	Limits         edge.Limits
 	Retention      store.Retention
 	DrainTime      time.Duration // how long the server is not ready, but serves, before it stops
+	// CheckTime is how long a check of the operator's page may take; 0: a second. A figure may take twice as long. After one and a half the
+	// page shows the last known ones.
+	CheckTime time.Duration
 	// TLS, if not nil, encrypts the connections.
 	TLS *edge.TLS
 	// Await, if not nil, returns when the database can be used. Until then calls that need it return 503. An error ends the server.
@@ -94,12 +98,13 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		return nil, err
 	}
 	config.Limits = config.Limits.WithDefaults()
+	config.CheckTime = cmp.Or(config.CheckTime, time.Second)
 	s := &Server{
 		config: config, store: database, log: log, operations: operations, byID: map[string]*operation{},
 		rates: newRateLimits(config.Limits), connections: edge.New(config.Limits, responseTime, Refusal),
 		tanTurns:     make(chan struct{}, maxTANTurns),
 		limitedLines: edge.NewLogLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
-		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{revenue: map[time.Time]partSums{}},
+		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}}, figures: figures{patience: config.CheckTime * 3 / 2, revenue: map[time.Time]partSums{}},
 		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
 			Revision: buildinfo.Read().Commit, Started: time.Now(), Channels: config.Channels.Authorizer != nil},
 	}
@@ -181,7 +186,14 @@ func (s *Server) routes() *echo.Echo {
 			s.awaitDatabase,  // 503 before the first connection to the database
 		),
 		s.refund,       // of a payment channel, on GET operations; needs no API key
-		s.checkPayment, // and lets a call wait
+		s.waitUnread,   // holds a call with wait between two runs of what follows
+		s.limitTime,    // of what uses the database
+		s.authenticate, // 401; 403 if the account is suspended
+		before(
+			s.parsePayment,  // 402 or 409 if it is not for this call; the facilitator is not asked yet
+			s.limitPayments, // 429: a payment costs a look at the signature and at the ledger
+		),
+		s.beginWait, // ends the first run of a call that is to wait
 	)
 	// The payment middleware runs the handlers: see contractHandlers.
 	gen.RegisterHandlers(withHead{e, s.operations}, gen.NewStrictHandler(contractHandlers, []gen.StrictMiddlewareFunc{s.paymentMiddleware}))

@@ -38,32 +38,23 @@ var (
 // waitingShare is how many of the requests that the server admits may wait: three in four. The others find room.
 func waitingShare(limits edge.Limits) int { return max(1, limits.Connections*3/4) }
 
-// checkPayment checks the key and the payment, but does not ask the facilitator. Then a call that asks for it waits until something is
-// unread, and holds nothing but its request, or a voucher instead of the header that brought it. After that its key is checked again, and a
-// payment that can expire; it is charged once, and what it returns is stored. So a call that waited and was not charged changed nothing.
-func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
-	check := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return s.limitTime(s.authenticate(before(s.parsePayment, s.limitPayments)(next)))
-	}
-	atOnce, prepare, proceed := check(next), check(s.prepareWait), s.limitTime(s.authenticate(before(s.renewCaller)(next)))
+// waitUnread lets a call wait that asks for it. Its first run checks the key and the payment, and ends in beginWait. While it waits it holds
+// nothing but its request, or a voucher instead of the header that brought it. The second run checks the key again, and a payment that can
+// expire; it is charged once, and what it returns is stored. So a call that waited and was not charged changed nothing.
+func (s *Server) waitUnread(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation, record := operationFrom(c), recordFrom(c)
 		if operation == nil || operation.ID != listUnread {
-			return atOnce(c)
+			return next(c)
 		}
-		seconds, err := strconv.Atoi(c.QueryParam("wait")) // validated
-		if err != nil || seconds == 0 {
-			return atOnce(c)
-		}
-		if err := prepare(c); err != nil {
+		seconds, _ := strconv.Atoi(c.QueryParam("wait")) // validated
+		record.mayWait = seconds > 0
+		if err := next(c); err != nil || record.wait == nil {
 			return err
 		}
-		waiting := record.wait
-		if waiting == nil {
-			return proceed(c)
-		}
-		limit, voucher := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second), record.attempt.ValidBefore.IsZero()
-		record.wait, record.caller = nil, nil // collected meanwhile
+		waiting, voucher := record.wait, record.attempt.ValidBefore.IsZero()
+		limit := s.payments.Patience(record.attempt, time.Duration(seconds)*time.Second)
+		record.mayWait, record.wait, record.caller = false, nil, nil // collected meanwhile
 		if voucher {
 			payment.Forget(c.Request().Header)
 		} else {
@@ -71,26 +62,32 @@ func (s *Server) checkPayment(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		edge.RequestOf(c).Wait(limit)
 		began := time.Now()
-		err = s.room.stay(c.Request().Context(), waiting, limit)
+		err := s.room.stay(c.Request().Context(), waiting, limit)
 		record.waited = time.Since(began)
 		switch {
 		case err != nil:
 			record.attempt = nil // it is no paid call that failed: see paidOutcomes
 		case voucher:
-			err = s.room.charge(c.Request().Context(), waiting.Agent, func() error { return proceed(c) })
+			err = s.room.charge(c.Request().Context(), waiting.Agent, func() error { return next(c) })
 		default:
-			err = atOnce(c)
+			err = next(c)
 		}
 		s.room.settle(waiting, hungUp(c), err)
 		return err
 	}
 }
 
-// renewCaller replaces the caller of the payment, which may be suspended since, or have another key.
-func (s *Server) renewCaller(c echo.Context) error {
-	record := recordFrom(c)
-	record.attempt.Caller = record.payingCaller()
-	return nil
+// beginWait ends the first run of a call that is to wait.
+func (s *Server) beginWait(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		record := recordFrom(c)
+		if record.mayWait {
+			if err := s.prepareWait(c); err != nil || record.wait != nil {
+				return err
+			}
+		}
+		return next(c)
+	}
 }
 
 // prepareWait sets record.wait if the call is to wait: its payment is good and has not begun.

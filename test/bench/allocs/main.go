@@ -21,8 +21,8 @@ import (
 
 // benchmarks are those whose allocations do not depend on how long they run, by package.
 var benchmarks = map[string]string{
-	"./server": "Challenge|Validation|Violation|PaidProfile|PaidSend|PaidMessages|VoucherSend|VoucherUnread|Repetition",
-	"./x402":   "DecodePaymentPayload|EncodePaymentRequired|EncodeSettleResponse|Match|Check|TransferDigest|Recover",
+	"./test/service": "Challenge|Validation|Violation|PaidProfile|PaidSend|PaidMessages|VoucherSend|VoucherUnread|Repetition",
+	"./x402":         "DecodePaymentPayload|EncodePaymentRequired|EncodeSettleResponse|Match|Check|TransferDigest|Recover",
 }
 
 const header = `# Allocations of the micro-benchmarks. make allocs fails where there are more, by over 5 % and over 2;
