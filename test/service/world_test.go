@@ -84,8 +84,9 @@ func newWorldOver(t testing.TB, databaseURL, serversURL string, settings ...sett
 		}
 		w.Facilitator.ServeHTTP(rw, r)
 	}))
-	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL, CheckTime: 10 * time.Second,
-		Secrets: []server.Secret{serverSecret}}
+	config := server.Config{BaseURL: "http://parley.test", Network: testkit.PlayMoney, PayTo: devnet.Payee, FacilitatorURL: facilitator.URL,
+		CheckTime: 10 * time.Second,
+		Secrets:   []server.Secret{serverSecret}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var chain payment.Chain = &x402.Chain{URL: facilitator.URL + "/rpc", HTTPClient: facilitator.Client()}
 	for _, set := range settings {
