@@ -1,6 +1,6 @@
 """Official Python clients (x402, httpx) that another program drives: one JSON object per line in, one out, in the same order.
 
-start   makes a client for a wallet, with the schemes batch-settlement and exact, or one of them; the state of its payment channel is in memory, or in a folder
+start   makes a client for a wallet, with the schemes batch-settlement and exact, or one of them; the state of its payment channel is in memory
 call    sends a request, which the client pays
 refund  asks for a refund
 """
@@ -17,13 +17,7 @@ from x402 import x402Client
 from x402.http import decode_payment_response_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm import EthAccountSigner
-from x402.mechanisms.evm.batch_settlement.client import (
-    BatchSettlementEvmScheme,
-    BatchSettlementEvmSchemeOptions,
-    FileChannelStorageOptions,
-    FileClientChannelStorage,
-    RefundOptions,
-)
+from x402.mechanisms.evm.batch_settlement.client import BatchSettlementEvmScheme, RefundOptions
 from x402.mechanisms.evm.exact import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSignerWithRPC
 
@@ -45,12 +39,11 @@ class Watched(httpx.AsyncHTTPTransport):
 
 
 class Client:
-    def __init__(self, key: str, rpc: str | None = None, folder: str | None = None, exactOnly: bool = False, channelsOnly: bool = False) -> None:
+    def __init__(self, key: str, rpc: str | None = None, exactOnly: bool = False, channelsOnly: bool = False) -> None:
         account = Account.from_key(key)
         signer = EthAccountSignerWithRPC(account, rpc) if rpc else EthAccountSigner(account)
-        storage = FileClientChannelStorage(FileChannelStorageOptions(directory=folder)) if folder else None
         payer = x402Client()
-        self.scheme = BatchSettlementEvmScheme(signer, BatchSettlementEvmSchemeOptions(storage=storage))
+        self.scheme = BatchSettlementEvmScheme(signer)
         if not exactOnly:
             payer.register(NETWORK, self.scheme)
         if not channelsOnly:

@@ -14,7 +14,6 @@ import { checkJourneys } from "./channel-journeys.mjs";
 import { checkLosses } from "./channel-losses.mjs";
 import { checkRefunds } from "./channel-refunds.mjs";
 import { checkRestarts } from "./channel-restarts.mjs";
-import { checkWithdrawals } from "./channel-withdrawals.mjs";
 import { checkExact } from "./exact.mjs";
 import { startWorld } from "./world.mjs";
 
@@ -45,13 +44,10 @@ await check("the server starts without its facilitator; a payment takes nothing 
 
 await checkJourneys(world);
 await checkExact(world);
-const withdrawals = await checkWithdrawals(world);
 await checkLosses(world);
 await checkRestarts(world);
 await checkRefunds(world);
-const finish = await withdrawals();
 await checkBatches(world);
-await finish();
 const seconds = await world.end();
 const { exact, charged } = world.books;
 console.log(`ok  everything ended after ${seconds} s; the payee has ${exact} atomic units by single payments, ${charged} by vouchers`);

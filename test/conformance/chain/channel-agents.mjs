@@ -26,7 +26,7 @@ export class Agent {
     this.client = new clients[kind](wallet);
   }
 
-  // restart makes a new client. Without a folder the old one's state is lost.
+  // restart makes a new client. The old one's state is lost.
   restart(options = this.options) {
     return this.client.start((this.options = options));
   }

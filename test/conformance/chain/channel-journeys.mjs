@@ -17,7 +17,7 @@ export async function onChain({ chain, query }, wallet) {
   assert.equal(await chain.channels.read("getChannelId", config), id);
   const [balance, claimed] = await chain.channels.read("channels", id);
   const deposits = await chain.channels.events("Deposited", { channelId: id });
-  return { id, config, balance, claimed, deposits: deposits.map(({ args }) => args.amount), transfers: await chain.transfers(wallet.address) };
+  return { id, balance, claimed, deposits: deposits.map(({ args }) => args.amount), transfers: await chain.transfers(wallet.address) };
 }
 
 export async function checkJourneys(world) {

@@ -62,15 +62,6 @@ export async function checkLosses(world) {
       assert.deepEqual((await agent.send(friend(kind), `${name} goes on with RPC`)).payments, ["voucher"]);
       assert.equal(await timesSent(world, `${name} lost with RPC`), 1);
     });
-
-    await check(`${kind}, with RPC: the same after the response to the deposit`, async () => {
-      const agent = await newAgent(world, kind, { rpc: chain.url });
-      const path = "/register/request_account";
-      assert.deepEqual(await lose(agent, path, { requested_username: `unused_${name}` }), ["deposit"]);
-      world.books.add(agent.wallet.address, "batch-settlement", price(path));
-      await agent.register(`chosen_${name}`);
-      assert.equal((await onChain(world, agent.wallet)).deposits.length, 1);
-    });
   }
   proxy.close();
 

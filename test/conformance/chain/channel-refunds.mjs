@@ -48,17 +48,6 @@ export async function checkRefunds(world) {
       assert.deepEqual((await agent.send(friend(kind), `${name} goes on with the new deposit`)).payments, ["voucher"]);
     });
 
-    await check(`${kind}, memory and no RPC: after ten refunds of everything the next call opens a new payment channel at once`, async () => {
-      await world.calm("--channel-min-deposit", "0.02");
-      const agent = await newAccount(world, kind, `closed_${name}`);
-      await agent.send(friend(kind), `${name} pays without RPC`);
-      for (let i = 0; i < 10; i++) {
-        await agent.client.refund(`${server.url}/agent/me`);
-        assert.deepEqual((await agent.send(friend(kind), `${name} goes on without RPC ${i}`)).payments, ["deposit"]);
-        assert.deepEqual((await agent.send(friend(kind), `${name} goes on in step ${i}`)).payments, ["voucher"]);
-      }
-    });
-
     await check(`${kind}, memory and no RPC, batch-settlement only: after a refund, a lost state and both, ten times, no call fails twice`, async () => {
       await world.calm("--channel-min-deposit", "0.02");
       const agent = await newAccount(world, kind, `only_${name}`, { channelsOnly: true });

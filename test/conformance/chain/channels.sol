@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity 0.8.37;
 
-import {digestOf, Domain, isSignedBy, recovered, Token} from "./contracts.sol";
+import {digestOf, Domain, recovered, Token} from "./contracts.sol";
 
 struct ChannelConfig {
     address payer;
@@ -92,7 +92,7 @@ contract Channels is Domain {
     function claimWithSignature(VoucherClaim[] calldata claims, bytes calldata authorizerSignature) external once {
         require(claims.length > 0, "no claims");
         address authorizer = claims[0].voucher.channel.receiverAuthorizer;
-        require(isSignedBy(authorizer, getClaimBatchDigest(claims), authorizerSignature), "invalid signature");
+        require(recovered(getClaimBatchDigest(claims), authorizerSignature) == authorizer, "invalid signature");
         bytes32 ours = domain();
         for (uint256 i = 0; i < claims.length; i++) {
             require(claims[i].voucher.channel.receiverAuthorizer == authorizer, "not authorized");
@@ -111,7 +111,7 @@ contract Channels is Domain {
         require(row.totalClaimed <= balance, "claim exceeds balance");
         bytes32 voucher = digestOf(ours, keccak256(abi.encode(VOUCHER_TYPEHASH, id, row.voucher.maxClaimableAmount)));
         bool signed = config.payerAuthorizer == address(0)
-            ? isSignedBy(config.payer, voucher, row.signature)
+            ? recovered(voucher, row.signature) == config.payer
             : recovered(voucher, row.signature) == config.payerAuthorizer;
         require(signed, "invalid signature");
         channel.totalClaimed = row.totalClaimed;
@@ -132,31 +132,10 @@ contract Channels is Domain {
     function refundWithSignature(ChannelConfig calldata config, uint128 amount, uint256 nonce, bytes calldata signature) external once {
         bytes32 id = getChannelId(config);
         require(nonce == refundNonce[id], "invalid nonce");
-        require(isSignedBy(config.receiverAuthorizer, getRefundDigest(id, nonce, amount), signature), "invalid signature");
+        require(recovered(getRefundDigest(id, nonce, amount), signature) == config.receiverAuthorizer, "invalid signature");
         refundNonce[id] = nonce + 1;
         uint128 moved = pay(id, config, amount);
-        Withdrawal storage pending = pendingWithdrawals[id];
-        if (pending.initiatedAt != 0 && spendable(id) < pending.amount) {
-            pending.amount = spendable(id);
-            if (pending.amount == 0) delete pendingWithdrawals[id];
-        }
         emit Refunded(id, msg.sender, moved);
-    }
-
-    function initiateWithdraw(ChannelConfig calldata config, uint128 amount) external {
-        bytes32 id = getChannelId(config);
-        require(msg.sender == config.payer || msg.sender == config.payerAuthorizer, "not authorized");
-        require(pendingWithdrawals[id].initiatedAt == 0, "withdrawal pending");
-        require(amount > 0 && amount <= spendable(id), "invalid amount");
-        pendingWithdrawals[id] = Withdrawal(amount, uint40(block.timestamp));
-    }
-
-    function finalizeWithdraw(ChannelConfig calldata config) external once {
-        bytes32 id = getChannelId(config);
-        Withdrawal memory pending = pendingWithdrawals[id];
-        require(pending.initiatedAt > 0 && block.timestamp >= pending.initiatedAt + config.withdrawDelay, "withdrawal not due");
-        delete pendingWithdrawals[id];
-        pay(id, config, pending.amount);
     }
 
     /// Pays at most what is neither claimed nor paid back yet to the payer.

@@ -1,19 +1,17 @@
 // The official clients with payment channels, TypeScript and Python, behind one interface:
 //
-//   start({ rpc, folder, exactOnly, channelsOnly, insist })   a new client, as after a restart of its program: what the old one had in memory is lost
+//   start({ rpc, exactOnly, channelsOnly, insist })   a new client, as after a restart of its program: what the old one had in memory is lost
 //   call({ method, url, headers, body })   { status, reply, receipt, payments } or { error, payments }
 //   refund(url, amount)   the receipt
 //
-// The schemes batch-settlement and exact are registered, or only one of them. With `rpc` a client reads the chain. With `folder` it keeps the
-// state of its payment channels in files. With `insist` (TypeScript only) it repeats a payment whose outcome is unknown. `payments` are the
-// kinds of payments that a call sent.
+// The schemes batch-settlement and exact are registered, or only one of them. With `rpc` a client reads the chain. With
+// `insist` (TypeScript only) it repeats a payment whose outcome is unknown. `payments` are the kinds of payments that a call sent.
 //
 // Both schemes are registered for the same network: in a client with schemes for "eip155:84532", those for "eip155:*" have no effect.
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { toClientEvmSigner } from "@x402/evm";
 import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
-import { FileClientChannelStorage } from "@x402/evm/batch-settlement/client/file-storage";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
@@ -32,12 +30,12 @@ class TypeScriptClient {
     this.wallet = wallet;
   }
 
-  async start({ rpc, folder, exactOnly, channelsOnly, insist }) {
+  async start({ rpc, exactOnly, channelsOnly, insist }) {
     const signer = rpc
       ? toClientEvmSigner(this.wallet.account, createPublicClient({ chain: baseSepolia, transport: http(rpc) }))
       : this.wallet.account;
     const client = new x402Client();
-    this.scheme = new BatchSettlementEvmScheme(signer, folder && { storage: new FileClientChannelStorage({ directory: folder }) });
+    this.scheme = new BatchSettlementEvmScheme(signer);
     if (!exactOnly) client.register(network, this.scheme);
     if (!channelsOnly) registerExactEvmScheme(client, { signer, networks: [network] });
     const watched = (request) => {

@@ -15,13 +15,6 @@ function recovered(bytes32 digest, bytes memory signature) pure returns (address
     return uint256(s) > HIGHEST_S ? address(0) : ecrecover(digest, uint8(signature[64]), r, s);
 }
 
-// A contract is asked (ERC-1271), everybody else must have signed.
-function isSignedBy(address signer, bytes32 digest, bytes memory signature) view returns (bool) {
-    if (signer.code.length == 0) return signer != address(0) && recovered(digest, signature) == signer;
-    (bool ok, bytes memory result) = signer.staticcall(abi.encodeCall(Wallet.isValidSignature, (digest, signature)));
-    return ok && result.length >= 32 && abi.decode(result, (bytes32)) == bytes32(Wallet.isValidSignature.selector);
-}
-
 /// The domain of EIP-712, computed at run time: no constructor runs for code that is put at an address.
 abstract contract Domain {
     function domainOf(string memory named, string memory versioned) internal view returns (bytes32) {
@@ -85,7 +78,7 @@ contract Token is Domain {
         require(block.timestamp < validBefore, "authorization is expired");
         require(!authorizationState[from][nonce], "authorization is used");
         bytes32 structHash = keccak256(abi.encode(typeHash, from, to, value, validAfter, validBefore, nonce));
-        require(isSignedBy(from, digestOf(domainOf(name, version), structHash), sig), "invalid signature");
+        require(recovered(digestOf(domainOf(name, version), structHash), sig) == from, "invalid signature");
         authorizationState[from][nonce] = true;
         emit AuthorizationUsed(from, nonce);
         move(from, to, value);
@@ -101,24 +94,6 @@ contract Token is Domain {
         balanceOf[from] -= value;
         balanceOf[to] += value;
         emit Transfer(from, to, value);
-    }
-}
-
-/// A wallet that pays when all its owners have signed, one after the other: 65 bytes for each (ERC-1271).
-contract Wallet {
-    address[] private owners;
-
-    constructor(address[] memory all) {
-        owners = all;
-    }
-
-    function isValidSignature(bytes32 digest, bytes calldata signature) external view returns (bytes4) {
-        if (signature.length != 65 * owners.length) return 0xffffffff;
-        for (uint256 i = 0; i < owners.length; i++) {
-            bytes calldata own = signature[65 * i:65 * (i + 1)];
-            if (ecrecover(digest, uint8(own[64]), bytes32(own[:32]), bytes32(own[32:64])) != owners[i]) return 0xffffffff;
-        }
-        return Wallet.isValidSignature.selector;
     }
 }
 

@@ -30,7 +30,7 @@ function compile() {
 }
 
 export async function startChain() {
-  const { Token, Wallet, Multicall, Channels, Collector } = compile();
+  const { Token, Multicall, Channels, Collector } = compile();
   const anvil = new Program(process.env.ANVIL || require.resolve("@foundry-rs/anvil-linux-amd64/bin/anvil"), [
     ...["--host", "127.0.0.1", "--port", "0", "--chain-id", String(baseSepolia.id), "--accounts", "0"],
   ]);
@@ -53,11 +53,6 @@ export async function startChain() {
     abi,
     read: (functionName, ...args) => client.readContract({ address, abi, functionName, args }),
     write: async (functionName, ...args) => mined(await client.writeContract({ address, abi, functionName, args })),
-    // send is write by another account, which gets the gas for it.
-    send: async (account, functionName, ...args) => {
-      await client.setBalance({ address: account.address, value: parseEther("1") });
-      return mined(await client.writeContract({ address, abi, functionName, args, account }));
-    },
     events: (eventName, args) => client.getContractEvents({ address, abi, eventName, args, fromBlock: 0n }),
   });
   const token = at(usdc, Token);
@@ -75,32 +70,11 @@ export async function startChain() {
       await token.write("mint", account.address, money);
       return { key, account, address: account.address };
     },
-    // smartWallet returns a contract that pays if both its owners have signed.
-    smartWallet: async (money) => {
-      const owners = [1, 2].map(() => privateKeyToAccount(generatePrivateKey()));
-      const hash = await client.deployContract({
-        abi: Wallet.abi,
-        bytecode: `0x${Wallet.evm.bytecode.object}`,
-        args: [owners.map((owner) => owner.address)],
-      });
-      const address = (await mined(hash)).contractAddress;
-      await token.write("mint", address, money);
-      const signTypedData = async (message) => {
-        const signatures = await Promise.all(owners.map((owner) => owner.signTypedData(message)));
-        return `0x${signatures.map((signature) => signature.slice(2)).join("")}`;
-      };
-      return { address, account: { address, signTypedData } };
-    },
     atOnce: async () => {
       await client.setAutomine(true);
       await client.mine({ blocks: 1 });
     },
     byHand: () => client.setAutomine(false),
-    // later moves the chain's clock forward for good. Authorizations that clients sign from then on are expired.
-    later: async (seconds) => {
-      await client.increaseTime({ seconds });
-      await client.mine({ blocks: 1 });
-    },
     waiting: async () => (await client.getTxpoolStatus()).pending,
     stop: () => anvil.stop("SIGTERM"),
   };

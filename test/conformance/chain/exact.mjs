@@ -1,7 +1,7 @@
-// The scheme exact: journeys, deaths of the facilitator, and a smart wallet.
+// The scheme exact: journeys, and deaths of the facilitator.
 import { strict as assert } from "node:assert";
 import { until } from "../processes.mjs";
-import { Agent, historyPath, newAccount, newAgent, sendPath, timesSent } from "./channel-agents.mjs";
+import { historyPath, newAccount, newAgent, sendPath, timesSent } from "./channel-agents.mjs";
 
 export async function checkExact(world) {
   const { agents, chain, check, facilitator, payee, price, query } = world;
@@ -46,13 +46,6 @@ export async function checkExact(world) {
   });
   await facilitator.kill();
   await facilitator.start();
-
-  await check("a smart wallet pays, with the signatures of both its owners", async () => {
-    const agent = new Agent(world, await chain.smartWallet(price(sendPath)), "TypeScript", { exactOnly: true });
-    await agent.restart();
-    agent.key = agents.TypeScript.key;
-    await agent.send(agents.Python, "from two owners");
-  });
 
   await check("the ledger says what the chain says", async () => {
     const [{ sum }] = await query("SELECT sum(amount) FROM payments WHERE scheme = 'exact' AND state = 'delivered'");

@@ -23,11 +23,11 @@ export async function startWorld(seconds) {
   const facilitator = await newFacilitator(chain);
   const payee = privateKeyToAddress(generatePrivateKey());
   console.log(command(["migrate", "--database-url", postgres.url]).trim());
-  // With the shortest withdraw delay the server looks for withdrawals every 38 seconds. The deposit pays for registration and 200 messages.
+  // The deposit pays for registration and 200 messages.
   const server = await newServer([
     ...["--network", "eip155:84532", "--payee", payee, "--server-secret", newSecret(), "--authorizer-key", newSecret()],
     ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", postgres.url],
-    ...["--channel-withdraw-delay", "15m", "--channel-min-deposit", "3.00"],
+    ...["--channel-min-deposit", "3.00"],
   ]);
   const books = new Books();
   const sums = async () => chain.channels.read("receivers", payee, usdc);
