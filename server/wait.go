@@ -39,8 +39,8 @@ var (
 func waitingShare(limits edge.Limits) int { return max(1, limits.Connections*3/4) }
 
 // waitUnread lets a call wait that asks for it. Its first run checks the key and the payment, and ends in beginWait. While it waits it
-// holds nothing but its request, or a voucher instead of the header that brought it. The second run checks the key again, and a payment that can
-// expire; it is charged once, and what it returns is stored. So a call that waited and was not charged changed nothing.
+// holds nothing but its request, or a voucher instead of the header that brought it. The second run checks the key again, and a payment
+// that can expire; it is charged once, and what it returns is stored. So a call that waited and was not charged changed nothing.
 func (s *Server) waitUnread(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		operation, record := operationFrom(c), recordFrom(c)

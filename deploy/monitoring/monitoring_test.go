@@ -70,7 +70,7 @@ var metricForm = regexp.MustCompile(`\bparley_[a-z_]+`)
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	var metrics []string
-	for _, folder := range []string{"server", "payment", "payment/channel", "store", "internal/retention"} {
+	for _, folder := range []string{"server", "server/edge", "payment", "payment/channel", "store", "internal/retention"} {
 		sources, err := filepath.Glob("../../" + folder + "/*.go")
 		testkit.NoError(t, err)
 		for _, source := range sources {
