@@ -66,8 +66,12 @@ async function sign(response, result) {
   return x402.encodePaymentSignatureHeader(payment);
 }
 
-function forget(request) { // the file may be that of a later call
-  if (read(request.file)?.id === request.id) remove(request.file);
+const isStored = ({ file, id }) => read(file)?.id === id; // otherwise the file is gone, or that of a later call
+function store(request) {
+  if (request.payment && isStored(request)) write(request.file, request);
+}
+function forget(request) {
+  if (isStored(request)) remove(request.file);
   request.payment = request.credit = undefined;
 }
 
@@ -95,7 +99,7 @@ async function pay(request, waits) { // sends the request until it has a respons
       await wait(response?.headers.get("Retry-After") ?? 2); // then send the same request with the same payment
     } else if (result.code === "invalid_api_key" && (await isReplaced(request, wait))) {
       request.number = newestKey(); // the same payment is good with the new key
-      if (request.payment) write(request.file, request);
+      store(request);
     } else if (response.status === 402 && signed++ < 2) { // nothing was charged, so a new payment is safe
       forget(request);
       const paid = { ...request, id: random(), payment: await sign(response, result) };
@@ -122,7 +126,7 @@ async function isReplaced({ file, number }, wait) { // tells whether there is a 
 async function settle(request, waits) { // stores the response and what it contains
   await pay(request, waits);
   const { status, result } = request.response;
-  if (request.payment) write(request.file, request);
+  store(request);
   if (result.api_key) write(`key-${request.number + 1}.json`, result.api_key);
   // An error with "charged" was paid, then rejected. The payment pays for a corrected request of the same operation.
   if (status !== 200 && (result.charged || request.credit)) {

@@ -118,9 +118,18 @@ def sign(headers: Any, result: Any) -> dict[str, str]:
     return x402.encode_payment_signature_header(payment)
 
 
+def is_stored(request: Request) -> bool:
+    """Otherwise the file is gone, or that of a later call."""
+    return (read(request["file"]) or {}).get("id") == request.get("id")
+
+
+def store(request: Request) -> None:
+    if request.get("payment") and is_stored(request):
+        write(request["file"], request)
+
+
 def forget(request: Request) -> None:
-    """The file may be that of a later call."""
-    if (read(request["file"]) or {}).get("id") == request.get("id"):
+    if is_stored(request):
         remove(request["file"])
     request["payment"] = request["credit"] = None
 
@@ -165,8 +174,7 @@ def pay(request: Request, waits: int) -> None:
             wait(float(headers.get("Retry-After") or 2))  # then send the same request with the same payment
         elif code == "invalid_api_key" and is_replaced(request, wait):
             request["number"] = newest_key()  # the same payment is good with the new key
-            if request.get("payment"):
-                write(request["file"], request)
+            store(request)
         elif status == 402 and signed < 2:  # nothing was charged, so a new payment is safe
             signed += 1
             forget(request)
@@ -196,8 +204,7 @@ def settle(request: Request, waits: int) -> Any:
     """Stores the response and what it contains."""
     pay(request, waits)
     status, result = request["response"]["status"], request["response"]["result"]
-    if request.get("payment"):
-        write(request["file"], request)
+    store(request)
     if result.get("api_key"):
         write(f"key-{request['number'] + 1}.json", result["api_key"])
     # An error with "charged" was paid, then rejected. The payment pays for a corrected request of the same operation.
