@@ -3,9 +3,9 @@
 // the call is the same one whenever it has the same key, also after its response was printed.
 //
 // Several processes of one agent may share FOLDER. A file exists for each call, from before its payment is sent until its response
-// was used. Whoever makes the same call meanwhile sends the same payment and gets the same response. Files are replaced as a whole. A
-// new API key is a new file, and the highest number counts.
-import { createHash, randomBytes } from "node:crypto";
+// was used. Its name contains the process that works on the call; whoever renames the file takes the call over. Files are replaced
+// as a whole. A new API key is a new file, and the highest number counts.
+import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
@@ -26,6 +26,7 @@ const x402 = new x402HTTPClient(wallet);
 
 fs.mkdirSync(FOLDER, { recursive: true, mode: 0o700 });
 const folder = process.platform !== "win32" && fs.openSync(FOLDER);
+const busy = new Set(); // files of the calls of this process
 const random = () => randomBytes(32).toString("hex");
 const at = (name) => `${FOLDER}/${name}`;
 function ifPresent(action) { // undefined if the file does not exist
@@ -38,21 +39,14 @@ function ifPresent(action) { // undefined if the file does not exist
 const read = (name) => ifPresent(() => JSON.parse(fs.readFileSync(at(name), "utf8")));
 const remove = (name) => ifPresent(() => fs.unlinkSync(at(name)));
 const rename = (from, to) => ifPresent(() => fs.renameSync(at(from), at(to)));
+const touch = (name) => ifPresent(() => fs.utimesSync(at(name), new Date(), new Date()));
 const age = (name) => ifPresent(() => (Date.now() - fs.statSync(at(name)).mtimeMs) / 1000);
 const files = (start, end = ".json") => fs.readdirSync(FOLDER).filter((name) => name.startsWith(start) && name.endsWith(end));
-function write(name, value, place = fs.renameSync) { // a reader sees the old file or the new one, also after a crash
+function write(name, value) { // a reader sees the old file or the new one, also after a crash
   const part = `${name}.${random()}.part`;
   fs.writeFileSync(at(part), JSON.stringify(value), { mode: 0o600, flush: true });
-  place(at(part), at(name));
-  remove(part); // if it is not renamed
+  fs.renameSync(at(part), at(name));
   if (folder) fs.fsyncSync(folder);
-}
-function placeNew(part, name) {
-  try {
-    fs.linkSync(part, name);
-  } catch (error) {
-    if (error.code !== "EEXIST") fs.renameSync(part, name); // there are no links here
-  }
 }
 const newestKey = () => Math.max(0, ...files("key-").map((name) => parseInt(name.slice(4))));
 const creditOf = ({ method, path }) => `-${method}${path.split("?")[0].replaceAll("/", "-")}.json`;
@@ -66,12 +60,8 @@ async function sign(response, result) {
   return x402.encodePaymentSignatureHeader(payment);
 }
 
-const isStored = ({ file, id }) => read(file)?.id === id; // otherwise the file is gone, or that of a later call
-function store(request) {
-  if (request.payment && isStored(request)) write(request.file, request);
-}
-function forget(request) {
-  if (isStored(request)) remove(request.file);
+function dropPayment(request) {
+  if (request.payment && !remove(request.file)) throw new Error("another process took this call over");
   request.payment = request.credit = undefined;
 }
 
@@ -83,6 +73,7 @@ async function pay(request, waits) { // sends the request until it has a respons
     await sleep(1000 * Math.min(60, seconds));
   };
   for (let signed = 0; !request.response; ) {
+    if (request.payment && !touch(request.file)) throw new Error("another process took this call over");
     const key = read(`key-${request.number}.json`);
     const headers = { ...(request.body && { "Content-Type": "application/json" }), ...(request.job && { "Idempotency-Key": request.job }),
       ...(key && { "X-API-KEY": key }), ...request.payment };
@@ -99,14 +90,13 @@ async function pay(request, waits) { // sends the request until it has a respons
       await wait(response?.headers.get("Retry-After") ?? 2); // then send the same request with the same payment
     } else if (result.code === "invalid_api_key" && (await isReplaced(request, wait))) {
       request.number = newestKey(); // the same payment is good with the new key
-      store(request);
+      if (request.payment) write(request.file, request);
     } else if (response.status === 402 && signed++ < 2) { // nothing was charged, so a new payment is safe
-      forget(request);
-      const paid = { ...request, id: random(), payment: await sign(response, result) };
-      write(request.file, paid, placeNew); // before sending
-      Object.assign(request, read(request.file)); // of the process that was first
+      dropPayment(request);
+      request.payment = await sign(response, result);
+      write(request.file, request); // before sending
     } else if (request.payment && (result.code === "proof_required" || (request.credit && result.code === "payment_reused"))) {
-      forget(request); // after proof_required, a new payment by the same wallet is not charged
+      dropPayment(request); // after proof_required, a new payment by the same wallet is not charged
     } else {
       request.response = { status: response.status, result };
     }
@@ -114,26 +104,72 @@ async function pay(request, waits) { // sends the request until it has a respons
 }
 
 async function isReplaced({ file, number }, wait) { // tells whether there is a new key, or may be one soon
-  const others = files("call-").filter((name) => name !== file).map(read);
-  const rotations = others.filter((other) => other?.path === "/agent/rotate_key" && other.number === number);
-  for (const rotation of rotations) { // its process may have been killed
-    await settle(rotation, 0).then(() => forget(rotation)).catch(() => {});
-  }
-  if (rotations.length && newestKey() === number) await wait(0.5);
-  return rotations.length > 0 || newestKey() > number;
+  const isRotation = (name) => name !== file && read(name)?.path === "/agent/rotate_key";
+  const isRotating = () => [...files("call-"), ...files("late-")].some(isRotation);
+  if (!isRotating() && (await sleep(200), !isRotating())) return newestKey() > number; // twice: a renamed file may be missed once
+  await takeOver({}); // if the process with the new key was killed
+  if (newestKey() === number) await wait(0.5);
+  return true;
 }
 
-async function settle(request, waits) { // stores the response and what it contains
-  await pay(request, waits);
-  const { status, result } = request.response;
-  store(request);
-  if (result.api_key) write(`key-${request.number + 1}.json`, result.api_key);
-  // An error with "charged" was paid, then rejected. The payment pays for a corrected request of the same operation.
-  if (status !== 200 && (result.charged || request.credit)) {
-    const { id, payment } = request;
-    write(`credit-${id}${creditOf(request)}`, { id, payment, credit: true });
+async function finish(request, use, waits) {
+  busy.add(request.file);
+  try {
+    await pay(request, waits);
+    const { status, result } = request.response;
+    if (request.payment) write(request.file, request);
+    if (result.api_key) write(`key-${request.number + 1}.json`, result.api_key);
+    // An error with "charged" was paid, then rejected. The payment pays for a corrected request of the same operation.
+    if (status !== 200 && (result.charged || request.credit)) write(`credit-${request.id}${creditOf(request)}`, request.payment);
+    await use(request);
+    return request.response;
+  } finally {
+    busy.delete(request.file);
   }
-  return request.response;
+}
+
+function isAbandoned(name) { // its process ended or did nothing for five minutes: its number may be that of another process now
+  const pid = Number(name.split("-")[1]);
+  if (busy.has(name)) return false;
+  if (pid === 0 || pid === process.pid || age(name) > 300) return true;
+  try {
+    process.kill(pid, 0);
+    return ifPresent(() => fs.readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ")) === true; // killed, and its parent has not noticed
+  } catch (error) {
+    return error.code === "ESRCH";
+  }
+}
+
+// takeOver finishes abandoned calls. It returns the response if one of them is the same call. The response of another call (late) is
+// kept for a day (done), because its process may be started again and make it again.
+async function takeOver({ method, path, body, job }, use) {
+  for (const name of [...files("done-"), ...files("", ".part")]) if (age(name) > DAY) remove(name);
+  for (let pass = 1; pass <= 2; pass++) { // twice: a file that is renamed while they are listed may be missed
+    for (const name of [...files("call-"), ...files("late-"), ...files("done-")]) {
+      const request = read(name);
+      if (!request) {
+        pass = 0; // another process renamed it, maybe to a name that was not listed
+        break;
+      }
+      const state = name.slice(0, 4);
+      const abandoned = state !== "done" && isAbandoned(name);
+      const same = request.method === method && request.path === path && request.body === body && request.job === job;
+      if (!abandoned && (!same || state === "call")) continue;
+      request.file = `${same ? "call" : "late"}-${process.pid}-${request.id}.json`;
+      if ((state === "late" && !abandoned) || !touch(name) || !rename(name, request.file)) {
+        await sleep(100); // another process finishes the call
+        pass = 0;
+        break;
+      }
+      if (same) return finish(request, use, 30);
+      await finish(request, keep, 0).catch(() => rename(request.file, `call-0-${request.id}.json`)); // without a response it stays open
+    }
+  }
+}
+
+function keep({ id, path, file, response }) {
+  if (response.status !== 200 || path === "/agent/rotate_key") remove(file); // the response of a rotation is kept as a key
+  else rename(file, `done-${id}.json`);
 }
 
 function check(method, path, body) { // mistakes that no response shows
@@ -147,19 +183,19 @@ function check(method, path, body) { // mistakes that no response shows
 // with the same job (an Idempotency-Key) are one call.
 export async function call(method, path, body = "", use = () => {}, job = "") {
   check(method, path, body);
-  for (const name of [...files("call-"), ...files("", ".part")]) if (age(name) > DAY) remove(name);
-  const hash = createHash("sha256").update(JSON.stringify([method, path, body, job])).digest("hex");
-  const file = `call-${hash}.json`;
-  const request = { method, path, body, job, file, number: newestKey(), ...read(file) };
-  for (const credit of request.payment ? [] : files("credit-", creditOf(request))) {
-    if (!rename(credit, file)) continue; // another process was faster
-    Object.assign(request, read(file));
-    break;
+  const id = random();
+  const request = { id, method, path, body, job, file: `call-${process.pid}-${id}.json` };
+  const done = async ({ file, response }) => (await use(response), remove(file));
+  const late = await takeOver(request, done);
+  if (late) return late;
+  request.number = newestKey();
+  for (const credit of files("credit-", creditOf(request))) {
+    const paid = { ...request, payment: read(credit), credit: true };
+    write(request.file, paid);
+    if (remove(credit)) return finish(paid, done, 30);
+    remove(request.file); // another process was faster
   }
-  const response = await settle(request, 30);
-  await use(response);
-  forget(request);
-  return response;
+  return finish(request, done, 30);
 }
 
 async function main([method, path, body, field, ...more]) {

@@ -3,12 +3,11 @@
 Prints the response or one field of it. Prints an error to standard error and exits with 1. With IDEMPOTENCY_KEY in the environment,
 the call is the same one whenever it has the same key, also after its response was printed.
 
-Several processes of one agent may share FOLDER. A file exists for each call, from before its payment is sent until its response was
-used. Whoever makes the same call meanwhile sends the same payment and gets the same response. Files are replaced as a whole. A new
-API key is a new file, and the highest number counts.
+Several processes of one agent may share FOLDER, also with parley.mjs. A file exists for each call, from before its payment is sent
+until its response was used. Its name contains the process that works on the call; whoever renames the file takes the call over.
+Files are replaced as a whole. A new API key is a new file, and the highest number counts.
 """
 
-import hashlib
 import http.client
 import json
 import os
@@ -39,7 +38,9 @@ register_exact_evm_client(wallet, EthAccountSigner(Account.from_key(os.environ["
 x402 = x402HTTPClientSync(wallet)
 
 FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
-Request = dict[str, Any]  # method, path, body, job, file, number (of the key); id, payment, credit, response if there is one
+busy: set[str] = set()  # files of the calls of this process
+Request = dict[str, Any]  # id, method, path, body, number (of the key), file; payment, credit, response if there is one
+Use = Callable[[Request], object]
 
 
 def read(name: str) -> Any:
@@ -48,17 +49,24 @@ def read(name: str) -> Any:
         return json.loads((FOLDER / name).read_text("utf-8"))
 
 
-def remove(name: str) -> None:
-    (FOLDER / name).unlink(missing_ok=True)
-
-
-def rename(old: str, new: str) -> bool:
-    """Returns False if the file does not exist."""
+def if_present(action: Callable[..., Any], *arguments: object) -> bool:
     try:
-        os.replace(FOLDER / old, FOLDER / new)
+        action(*arguments)
     except FileNotFoundError:
         return False
     return True
+
+
+def remove(name: str) -> bool:
+    return if_present(os.unlink, FOLDER / name)
+
+
+def rename(old: str, new: str) -> bool:
+    return if_present(os.replace, FOLDER / old, FOLDER / new)
+
+
+def touch(name: str) -> bool:
+    return if_present(os.utime, FOLDER / name)
 
 
 def age(name: str) -> float:
@@ -71,28 +79,18 @@ def files(start: str, end: str = ".json") -> list[str]:
     return [name for name in os.listdir(FOLDER) if name.startswith(start) and name.endswith(end)]
 
 
-def write(name: str, value: object, place: Callable[[Path, Path], object] = os.replace) -> None:
+def write(name: str, value: object) -> None:
     """A reader sees the old file or the new one, also after a crash."""
     part = f"{name}.{secrets.token_hex(32)}.part"
     with open(os.open(FOLDER / part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(value, file)
         file.flush()
         os.fsync(file.fileno())
-    place(FOLDER / part, FOLDER / name)
-    remove(part)  # if it is not renamed
+    rename(part, name)
     if os.name != "nt":
         folder = os.open(FOLDER, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-
-
-def place_new(part: Path, name: Path) -> None:
-    try:
-        os.link(part, name)
-    except FileExistsError:
-        pass
-    except OSError:
-        os.replace(part, name)  # there are no links here
 
 
 def text_of(result: object) -> str:
@@ -118,19 +116,9 @@ def sign(headers: Any, result: Any) -> dict[str, str]:
     return x402.encode_payment_signature_header(payment)
 
 
-def is_stored(request: Request) -> bool:
-    """Otherwise the file is gone, or that of a later call."""
-    return (read(request["file"]) or {}).get("id") == request.get("id")
-
-
-def store(request: Request) -> None:
-    if request.get("payment") and is_stored(request):
-        write(request["file"], request)
-
-
-def forget(request: Request) -> None:
-    if is_stored(request):
-        remove(request["file"])
+def drop_payment(request: Request) -> None:
+    if request.get("payment") and not remove(request["file"]):
+        raise RuntimeError("another process took this call over")
     request["payment"] = request["credit"] = None
 
 
@@ -167,6 +155,8 @@ def pay(request: Request, waits: int) -> None:
         time.sleep(min(60, seconds))
 
     while not request.get("response"):
+        if request.get("payment") and not touch(request["file"]):
+            raise RuntimeError("another process took this call over")
         status, headers, result = send(request)
         code = result.get("code")
         last = " ".join(str(part) for part in (status, code, result.get("request_id"), result.get("message")) if part)
@@ -174,44 +164,111 @@ def pay(request: Request, waits: int) -> None:
             wait(float(headers.get("Retry-After") or 2))  # then send the same request with the same payment
         elif code == "invalid_api_key" and is_replaced(request, wait):
             request["number"] = newest_key()  # the same payment is good with the new key
-            store(request)
+            if request.get("payment"):
+                write(request["file"], request)
         elif status == 402 and signed < 2:  # nothing was charged, so a new payment is safe
             signed += 1
-            forget(request)
-            paid = {**request, "id": secrets.token_hex(32), "payment": sign(headers, result)}
-            write(request["file"], paid, place_new)  # before sending
-            request |= read(request["file"]) or {}  # of the process that was first
+            drop_payment(request)
+            request["payment"] = sign(headers, result)
+            write(request["file"], request)  # before sending
         elif request.get("payment") and (code == "proof_required" or (request.get("credit") and code == "payment_reused")):
-            forget(request)  # after proof_required, a new payment by the same wallet is not charged
+            drop_payment(request)  # after proof_required, a new payment by the same wallet is not charged
         else:
             request["response"] = {"status": status, "result": result}
 
 
 def is_replaced(request: Request, wait: Callable[[float], None]) -> bool:
     """Tells whether there is a new key, or may be one soon."""
-    others = [read(name) or {} for name in files("call-") if name != request["file"]]
-    rotations = [other for other in others if other.get("path") == "/agent/rotate_key" and other["number"] == request["number"]]
-    for rotation in rotations:
-        with suppress(Exception):
-            settle(rotation, 0)  # its process may have been killed
-            forget(rotation)
-    if rotations and newest_key() == request["number"]:
-        wait(0.5)
-    return bool(rotations) or newest_key() > int(request["number"])
+    for _ in range(2):  # twice: a renamed file may be missed once
+        for name in files("call-") + files("late-"):
+            if name != request["file"] and (read(name) or {}).get("path") == "/agent/rotate_key":
+                take_over("", "", "")  # if the process with the new key was killed
+                if newest_key() == request["number"]:
+                    wait(0.5)
+                return True
+        time.sleep(0.2)
+    return newest_key() > int(request["number"])
 
 
-def settle(request: Request, waits: int) -> Any:
-    """Stores the response and what it contains."""
-    pay(request, waits)
-    status, result = request["response"]["status"], request["response"]["result"]
-    store(request)
-    if result.get("api_key"):
-        write(f"key-{request['number'] + 1}.json", result["api_key"])
-    # An error with "charged" was paid, then rejected. The payment pays for a corrected request of the same operation.
-    if status != 200 and (result.get("charged") or request.get("credit")):
-        credit = {"id": request["id"], "payment": request["payment"], "credit": True}
-        write(f"credit-{request['id']}{credit_of(request)}", credit)
-    return request["response"]
+def finish(request: Request, use: Use, waits: int) -> Any:
+    busy.add(request["file"])
+    try:
+        pay(request, waits)
+        status, result = request["response"]["status"], request["response"]["result"]
+        if request.get("payment"):
+            write(request["file"], request)
+        if result.get("api_key"):
+            write(f"key-{request['number'] + 1}.json", result["api_key"])
+        # An error with "charged" was paid, then rejected. The payment pays for a corrected request of the same operation.
+        if status != 200 and (result.get("charged") or request.get("credit")):
+            write(f"credit-{request['id']}{credit_of(request)}", request["payment"])
+        use(request)
+        return request["response"]
+    finally:
+        busy.discard(request["file"])
+
+
+def is_abandoned(name: str) -> bool:
+    """Its process ended or did nothing for five minutes: its number may be that of another process now."""
+    pid = int(name.split("-")[1])
+    if name in busy:
+        return False
+    if pid in (0, os.getpid()) or age(name) > 300:
+        return True
+    if os.name == "nt":  # there, kill ends a process
+        return False
+    with suppress(OSError):
+        if ") Z " in Path(f"/proc/{pid}/stat").read_text("utf-8", "replace"):  # killed, and its parent has not noticed
+            return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def keep(request: Request) -> None:
+    if request["response"]["status"] == 200 and request["path"] != "/agent/rotate_key":  # whose response is kept as a key
+        rename(request["file"], f"done-{request['id']}.json")
+    else:
+        remove(request["file"])
+
+
+def take_over(method: str, path: str, body: str, job: str = "", use: Use = keep) -> Any:
+    """Finishes abandoned calls. Returns the response if one of them is the same call.
+
+    The response of another call (late) is kept for a day (done), because its process may be started again and make it again.
+    """
+    for name in files("done-") + files("", ".part"):
+        if age(name) > DAY:
+            remove(name)
+    passes = 0
+    while passes < 2:  # twice: a file that is renamed while they are listed may be missed
+        passes += 1
+        for name in files("call-") + files("late-") + files("done-"):
+            request = read(name)
+            if not request:
+                passes = 0  # another process renamed it, maybe to a name that was not listed
+                break
+            state = name[:4]
+            abandoned = state != "done" and is_abandoned(name)
+            same = (request["method"], request["path"], request["body"], request["job"]) == (method, path, body, job)
+            if not abandoned and (not same or state == "call"):
+                continue
+            request["file"] = f"{'call' if same else 'late'}-{os.getpid()}-{request['id']}.json"
+            if (state == "late" and not abandoned) or not touch(name) or not rename(name, request["file"]):
+                time.sleep(0.1)  # another process finishes the call
+                passes = 0
+                break
+            if same:
+                return finish(request, use, 30)
+            try:
+                finish(request, keep, 0)
+            except Exception:
+                rename(request["file"], f"call-0-{request['id']}.json")  # without a response it stays open
+    return None
 
 
 def check(method: str, path: str, body: str) -> None:
@@ -231,20 +288,25 @@ def call(method: str, path: str, body: str = "", use: Callable[[Any], object] = 
 
     Calls with the same job (an Idempotency-Key) are one call.
     """
+
+    def done(request: Request) -> None:
+        use(request["response"])
+        remove(request["file"])
+
     check(method, path, body)
-    for name in files("call-") + files("", ".part"):
-        if age(name) > DAY:
-            remove(name)
-    file = f"call-{hashlib.sha256(text_of([method, path, body, job]).encode()).hexdigest()}.json"
-    request: Request = {"method": method, "path": path, "body": body, "job": job, "file": file, "number": newest_key()}
-    request |= read(file) or {}
+    late = take_over(method, path, body, job, done)
+    if late:
+        return late
+    id = secrets.token_hex(32)
+    request: Request = {"id": id, "method": method, "path": path, "body": body, "job": job, "number": newest_key()}
+    request["file"] = f"call-{os.getpid()}-{id}.json"
     for credit in files("credit-", credit_of(request)):
-        if not request.get("payment") and rename(credit, file):  # otherwise another process was faster
-            request |= read(file) or {}
-    response = settle(request, 30)
-    use(response)
-    forget(request)
-    return response
+        paid = {**request, "payment": read(credit), "credit": True}
+        write(request["file"], paid)
+        if remove(credit):
+            return finish(paid, done, 30)
+        remove(request["file"])  # another process was faster
+    return finish(request, done, 30)
 
 
 def main(arguments: list[str]) -> int:

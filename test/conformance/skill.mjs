@@ -90,6 +90,7 @@ try {
     const directory = mkdtempSync(join(temporary, "agent-"));
     const wallet = wallets[i];
     const shared = { url, directory, wallet, environment: environmentOf(wallet), program, guide, guideReplies, revenue, balance };
+    if (program.name === "javascript") shared.other = programs[1]; // this folder has the packages of both
     const told = http.replaceAll("weather_oracle", `weather_oracle_${program.name}`);
     const commands = await runCommands(told, { ...shared, between: guideReplies });
     const mistakes = await refuseMistakes(shared);

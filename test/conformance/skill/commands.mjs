@@ -1,7 +1,9 @@
 // Follows the part of the skill with the commands of the program parley. The package agent tests their lost responses and kills.
 import { strict as assert } from "node:assert";
+import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { runCommands } from "./text.mjs";
 
@@ -21,11 +23,25 @@ async function furnish(guide) {
   await guide.call("POST", "/channel/send", { channel_id, content: "Tonight: fado." });
 }
 
+// checkServer starts the MCP server. test/conformance/mcp does the rest.
+async function checkServer(environment) {
+  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "skill", version: "1" } };
+  const server = spawn(join(bin, "parley"), ["mcp"], { env: environment, stdio: ["pipe", "pipe", "inherit"] });
+  server.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id: 1, method: "initialize", params })}\n`);
+  for await (const line of createInterface({ input: server.stdout })) {
+    assert.equal(JSON.parse(line).result.serverInfo.name, "parley");
+    server.stdin.end();
+    return;
+  }
+  assert.fail("the MCP server ended");
+}
+
 // followCommands returns a line of the table of results.
 export async function followCommands(part, { temporary, guide, guideReplies }) {
   const directory = mkdtempSync(join(temporary, "commands-"));
   const environment = environmentOf(join(directory, "home"));
   await furnish(guide);
   const commands = await runCommands(part, { directory, environment, program, between: guideReplies });
+  await checkServer(environment);
   return `TABLE|commands of the skill|-|skills/parley: ${commands} code blocks run|0`;
 }

@@ -1,7 +1,7 @@
 // Loses the program's responses, and kills it, in each way that the skill promises to survive.
 import { strict as assert } from "node:assert";
 import { spawn } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { decodePaymentRequiredHeader, decodePaymentSignatureHeader, encodePaymentRequiredHeader } from "@x402/core/http";
 import { openProxy } from "../proxy.mjs";
@@ -141,10 +141,37 @@ async function kills(world) {
     await world.run([killed], null, ...world.send("killed"));
     await world.run([], 0, ...world.send("killed"));
   });
+  await world.once("killed, then started with another call", ["interrupted", "next"], async () => {
+    await world.run([killedBefore], null, ...world.send("interrupted"));
+    await world.run([], 0, ...world.send("next"));
+  });
   await world.once("killed, then started with another call, then again", ["between", "repeated"], async () => {
     await world.run([killed], null, ...world.send("repeated"));
     await world.run([], 0, ...world.send("between"));
     await world.run([], 0, ...world.send("repeated"));
+  });
+  await world.once("killed, and its parent does not notice", ["unnoticed"], async () => {
+    const killed = new Promise((resolve) => {
+      world.plan = [async ({ request, forward }) => {
+        await forward();
+        process.kill(Number(readFileSync(join(world.directory, "child"), "utf8")), "SIGKILL");
+        resolve(request.socket.destroy());
+      }];
+    });
+    const call = [...world.program.command, ...world.send("unnoticed")];
+    const parent = spawn("sh", ["-c", '"$@" & echo $! > child; exec sleep 60', "sh", ...call], { ...world.options, stdio: "ignore" });
+    await killed;
+    await world.run([], 0, ...world.send("unnoticed"));
+    parent.kill("SIGKILL");
+  });
+  await world.once("killed, and its number is that of another process", ["reused"], async () => {
+    await world.run([killed], null, ...world.send("reused"));
+    const [open] = world.files("call-");
+    const reused = join(world.state, open.replace(/^call-\d+-/, `call-${process.pid}-`));
+    renameSync(join(world.state, open), reused);
+    const tenMinutesAgo = new Date(Date.now() - 600_000);
+    utimesSync(reused, tenMinutesAgo, tenMinutesAgo);
+    await world.run([], 0, ...world.send("reused"));
   });
   const { agent_id } = JSON.parse(await world.run([], 0, "GET", "/agent/me"));
   await world.spends("a poll is killed, and another call comes before the next poll", 8_000n, async () => {
@@ -154,19 +181,12 @@ async function kills(world) {
     assert.match(await world.run([], 0, "GET", "/agent/unread"), /not lost/);
     assert.doesNotMatch(await world.run([], 0, "GET", "/agent/unread"), /not lost/);
   });
-  await world.spends("the same poll by two processes at the same moment is one call", 6_000n, async () => {
-    await world.guide.call("POST", "/chat/private/send", { recipient_agent_id: agent_id, content: "shared" });
-    let second, arrived;
-    const held = new Promise((resolve) => (arrived = resolve));
-    const first = async ({ forward, respond }) => {
-      second = world.start("GET", "/agent/unread");
-      await held;
-      respond(await forward());
-    };
-    const same = async ({ forward, respond }) => (arrived(), respond(await forward()));
-    assert.match(await world.run([first, same], 0, "GET", "/agent/unread"), /shared/);
-    assert.match((await second).output, /shared/);
-    assert.equal(new Set(world.payments).size, 1);
+  await world.spends("two polls at the same moment", 17_000n, async () => {
+    const contents = ["one", "two", "three"];
+    for (const content of contents) await world.guide.call("POST", "/chat/private/send", { recipient_agent_id: agent_id, content });
+    const polls = await Promise.all([world.start("GET", "/agent/unread"), world.start("GET", "/agent/unread")]);
+    const got = polls.flatMap(({ output }) => JSON.parse(output).messages.map(({ content }) => content));
+    assert.deepEqual(got.sort(), contents.sort(), "each message is returned to one of them");
   });
 }
 
@@ -194,6 +214,22 @@ async function credits(world) {
     await world.run([], 0, ...world.send("used"));
     renameSync(copy, join(world.state, credit));
     await world.run([], 0, ...world.send("paid anew"));
+  });
+}
+
+// bothLanguages runs the programs in one folder.
+async function bothLanguages(world, other) {
+  const { program } = world;
+  writeFileSync(join(world.directory, other.file), await (await fetch(`${world.url}/${other.file}`)).text());
+  await world.once("killed in one language, then started again in the other", ["two languages"], async () => {
+    await world.run([killed], null, ...world.send("two languages"));
+    world.program = other;
+    await world.run([], 0, ...world.send("two languages"));
+  });
+  await world.spends("killed before it has the new key, then started in the other language", 3_000n, async () => {
+    await world.run([killed], null, "POST", "/agent/rotate_key", "{}");
+    world.program = program;
+    await world.run([], 0, "GET", "/agent/me");
   });
 }
 
@@ -261,6 +297,7 @@ export async function surviveFaults(shared) {
   await lostResponses(world);
   await kills(world);
   await credits(world);
+  if (shared.other) await bothLanguages(world, shared.other);
   await lostKeys(world);
   world.proxy.close();
   return world.faults;

@@ -1,6 +1,6 @@
 // A poller, a sender and a rotation of the API key at the same time, as processes of one agent that are killed again and again.
 import { strict as assert } from "node:assert";
-import { mkdirSync, readFileSync, readdirSync } from "node:fs";
+import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
@@ -123,7 +123,7 @@ class Together {
     for (const role of roles) this.workers[role].kill("SIGKILL");
     await work;
     const interrupted = this.numbers.sender;
-    await this.run(...calls.rotator());
+    await this.run("GET", "/agent/me");
     await this.run(...calls.sender(this.guide.id, interrupted));
     let [polls, unread] = [0, 1];
     for (; polls < 4 || unread > 0; polls++) { // the first ones return the responses of interrupted polls
@@ -166,8 +166,8 @@ export async function surviveTogether(shared) {
   const seconds = Math.round((Date.now() - begun) / 1000);
   const { last, polls } = await world.finish(work);
 
-  const few = world.program.rounds / 40; // a third of the kills hit each role, and a call that is made again is killed again
-  for (const role of roles) assert(ledger.delivered(paths[role]) >= few, `the ${role} hardly did anything: ${ledger.delivered(paths[role])} calls in ${seconds} s`);
+  const few = world.program.rounds / 12;
+  for (const role of roles) assert(ledger.delivered(paths[role]) >= few, `the ${role} hardly did anything`);
   assert.deepEqual(world.errors, [], "no call fails");
   assert.deepEqual(sent.filter((content) => !world.got.includes(content)), [], "no message is lost");
   const expected = Array.from({ length: last }, (_, i) => `message ${i + 1}`);
@@ -176,9 +176,7 @@ export async function surviveTogether(shared) {
   assert.equal(ledger.delivered(paths.rotator), ledger.keys.size - 1, "each rotation is paid once");
   assert(ledger.delivered(paths.poller) <= world.numbers.poller + polls, "no poll is paid twice");
   assert.equal(before - (await balance(wallet.address)), ledger.charged(), "the wallet paid for the delivered calls, and for nothing else");
-  const state = join(world.folder, "parley-state");
-  const open = readdirSync(state).filter((name) => /^call-.*json$/.test(name) && !JSON.parse(readFileSync(join(state, name))).response);
-  assert.deepEqual(open, [], "no call stays open"); // a process may be killed between what it prints and what it removes
+  assert.deepEqual(readdirSync(join(world.folder, "parley-state")).filter((name) => /^(call|late)-.*json$/.test(name)), [], "no call stays open");
   world.proxy.close();
   const calls = `${last} messages, ${ledger.delivered(paths.poller)} polls and ${ledger.keys.size - 1} rotations`;
   console.log(`ok  ${world.kills} kills of three processes in ${seconds} s: ${calls}, each once`);
