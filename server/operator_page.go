@@ -25,13 +25,12 @@ const (
 // figures are what the operator's page shows of other parts: the database, the facilitator and the blockchain. One reading at a time
 // runs, however many requests there are, and uses one connection to the database.
 type figures struct {
-	patience time.Duration // how long a request waits for a reading
-	mu       sync.Mutex
-	reading  chan struct{} // closed when the reading is done; nil if none runs
-	checked  time.Time     // when the last reading began
-	counted  time.Time     // when the figures of the database were read last; zero if that failed
-	known    operator.Page
-	revenue  map[time.Time]partSums // by the begin of the part; only the running reading uses it
+	mu      sync.Mutex
+	reading chan struct{} // closed when the reading is done; nil if none runs
+	checked time.Time     // when the last reading began
+	counted time.Time     // when the figures of the database were read last; zero if that failed
+	known   operator.Page
+	revenue map[time.Time]partSums // by the begin of the part; only the running reading uses it
 }
 
 type partSums struct {
@@ -77,7 +76,7 @@ func (s *Server) knownFigures(ctx context.Context) operator.Page {
 		select {
 		case <-reading:
 		case <-ctx.Done():
-		case <-time.After(f.patience):
+		case <-time.After(s.config.CheckTime * 3 / 2):
 		}
 		f.mu.Lock()
 	}

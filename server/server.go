@@ -105,7 +105,7 @@ func New(config Config, database *store.Store, facilitator payment.Facilitator, 
 		tanTurns:     make(chan struct{}, maxTANTurns),
 		limitedLines: edge.NewLogLimit(), retention: retention.New(database, config.Retention, log), history: operator.NewCallHistory(time.Now()),
 		refusals: refusals{byCode: map[gen.ErrorCode]operator.Refusal{}},
-		figures:  figures{patience: config.CheckTime * 3 / 2, revenue: map[time.Time]partSums{}},
+		figures:  figures{revenue: map[time.Time]partSums{}},
 		service: operator.Service{BaseURL: config.BaseURL, Network: config.Network.ID, Payee: config.PayTo, Version: parley.Version(),
 			Revision: buildinfo.Read().Commit, Started: time.Now(), Channels: config.Channels.Authorizer != nil},
 	}
@@ -189,7 +189,7 @@ func (s *Server) routes() *echo.Echo {
 		s.refund,       // of a payment channel, on GET operations; needs no API key
 		s.waitUnread,   // holds a call with wait between two runs of what follows
 		s.limitTime,    // of what uses the database
-		s.authenticate, // 401; 403 if the account is suspended
+		s.authenticate, // 401; 403 for a free operation if the account is suspended
 		before(
 			s.parsePayment,  // 402 or 409 if it is not for this call; the facilitator is not asked yet
 			s.limitPayments, // 429: a payment costs a look at the signature and at the ledger
