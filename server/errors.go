@@ -61,7 +61,8 @@ func problemOf(err error) *problem {
 		return &problem{status: statusOf[refusal.Kind], code: gen.ErrorCode(refusal.Code), message: messageOf(refusal),
 			details: detailsOf(refusal)}
 	case errors.As(err, &exceeded):
-		return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, message: exceeded.Error(), limit: exceeded}
+		return &problem{status: http.StatusTooManyRequests, code: gen.ErrorCodeRateLimited, message: exceeded.Error(), limit: exceeded,
+			retryAfter: exceeded.After}
 	case errors.Is(err, edge.ErrDisplaced), errors.Is(err, edge.ErrCrowded):
 		return unavailable(err.Error(), 1)
 	case errors.As(err, &routing):

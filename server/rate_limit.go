@@ -45,15 +45,13 @@ type walletAt struct {
 	address netip.Prefix
 }
 
-// aroundWallet returns whose bucket a new wallet shares: wallets cost nothing.
-func aroundWallet(w walletAt) walletAt { return walletAt{address: edge.WiderNetwork(w.address)} }
-
 func newRateLimits(limits edge.Limits) *rateLimits {
+	ofNetwork := func(w walletAt) walletAt { return walletAt{address: edge.WiderNetwork(w.address)} } // wallets cost nothing
 	return &rateLimits{
 		addresses: edge.NewAddressBuckets(limits.Address),
 		recent:    edge.NewAddressBuckets(limits.Address),
 		accounts:  edge.NewBuckets("account", "of this account", limits.Account, func(uuid.UUID) uuid.UUID { return uuid.Nil }),
-		wallets:   edge.NewBuckets("wallet", "by this wallet", limits.Wallet, aroundWallet),
+		wallets:   edge.NewBuckets("wallet", "by this wallet", limits.Wallet, ofNetwork),
 	}
 }
 
@@ -96,7 +94,7 @@ func (o *operation) bodyTokens(bytes int) int {
 // takeToken takes a token for a call without payment: of the address, or, if that has none left, of an account that paid lately.
 func (s *Server) takeToken(c echo.Context) error {
 	payer := &recordFrom(c).payment
-	payer.address = s.config.Limits.ClientAddress(c.Request())
+	payer.address = edge.RequestOf(c).Address()
 	err := s.rates.addresses.Take(payer.address)
 	if err == nil {
 		return nil
@@ -137,7 +135,7 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 			return next(c)
 		}
 		payer := &record.payment
-		payer.address = s.config.Limits.ClientAddress(c.Request())
+		payer.address = edge.RequestOf(c).Address()
 		if exceeded := s.rates.addresses.Check(payer.address); exceeded != nil {
 			if err := s.admitRecentPayer(operation, header, payer, exceeded); err != nil {
 				return err
@@ -172,7 +170,7 @@ func (s *Server) admitRecentPayer(operation *operation, header http.Header, paye
 func (s *Server) limitPayments(c echo.Context) error {
 	record := recordFrom(c)
 	payer := &record.payment
-	if record.attempt == nil || payer.checked { // a call that has waited was checked before
+	if record.attempt == nil || payer.checked && record.attempt.ValidBefore.IsZero() { // a voucher that has waited was checked before
 		return nil
 	}
 	payer.checked = true

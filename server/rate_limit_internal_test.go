@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/server/edge"
+	"github.com/parley-chat/parley/x402/evm"
 )
 
 // TestConcurrentFailuresAreLimited: calls that fail at the same time have all seen the same token. Each takes one all the same, so that
@@ -56,17 +57,32 @@ func TestTooManyTANs(t *testing.T) {
 	header := http.Header{}
 	p := problemOf(tooManyTANs(5).Exceeded(90 * time.Second))
 	p.limit.WriteHeader(header)
-	if p.status != http.StatusTooManyRequests || header.Get("Retry-After") != "90" || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` ||
+	if p.status != http.StatusTooManyRequests || p.retryAfter != 90 || header.Get("RateLimit-Policy") != `"tan";q=5;w=600` ||
 		header.Get("RateLimit") != `"tan";r=0;t=90` || !strings.Contains(p.message, "a new TAN does not") {
 		t.Errorf("too many wrong TANs: %+v %v", p, header)
 	}
 }
 
-// TestNewWalletsShareABucket with those of their network.
+// TestNewWalletsShareABucket: while all buckets are in use, new wallets share a bucket with those of their network.
 func TestNewWalletsShareABucket(t *testing.T) {
 	t.Parallel()
-	at := netip.MustParsePrefix("2001:db8:1:2::/64")
-	if got := aroundWallet(walletAt{address: at}); got != (walletAt{address: edge.WiderNetwork(at)}) {
-		t.Errorf("the wallets around %s: %v", at, got)
+	slow := edge.Rate{PerSecond: 0.001, Burst: 2}
+	wallets := newRateLimits(edge.Limits{Address: slow, Account: slow, Wallet: slow}).wallets
+	at := func(n int, network string) walletAt {
+		return walletAt{evm.Address{byte(n >> 16), byte(n >> 8), byte(n)}, netip.MustParsePrefix(network)}
+	}
+	for n := range 1 << 16 {
+		_ = wallets.Take(at(n, "203.0.113.7/32"))
+	}
+	for n := range 2 {
+		if err := wallets.Take(at(1<<16+n, "2001:db8:1:2::/64")); err != nil {
+			t.Errorf("new wallet %d: %v", n, err)
+		}
+	}
+	if wallets.Check(at(0, "2001:db8:1:3::/64")) == nil {
+		t.Error("a neighbour of two new wallets has tokens; want the bucket that they share")
+	}
+	if err := wallets.Check(at(0, "2001:db8:2::/64")); err != nil {
+		t.Errorf("a new wallet of another network: %v", err)
 	}
 }

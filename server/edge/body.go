@@ -64,9 +64,9 @@ func (r *Request) Read(from *http.Request, most int, pays bool) ([]byte, error) 
 				return nil, displaced
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil, ErrSlowBody
+				return nil, fmt.Errorf("%w: %w", ErrSlowBody, err)
 			}
-			return nil, errors.Join(ErrTruncated, err)
+			return nil, fmt.Errorf("%w: %w", ErrTruncated, err)
 		case len(body) == cap(body):
 			body = append(make([]byte, 0, min(2*cap(body), bound)), body...)
 		}

@@ -52,9 +52,9 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// ClientAddress returns the network of the client: of the connection, or, behind trusted proxies, of the last entry in
+// clientAddress returns the network of the client: of the connection, or, behind trusted proxies, of the last entry in
 // X-Forwarded-For that is not a trusted proxy. Earlier entries are not reliable, because the client can write them.
-func (l Limits) ClientAddress(r *http.Request) netip.Prefix {
+func (l Limits) clientAddress(r *http.Request) netip.Prefix {
 	address := parseAddress(r.RemoteAddr)
 	if !l.trusts(address) {
 		return network(address)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 
@@ -39,9 +38,8 @@ func (e *Exceeded) Error() string {
 	return fmt.Sprintf("too many unpaid calls %s; wait for Retry-After seconds, then %s", e.Policy.Whose, e.Policy.Remedy)
 }
 
-// WriteHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers, and Retry-After.
+// WriteHeader writes the header fields of draft-ietf-httpapi-ratelimit-headers.
 func (e *Exceeded) WriteHeader(header http.Header) {
-	header.Set("Retry-After", strconv.Itoa(e.After))
 	header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", e.Policy.Name, e.Policy.Quota, int(e.Policy.Window.Seconds())))
 	header.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%d", e.Policy.Name, e.After))
 }
@@ -62,6 +60,7 @@ type Buckets[K comparable] struct {
 	all *simplelru.LRU[K, *rate.Limiter]
 }
 
+// NewBuckets returns empty buckets. Name and whose are for the Policy; wider returns whose bucket a newcomer shares.
 func NewBuckets[K comparable](name, whose string, limit Rate, wider func(K) K) *Buckets[K] {
 	all, _ := simplelru.NewLRU[K, *rate.Limiter](manyBuckets+sharedBuckets+1, nil) // fails for sizes below 1
 	window := time.Duration(math.Ceil(float64(limit.Burst)/limit.PerSecond)) * time.Second
@@ -148,6 +147,7 @@ type AddressBuckets struct {
 	sites *Buckets[netip.Prefix]
 }
 
+// NewAddressBuckets returns empty buckets, of which each address has the limit.
 func NewAddressBuckets(limit Rate) AddressBuckets {
 	site := Rate{PerSecond: siteFactor * limit.PerSecond, Burst: siteFactor * limit.Burst}
 	return AddressBuckets{NewBuckets("address", "from this address", limit, WiderNetwork),
@@ -162,18 +162,22 @@ func (a AddressBuckets) each(address netip.Prefix, what func(b *Buckets[netip.Pr
 	return what(a.sites, WiderNetwork(address))
 }
 
+// Take takes a token, or returns the 429.
 func (a AddressBuckets) Take(address netip.Prefix) error {
 	return a.each(address, (*Buckets[netip.Prefix]).Take)
 }
 
+// Check returns the 429 if there is no token, and takes none.
 func (a AddressBuckets) Check(address netip.Prefix) error {
 	return a.each(address, (*Buckets[netip.Prefix]).Check)
 }
 
+// Charge takes tokens for a finished call.
 func (a AddressBuckets) Charge(address netip.Prefix, tokens int) {
 	_ = a.each(address, func(b *Buckets[netip.Prefix], key netip.Prefix) error { b.Charge(key, tokens); return nil })
 }
 
+// Give returns a token.
 func (a AddressBuckets) Give(address netip.Prefix) {
 	_ = a.each(address, func(b *Buckets[netip.Prefix], key netip.Prefix) error { b.Give(key); return nil })
 }

@@ -78,7 +78,7 @@ func TestClientAddress(t *testing.T) {
 		{"commas", "10.0.0.1:4000", []string{strings.Repeat(",", 60_000)}, "10.0.0.1/32"},
 	} {
 		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.forwarded}}
-		if got := limits.ClientAddress(r).String(); got != test.want {
+		if got := limits.clientAddress(r).String(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}

@@ -37,12 +37,15 @@ type Request struct {
 	sent     Share // of all.sent: the response of a paid call, while the caller reads it
 	state    requestState
 
-	paid      bool // the response is the one of a paid call
-	responses int  // bytes of a response that the ledger has, so that the same payment gets it again
+	paid   bool // the response is the one of a paid call
+	stored int  // bytes of a response that the ledger has, so that the same payment gets it again
 }
 
+// Address returns the network of the client.
+func (r *Request) Address() netip.Prefix { return r.address }
+
 // Deliver says that the response has so many bytes and is in the ledger, and whether this request paid for it.
-func (r *Request) Deliver(bytes int, paid bool) { r.responses, r.paid = bytes, paid }
+func (r *Request) Deliver(bytes int, paid bool) { r.stored, r.paid = bytes, paid }
 
 type requestState int
 
@@ -92,7 +95,7 @@ func (l *Connections) Admit(next echo.HandlerFunc) echo.HandlerFunc {
 		if lines > maxHeaderLines { // with HTTP/1.1 they were refused while they arrived
 			return l.refuseRequest(c, http.StatusRequestHeaderFieldsTooLarge, tooManyHeaders)
 		}
-		r := l.begin(c.Request(), c.Response().Writer, l.limits.ClientAddress(c.Request()), bytes)
+		r := l.begin(c.Request(), c.Response().Writer, l.limits.clientAddress(c.Request()), bytes)
 		if r == nil {
 			l.refused.Inc()
 			return l.refuseRequest(c, http.StatusServiceUnavailable,
@@ -186,8 +189,8 @@ func (r *Request) respond() {
 		r.all.memory.set(&r.bytes, r.bytes.size, true)
 		r.on.work(-1)
 	}
-	if r.responses > 0 { // if it is displaced for them, the same payment gets the response again
-		r.all.sent.Hold(&r.sent, r.address, r.responses)
+	if r.stored > 0 { // if it is displaced for them, the same payment gets the response again
+		r.all.sent.Hold(&r.sent, r.address, r.stored)
 	}
 }
 
