@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"time"
 
@@ -11,13 +12,15 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// Chain reads balances, authorizations, payment channels and code from the chain: x402.Chain, over JSON-RPC.
+// Chain reads balances, authorizations, payment channels, their events and code from the chain: x402.Chain, over JSON-RPC.
 type Chain interface {
 	Balance(ctx context.Context, asset, holder string) (uint64, error)
 	Authorization(ctx context.Context, asset, authorizer, nonce string, since time.Time) (x402.AuthorizationState, error)
 	TransferBy(ctx context.Context, asset, authorizer, nonce, transaction string) (*x402.Transfer, error)
 	Channel(ctx context.Context, id string) (x402.Channel, time.Time, error)
+	ChannelEvents(ctx context.Context, from, until uint64, kinds ...string) iter.Seq2[x402.ChannelEvent, error]
 	HasCode(ctx context.Context, address string) (bool, error)
+	BlockAt(ctx context.Context, at time.Time) (uint64, error)
 	Newest(ctx context.Context) (number uint64, at time.Time, err error)
 }
 

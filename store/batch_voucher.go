@@ -3,16 +3,13 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
-// VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. MaxAge is how
-// old the recorded state of the blockchain may be. The charge sets Channel: the payment channel, with what can differ between
-// its charges.
+// VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. The charge sets Channel: the
+// payment channel, with what can differ between its charges.
 type VoucherCharge struct {
 	Voucher Voucher
 	Payment *Payment
-	MaxAge  time.Duration
 	Channel *PaymentChannel
 }
 
@@ -42,7 +39,6 @@ func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) p
 		{"cumulative", column(batch, func(t T) int64 { return voucher(t).Max })},
 		{"max_unclaimed", column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed })},
 		{"signature", column(batch, func(t T) string { return voucher(t).Signature })},
-		{"max_age", column(batch, func(t T) time.Duration { return charge(t).MaxAge })},
 		{"operation", column(batch, func(t T) string { return payment(t).Operation })},
 		{"account", column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) })},
 		{"fingerprint", column(batch, func(t T) []byte { return payment(t).Fingerprint })},
@@ -57,17 +53,16 @@ func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) p
 // lockPaymentChannel locks a payment channel if a voucher fits it.
 const lockPaymentChannel = `
 	SELECT id FROM payment_channels c WHERE id = @channel AND payer = @channel_payer
-		AND voucher_fits(c, @price, @cumulative, @max_unclaimed, @max_age) FOR NO KEY UPDATE`
+		AND voucher_fits(c, @price, @cumulative, @max_unclaimed) FOR NO KEY UPDATE`
 
 // lockFitting locks the payment channel of a voucher until the transaction ends, so the vouchers of a payment channel are charged one
 // after another, over any number of servers. It returns ErrVoucherMismatch if the voucher is not exactly the next one, the balance does not
-// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, a deposit is being settled, or the
-// state of the blockchain is older than MaxAge.
+// cover it, it was claimed already, more than MaxUnclaimed would be unclaimed, the payer withdraws, or a deposit is being settled.
 func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
 	voucher := charge.Voucher
 	fits, err := query[string](ctx, tx, lockPaymentChannel, named{
 		"channel": voucher.Channel, "channel_payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max,
-		"max_unclaimed": voucher.MaxUnclaimed, "max_age": charge.MaxAge,
+		"max_unclaimed": voucher.MaxUnclaimed,
 	})
 	switch {
 	case err != nil:

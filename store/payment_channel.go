@@ -176,10 +176,11 @@ func (s *Store) KeepDeposit(
 }
 
 // SyncPaymentChannel records the state on the blockchain and returns the payment channel. It returns nil if somebody else
-// has recorded a state since the caller read the payment channel, or while a refund is being settled: its nonce must not change.
+// has recorded a state since the caller read the payment channel, or if a refund is being settled and the state has another nonce: the
+// refund records that.
 func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel, chain OnChain) (*PaymentChannel, error) {
-	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ? AND state <> 'refunding'", channel.ID,
-		channel.Payer, channel.SyncedAt)
+	synced, err := s.advance(ctx, chain.changes(), "id = ? AND payer = ? AND synced_at = ? AND (state <> 'refunding' OR refund_nonce = ?)",
+		channel.ID, channel.Payer, channel.SyncedAt, chain.RefundNonce)
 	if errors.Is(err, ErrVoucherMismatch) {
 		return nil, nil //nolint:nilnil // it has changed
 	}

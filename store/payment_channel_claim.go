@@ -118,15 +118,3 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 	})
 	return err
 }
-
-// StaleChannels returns up to limit payment channels with unclaimed money whose recorded state is older than age, or than a share of their
-// own withdraw delay, oldest first. The delay of older payment channels may be shorter than that of new ones.
-func (s *Store) StaleChannels(
-	ctx context.Context, network, asset string, age time.Duration, share, limit int,
-) (_ []PaymentChannel, err error) {
-	defer wrapInto(&err, "look for payment channels to refresh")
-	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
-		WHERE unclaimed_since IS NOT NULL AND state <> 'refunding' AND network = @network AND asset = @asset
-			AND synced_at < now() - least(@age::interval, withdraw_delay * interval '1 second' / @share) ORDER BY synced_at LIMIT @limit`,
-		named{"network": network, "asset": asset, "age": age, "limit": limit, "share": share})
-}

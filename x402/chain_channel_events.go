@@ -10,11 +10,13 @@ import (
 
 // Event topics of [BatchSettlementContract].
 var (
-	topicCreated   = evm.Keccak256Hash([]byte("ChannelCreated(bytes32,(address,address,address,address,address,uint40,bytes32))"))
-	topicDeposited = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
-	topicClaimed   = evm.Keccak256Hash([]byte("Claimed(bytes32,address,uint128,uint128)"))
-	topicSettled   = evm.Keccak256Hash([]byte("Settled(address,address,address,uint128)"))
-	topicRefunded  = evm.Keccak256Hash([]byte("Refunded(bytes32,address,uint128)"))
+	topicCreated           = evm.Keccak256Hash([]byte("ChannelCreated(bytes32,(address,address,address,address,address,uint40,bytes32))"))
+	topicDeposited         = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
+	topicClaimed           = evm.Keccak256Hash([]byte("Claimed(bytes32,address,uint128,uint128)"))
+	topicSettled           = evm.Keccak256Hash([]byte("Settled(address,address,address,uint128)"))
+	topicRefunded          = evm.Keccak256Hash([]byte("Refunded(bytes32,address,uint128)"))
+	topicWithdrawInitiated = evm.Keccak256Hash([]byte("WithdrawInitiated(bytes32,uint128,uint40)"))
+	topicWithdrawFinalized = evm.Keccak256Hash([]byte("WithdrawFinalized(bytes32,address,uint128)"))
 )
 
 // ChannelTransaction is what a transaction did with channels, and its fee.
@@ -82,6 +84,52 @@ func (c *Chain) ChannelsCreated(ctx context.Context, from, until uint64) iter.Se
 				created, err = log.created()
 			}
 			if !yield(created, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// The kinds of a [ChannelEvent].
+const (
+	EventWithdrawInitiated = "withdraw initiated"
+	EventWithdrawFinalized = "withdraw finalized"
+	EventClaimed           = "claimed"
+	EventRefunded          = "refunded"
+)
+
+var eventTopics = map[string]evm.Hash{
+	EventWithdrawInitiated: topicWithdrawInitiated, EventWithdrawFinalized: topicWithdrawFinalized,
+	EventClaimed: topicClaimed, EventRefunded: topicRefunded,
+}
+
+// ChannelEvent tells that something happened to a channel. Claimed, in atomic units, is what was claimed in all, if it is a claim.
+type ChannelEvent struct {
+	ID, Kind string
+	Claimed  uint64
+}
+
+// ChannelEvents yields the events of these kinds of the channels of all receivers in the blocks from to until, both included, oldest first.
+// It stops after the first error.
+func (c *Chain) ChannelEvents(ctx context.Context, from, until uint64, kinds ...string) iter.Seq2[ChannelEvent, error] {
+	names, topics := map[evm.Hash]string{}, []evm.Hash{}
+	for _, kind := range kinds {
+		names[eventTopics[kind]], topics = kind, append(topics, eventTopics[kind])
+	}
+	return func(yield func(ChannelEvent, error) bool) {
+		for log, err := range c.logs(ctx, BatchSettlementContract, []any{topics, nil}, from, until) {
+			var event ChannelEvent
+			if err == nil {
+				event = ChannelEvent{ID: log.Topics[1].Hex(), Kind: names[log.Topics[0]]}
+			}
+			if words := log.Data.Words(); event.Kind == EventClaimed {
+				if len(words) != 2 {
+					err = fmt.Errorf("the Claimed in transaction %s has no sum", log.TransactionHash)
+				} else {
+					event.Claimed, err = amountOf(words[1])
+				}
+			}
+			if !yield(event, err) || err != nil {
 				return
 			}
 		}

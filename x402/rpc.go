@@ -77,7 +77,7 @@ func readRPC(response *http.Response, result any) error {
 	case err != nil:
 		return fmt.Errorf("read the response: %w", err)
 	case len(body) > maxRPCBytes:
-		return fmt.Errorf("the response has more than %d bytes", maxRPCBytes)
+		return &rpcError{message: fmt.Sprintf("the response has more than %d bytes", maxRPCBytes)}
 	}
 	var decoded rpcResponse
 	if err := json.Unmarshal(body, &decoded); err != nil {

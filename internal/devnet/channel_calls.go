@@ -205,7 +205,7 @@ func (l *Ledger) InitiateWithdraw(config x402.ChannelConfig, amount uint64) erro
 		case amount > state.Balance-state.TotalClaimed:
 			return record{}, RevertWithdrawAmountExceeds
 		}
-		return record{Kind: kindWithdraw, Channel: id, Amount: amount, Transaction: newTransaction()}, nil
+		return record{Kind: kindWithdraw, Channel: id, Amount: amount, Transaction: newTransaction(), Config: (*channelConfig)(&config)}, nil
 	})
 }
 

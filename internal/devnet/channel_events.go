@@ -25,13 +25,14 @@ func (r record) tokenEvents(moved evm.Log, authorized func(topic evm.Hash) evm.L
 	return []evm.Log{authorized(topicAuthorizationUsed), collected, forwarded}
 }
 
-// The events of the contract. WithdrawInitiated is missing, because the ledger does not store what it contains.
+// The events of the contract.
 var (
 	topicCreated           = evm.Keccak256Hash([]byte("ChannelCreated(bytes32,(address,address,address,address,address,uint40,bytes32))"))
 	topicDeposited         = evm.Keccak256Hash([]byte("Deposited(bytes32,address,uint128,uint128)"))
 	topicClaimed           = evm.Keccak256Hash([]byte("Claimed(bytes32,address,uint128,uint128)"))
 	topicSettled           = evm.Keccak256Hash([]byte("Settled(address,address,address,uint128)"))
 	topicRefunded          = evm.Keccak256Hash([]byte("Refunded(bytes32,address,uint128)"))
+	topicWithdrawInitiated = evm.Keccak256Hash([]byte("WithdrawInitiated(bytes32,uint128,uint40)"))
 	topicWithdrawFinalized = evm.Keccak256Hash([]byte("WithdrawFinalized(bytes32,address,uint128)"))
 )
 
@@ -60,6 +61,9 @@ func (c channels) events(r record, block int) []evm.Log {
 		emit([]evm.Hash{amount}, topicSettled, addressTopic(r.To), addressTopic(token.Asset), sender)
 	case kindRefund:
 		emit([]evm.Hash{amount}, topicRefunded, id, sender)
+	case kindWithdraw:
+		until := evm.Word(uint64(r.Time) + r.Config.WithdrawDelay) //nolint:gosec // positive
+		emit([]evm.Hash{amount, until}, topicWithdrawInitiated, id)
 	case kindWithdrawn:
 		emit([]evm.Hash{amount}, topicWithdrawFinalized, id, sender)
 	}

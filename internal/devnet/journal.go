@@ -44,7 +44,7 @@ type record struct {
 	// Of the contract for payment channels.
 	Channel string         `json:"channel,omitzero"`
 	Claims  []claim        `json:"claims,omitzero"`
-	Config  *channelConfig `json:"config,omitzero"` // of a deposit
+	Config  *channelConfig `json:"config,omitzero"` // of a deposit or a withdrawal
 }
 
 type channelConfig x402.ChannelConfig

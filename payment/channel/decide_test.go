@@ -121,7 +121,8 @@ func TestLostState(t *testing.T) {
 		"an account that catches up":  {&payment.Caller{}, []func(*voucher){misses(false), (*voucher).inStep, misses(false)}, exactFor},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Scheme{lost: payment.NewRecent[string, struct{}](maxLost), behind: payment.NewRecent[string, bool](maxLost)}
+			c := &Scheme{started: time.Now(), Config: Config{WithdrawDelay: 100 * time.Hour},
+				lost: payment.NewRecent[string, struct{}](maxLost), behind: payment.NewRecent[string, bool](maxLost)}
 			for i, miss := range row.misses {
 				time.Sleep(time.Duration(min(i, 1)) * exactFor)
 				miss(&voucher{Scheme: c, a: &payment.Attempt{Client: name, Caller: row.caller}})

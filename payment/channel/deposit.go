@@ -55,7 +55,7 @@ func (d *deposit) Moves() uint64 { return d.of.Deposit }
 // has the deposit. A channel that the ledger does not know starts from what was claimed on the chain. That the wallet paid lately proves
 // nothing: deposits are larger than prices.
 func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
-	if err := d.barred(); err != nil {
+	if err := d.barred(ctx); err != nil {
 		return nil, err
 	}
 	if least := d.terms.LeastDeposit(); d.of.Deposit < least {
@@ -149,7 +149,7 @@ func (d *deposit) Deliver(
 	transaction := settled.Transaction
 	found, err := x402.ReportedChannel(settled.Extra, d.of.ChannelID)
 	if err != nil {
-		found, err = d.onChain(ctx, d.payload, d.a.Requirements)
+		found, err = d.chainState(ctx, d.of.ChannelID)
 	}
 	if err != nil {
 		return nil, d.engine.NotDelivered(ctx, row, transaction, err)

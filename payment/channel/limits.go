@@ -29,8 +29,8 @@ func (u *unclaimed) reached(bound, price uint64) bool {
 	return bound > 0 && uint64(max(u.sum.Load(), 0))+price > bound //nolint:gosec // not negative
 }
 
-// barred returns the 402 for a voucher or a deposit while no payment channel is charged, or nil.
-func (v *voucher) barred() error {
+// barred returns the error for a voucher or a deposit while no payment channel is charged, or nil.
+func (v *voucher) barred(ctx context.Context) error {
 	switch {
 	case !v.offered():
 		return v.refusedFor("No matching payment requirements",
@@ -38,7 +38,7 @@ func (v *voucher) barred() error {
 	case v.unclaimed.reached(v.MaxUnclaimedTotal, v.a.Operation.Price):
 		return v.unclaimedTooMuch("all payment channels")
 	}
-	return nil
+	return v.informed(ctx)
 }
 
 // unclaimedTooMuch returns the 402 for a voucher that fits, but would raise what is not claimed above a bound. Clients that can

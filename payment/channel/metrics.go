@@ -23,9 +23,9 @@ type metrics struct {
 	foreign      prometheus.Counter // see Scheme.claimedElsewhere
 
 	// Of the ledger, when metrics are collected.
-	sum, age, lost, withoutKey, withState, most, claimAge *prometheus.Desc
-	sums                                                  payment.LastKnown[[]store.UnclaimedSum]
-	states                                                payment.LastKnown[map[string]int64]
+	sum, age, lost, withoutKey, withState, most, claimAge, scanAge, delay *prometheus.Desc
+	sums                                                                  payment.LastKnown[[]store.UnclaimedSum]
+	states                                                                payment.LastKnown[map[string]int64]
 }
 
 func newMetrics(scheme *Scheme) *metrics {
@@ -50,6 +50,10 @@ func newMetrics(scheme *Scheme) *metrics {
 		most: describe("parley_unclaimed_max_atomic_units",
 			"The bound of parley_unclaimed_atomic_units, at which vouchers are refused; 0 is no bound."),
 		claimAge: describe("parley_unclaimed_claim_age_seconds", "The age at which vouchers are claimed."),
+		scanAge: describe("parley_payment_channel_scan_seconds",
+			"How long ago the newest block was mined up to which withdrawals from payment channels are known."),
+		delay: describe("parley_payment_channel_withdraw_delay_seconds",
+			"The withdraw delay of new payment channels. When the scan is older than half of it, no voucher is charged."),
 	}
 	for _, kind := range []string{store.ChannelClaim, store.ChannelSettle, store.ChannelRefund} {
 		for _, outcome := range []string{confirmed, refused, unclear} {
@@ -69,7 +73,7 @@ func (c *Scheme) Collectors() []prometheus.Collector {
 
 // Describe implements [prometheus.Collector].
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{m.sum, m.age, m.lost, m.withoutKey, m.withState, m.most, m.claimAge} {
+	for _, one := range []*prometheus.Desc{m.sum, m.age, m.lost, m.withoutKey, m.withState, m.most, m.claimAge, m.scanAge, m.delay} {
 		to <- one
 	}
 }
@@ -81,6 +85,8 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	report(m.most, float64(m.scheme.MaxUnclaimedTotal)) // settings, which alerts compare with
 	report(m.claimAge, m.scheme.ClaimAge.Seconds())
+	report(m.scanAge, m.scheme.scanAge().Seconds())
+	report(m.delay, m.scheme.WithdrawDelay.Seconds())
 	ctx, cancel := context.WithTimeout(context.Background(), payment.CountTime)
 	defer cancel()
 	if sums, ok := m.sums.Get(func() ([]store.UnclaimedSum, error) {

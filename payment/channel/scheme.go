@@ -58,9 +58,11 @@ type Scheme struct {
 	checker     x402.BatchChecker
 	keys        map[string]*ecdsa.PrivateKey // of our authorizers, also of former ones, by address in lower case
 	unsupported atomic.Bool                  // the facilitator says that it does not settle payment channels
-	started     time.Time                    // see voucher.misfit
+	started     time.Time
+	scan        scan
 	metrics     *metrics
 	failing     rate.Sometimes // a line of the log about the database is enough in a minute
+	unreadable  rate.Sometimes // and about the blockchain
 
 	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
 	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Standing
@@ -99,8 +101,8 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 		checker: checker, keys: keys, started: time.Now(),
 		charged: payment.NewRecent[string, uint64](payment.MaxPayers), lost: payment.NewRecent[string, struct{}](maxLost),
 		behind:      payment.NewRecent[string, bool](maxLost),
-		generations: payment.NewRecent[string, uint64](maxLost), retired: make(chan *store.PaymentChannel, refreshBatch),
-		failing:      rate.Sometimes{Interval: time.Minute},
+		generations: payment.NewRecent[string, uint64](maxLost), retired: make(chan *store.PaymentChannel, maxRetired),
+		failing: rate.Sometimes{Interval: time.Minute}, unreadable: rate.Sometimes{Interval: time.Minute},
 		cheapRefunds: payment.NewRates(rate.Every(time.Hour/cheapRefunds), cheapRefunds),
 	}
 	c.metrics = newMetrics(c)
@@ -135,7 +137,7 @@ func (c *Scheme) Standing(price uint64, client string) payment.Standing {
 	switch {
 	case !c.offered():
 		return payment.Withheld
-	case lost, client == payment.ExactOnly, c.unclaimed.reached(c.MaxUnclaimedTotal, price):
+	case lost, client == payment.ExactOnly, c.outdated(), c.unclaimed.reached(c.MaxUnclaimedTotal, price):
 		return payment.Fallback
 	}
 	return payment.Preferred

@@ -13,10 +13,6 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// mirrorLifetime is how old the recorded state of a payment channel on the chain may be for a voucher to be charged: half of
-// the withdraw delay. The other half is left to notice a withdrawal and to claim.
-func (c *Scheme) mirrorLifetime() time.Duration { return c.WithdrawDelay / 2 }
-
 // recheckAfter is how old the recorded state of a payment channel must be before the chain is asked again for a voucher that
 // cannot be charged: the payer may have ended a withdrawal, or deposited on its own. A voucher for more than was charged may also
 // show that the database was restored from a backup: the chain then tells what is claimed.
@@ -54,8 +50,7 @@ func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) err
 	case channel.WithdrawRequestedAt != 0 && !recheck:
 		return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
-	case channel.WithdrawRequestedAt != 0, channel.Now.Sub(channel.SyncedAt) > min(v.mirrorLifetime(), time.Since(v.started)):
-		// A state from before this server started may come from a restored database, which lacks claims.
+	case channel.WithdrawRequestedAt != 0, v.of.Type == x402.BatchRefund && recheck: // a refund costs a transaction
 		return v.sync(ctx, channel)
 	case v.of.Type != x402.BatchRefund && v.max()-channel.Claimed > v.toCharge().MaxUnclaimed:
 		return v.unclaimedTooMuch("this payment channel")
@@ -64,9 +59,9 @@ func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) err
 }
 
 // sync records the state of the payment channel on the chain. It returns store.ErrStalePayment, because the caller should look
-// again, or an *Error if neither the blockchain endpoint nor the facilitator responds.
+// again, or an *Error if the blockchain endpoint does not respond.
 func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error {
-	found, err := v.onChain(ctx, v.payload, v.a.Requirements)
+	found, err := v.chainState(ctx, channel.ID)
 	if err != nil {
 		return payment.Unavailable("the state of the payment channel on the blockchain is not known", 2, err)
 	}
@@ -216,34 +211,12 @@ func mirrorOf(channel x402.Channel) store.OnChain {
 	}
 }
 
-// errNotReported means that the facilitator responds, but rejects the voucher with which it is asked for the channel.
-var errNotReported = errors.New("the facilitator does not report the payment channel")
-
 // chainState returns a payment channel as the blockchain endpoint sees it.
 func (c *Scheme) chainState(ctx context.Context, id string) (x402.Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, payment.ChainTimeout)
 	defer cancel()
 	channel, _, err := c.engine.Chain.Channel(ctx, id)
 	return channel, err
-}
-
-// onChain returns the payment channel of a payment as the blockchain endpoint sees it, else as the facilitator does.
-func (c *Scheme) onChain(ctx context.Context, payload *x402.BatchPayment, requirements x402.PaymentRequirements) (x402.Channel, error) {
-	id := strings.ToLower(payload.Payload.Voucher.ChannelID)
-	channel, err := c.chainState(ctx, id)
-	if err == nil {
-		return channel, nil
-	}
-	verdict, verifyErr := c.engine.Facilitator.Verify(ctx, func(ctx context.Context, f payment.Facilitator) (*x402.VerifyResponse, error) {
-		return f.VerifyBatch(ctx, payload.AsVoucher(), requirements)
-	})
-	switch {
-	case verifyErr != nil:
-		return x402.Channel{}, errors.Join(err, verifyErr)
-	case !verdict.IsValid:
-		return x402.Channel{}, fmt.Errorf("%w: %s; the blockchain endpoint: %w", errNotReported, verdict.InvalidReason, err)
-	}
-	return x402.ReportedChannel(verdict.Extra, id)
 }
 
 // newChannel makes the row of a payment channel that the ledger does not have.

@@ -124,7 +124,7 @@ func (v *voucher) channel(ctx context.Context) (*store.PaymentChannel, error) {
 // everything back, and the same voucher stays good for the next request. It returns store.ErrStalePayment if the caller must
 // try again, because a deposit is being settled or the payment channel has changed.
 func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payment) (*payment.Receipt, error) {
-	if err := v.barred(); err != nil {
+	if err := v.barred(ctx); err != nil {
 		return nil, err
 	}
 	charged, known := v.charged.Get(v.of.ChannelID)
@@ -167,7 +167,7 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 
 // Fits returns why the voucher cannot be charged, as Charge would.
 func (v *voucher) Fits(ctx context.Context) error {
-	if err := v.barred(); err != nil {
+	if err := v.barred(ctx); err != nil {
 		return err
 	}
 	if v.chargedLately(v.of.ChannelID) && v.next() {
@@ -194,7 +194,7 @@ func (v *voucher) fits(ctx context.Context) error {
 // chargeOnce makes the effect and charges the voucher.
 func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.Receipt, error) {
 	row := v.a.Charged()
-	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row, MaxAge: v.mirrorLifetime()}
+	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row}
 	response, err := v.engine.Commit(ctx, call, row, store.Response{}, store.Closing{Charge: charge})
 	_, refused := errors.AsType[*store.Refusal](err)
 	_, busy := errors.AsType[*payment.Error](err) // it was not admitted

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
@@ -20,19 +16,14 @@ import (
 const (
 	// resumeEvery is how often the worker looks for open refunds.
 	resumeEvery = time.Second
-	// claimEvery is how often the worker looks for payment channels to claim and, independently, to refresh.
+	// claimEvery is how often the worker looks for payment channels to claim.
 	claimEvery = 5 * time.Second
 	// supportEvery is how often it asks the facilitator whether it settles payment channels, and unsupportedEvery while it does not.
 	supportEvery     = 10 * time.Minute
 	unsupportedEvery = time.Minute
-	// refreshBatch is how many payment channels it refreshes before it looks again for outdated ones, refreshAtOnce how many at the same
-	// time. Finding outdated ones takes long with many payment channels.
-	refreshBatch  = 500
-	refreshAtOnce = 8
-	// refreshErrors is how many errors of a batch are logged.
-	refreshErrors = 10
-	// refreshShare is how often a payment channel that owes us money is looked at within its withdraw delay.
-	refreshShare = 24
+	// idleBatch is how many idle payment channels it looks for at a time, and maxRetired how many retired ones wait.
+	idleBatch  = 500
+	maxRetired = 500
 	// idleEvery is how often it looks for idle payment channels, and idlePause the pause after a refund of one that failed.
 	idleEvery = time.Minute
 	idlePause = 10 * time.Minute
@@ -45,7 +36,7 @@ func (c *Scheme) Work(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { payment.Every(ctx, resumeEvery, c.resumeRefunds) })
 	running.Go(func() { c.refundRetired(ctx) })
-	running.Go(func() { payment.Every(ctx, claimEvery, c.refreshChannels) })
+	running.Go(func() { payment.Every(ctx, scanEvery, c.scanEvents) })
 	c.checkKeys(ctx)
 	var supportDue, idleDue time.Time
 	payment.Every(ctx, claimEvery, func(ctx context.Context) {
@@ -81,59 +72,16 @@ func (c *Scheme) checkKeys(ctx context.Context) {
 	}
 }
 
-// refreshChannels looks at the chain for withdrawals from payment channels that owe us money. Servers look at them in different orders.
-func (c *Scheme) refreshChannels(ctx context.Context) {
-	if !c.active() {
-		return
+// scanEvents looks for withdrawals.
+func (c *Scheme) scanEvents(ctx context.Context) {
+	if err := c.look(ctx); err != nil && ctx.Err() == nil {
+		c.unreadable.Do(func() { c.engine.Log.WarnContext(ctx, "read the events of payment channels", "error", err) })
 	}
-	stale, err := c.store.StaleChannels(ctx, c.network, c.asset, c.WithdrawDelay/refreshShare, refreshShare, refreshBatch)
-	rand.Shuffle(len(stale), func(i, j int) { stale[i], stale[j] = stale[j], stale[i] })
-	if err = errors.Join(err, c.refresh(ctx, stale)); err != nil && ctx.Err() == nil {
-		c.engine.Log.WarnContext(ctx, "refresh payment channels", "error", err)
-	}
-}
-
-// refresh records the state of payment channels on the chain. It gives up if the chain is unavailable.
-func (c *Scheme) refresh(ctx context.Context, channels []store.PaymentChannel) error {
-	failed := make([]error, len(channels))
-	refreshing, ctx := errgroup.WithContext(ctx)
-	refreshing.SetLimit(refreshAtOnce)
-	for i := range channels {
-		refreshing.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			found, err := c.stateOnChain(ctx, &channels[i])
-			if err == nil {
-				_, err = c.synced(ctx, &channels[i], found)
-			} else if !errors.Is(err, errNotReported) { // which concerns this payment channel alone
-				return err
-			}
-			failed[i] = err
-			return nil
-		})
-	}
-	failed = append([]error{refreshing.Wait()}, failed...)
-	failed = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
-	return errors.Join(failed[:min(len(failed), refreshErrors)]...)
-}
-
-// newestOf is a payment with the newest voucher of a payment channel, to ask for its state.
-func (c *Scheme) newestOf(channel *store.PaymentChannel) *x402.BatchPayment {
-	return &x402.BatchPayment{X402Version: x402.Version, Accepted: c.requirementsOf(channel), Payload: x402.BatchPayload{
-		Type: x402.BatchVoucher, ChannelConfig: configOf(channel), Voucher: voucherOf(channel),
-	}}
-}
-
-// stateOnChain returns a payment channel of the ledger as the chain has it.
-func (c *Scheme) stateOnChain(ctx context.Context, channel *store.PaymentChannel) (x402.Channel, error) {
-	newest := c.newestOf(channel)
-	return c.onChain(ctx, newest, newest.Accepted)
 }
 
 // refundIdle refunds the rest of payment channels that were not used for a long time, and claims what they were charged.
 func (c *Scheme) refundIdle(ctx context.Context) {
-	idle, err := c.store.IdleChannels(ctx, c.scope(), c.IdleRefund, idlePause, refundLeast, refreshBatch)
+	idle, err := c.store.IdleChannels(ctx, c.scope(), c.IdleRefund, idlePause, refundLeast, idleBatch)
 	for i := range idle {
 		if ctx.Err() != nil {
 			return
@@ -151,7 +99,7 @@ func (c *Scheme) refundIdle(ctx context.Context) {
 
 // refundOne refunds the rest of an idle or retired payment channel, as the chain has it.
 func (c *Scheme) refundOne(ctx context.Context, idle *store.PaymentChannel) error {
-	found, err := c.stateOnChain(ctx, idle)
+	found, err := c.chainState(ctx, idle.ID)
 	if err != nil {
 		return err
 	}

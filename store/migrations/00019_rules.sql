@@ -42,13 +42,13 @@ $$;
 -- +goose StatementEnd
 
 -- voucher_fits is true if a voucher is exactly the next one of its payment channel, the balance covers it, it was not claimed, at most
--- max_unclaimed is unclaimed with it, the payer does not withdraw, nothing else is being settled, and the state of the blockchain is not
--- older than max_age. PostgreSQL inlines the function, so a statement that locks the row checks its current version.
+-- max_unclaimed is unclaimed with it, the payer does not withdraw, and nothing else is being settled. PostgreSQL inlines the function, so a
+-- statement that locks the row checks its current version.
 -- +goose StatementBegin
-CREATE FUNCTION voucher_fits(c payment_channels, price bigint, cumulative bigint, max_unclaimed bigint, max_age interval) RETURNS boolean
+CREATE FUNCTION voucher_fits(c payment_channels, price bigint, cumulative bigint, max_unclaimed bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT c.charged + price = cumulative AND c.balance >= cumulative AND c.claimed < cumulative AND c.claimed >= cumulative - max_unclaimed
-        AND c.state = 'open' AND c.withdraw_requested_at = 0 AND c.synced_at > now() - max_age
+        AND c.state = 'open' AND c.withdraw_requested_at = 0
 $$;
 -- +goose StatementEnd
 

@@ -7,21 +7,21 @@
 --   turn      is whether no other transaction reads unread messages of the agent and marks them (see takeTurn in unread.go).
 --   unready   are the items with a membership that is locked or has changed, and those whose messages another call returns or has returned.
 WITH item AS (
-    SELECT payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, operation, account, fingerprint,
+    SELECT payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, operation, account, fingerprint,
         signature_hash, identifier, idempotency_key, secret, response, n
     FROM unnest(
         (SELECT CAST(@payment AS uuid[])), (SELECT CAST(@channel AS text[])), (SELECT CAST(@channel_payer AS text[])),
         (SELECT CAST(@price AS bigint[])), (SELECT CAST(@cumulative AS bigint[])), (SELECT CAST(@max_unclaimed AS bigint[])),
-        (SELECT CAST(@signature AS text[])), (SELECT CAST(@max_age AS interval[])), (SELECT CAST(@operation AS text[])),
+        (SELECT CAST(@signature AS text[])), (SELECT CAST(@operation AS text[])),
         (SELECT CAST(@account AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])),
         (SELECT CAST(@identifier AS text[])), (SELECT CAST(@idempotency_key AS text[])), (SELECT CAST(@secret AS boolean[])),
         (SELECT CAST(@response AS bytea[]))
-    ) WITH ORDINALITY AS i (payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, max_age, operation, account,
+    ) WITH ORDINALITY AS i (payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, operation, account,
         fingerprint, signature_hash, identifier, idempotency_key, secret, response, n)
 ), due AS MATERIALIZED (
     SELECT i.*, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
         SELECT c.network, c.asset, c.pay_to FROM payment_channels c
-        WHERE c.id = i.channel AND c.payer = i.channel_payer AND voucher_fits(c, i.price, i.cumulative, i.max_unclaimed, i.max_age)
+        WHERE c.id = i.channel AND c.payer = i.channel_payer AND voucher_fits(c, i.price, i.cumulative, i.max_unclaimed)
         FOR NO KEY UPDATE SKIP LOCKED
     ) p
 ), range AS (

@@ -23,6 +23,19 @@ var channelAlertCases = map[string]alertCase{
 		w.s.restart("")
 		w.ends(nothing)
 	}},
+	"ParleyWithdrawalsUnseen": {run: func(w *alertWorld) {
+		w.proxy.breakWith(func(c *call) {
+			if c.path == "/rpc" {
+				dropBefore(c)
+				return
+			}
+			pass(c)
+		})
+		w.pass(4 * time.Hour)
+		w.fires(nothing)
+		w.proxy.mend()
+		w.ends(nothing)
+	}},
 	"ParleyUnclaimedHigh": {
 		flags: []string{"--channel-claim-sum", "0.02", "--channel-max-unclaimed", "0.02"},
 		run: func(w *alertWorld) {
@@ -64,6 +77,7 @@ var channelAlertCases = map[string]alertCase{
 		w.proxy.breakWith(onSettle(dropBefore))
 		flags := w.s.flags
 		w.s.flags = append(flags[:len(flags):len(flags)], "--rpc-url", "http://127.0.0.1:1/")
+		w.Exec(`UPDATE payment_channels SET synced_at = now() + interval '1 hour'`) // what is recorded is used
 		w.s.restart("")
 		w.s.pay(p.refund(charged, 0))
 		w.fires(nothing)

@@ -8,8 +8,6 @@ import (
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
-	"github.com/parley-chat/parley/payment"
-	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -30,13 +28,6 @@ func (a *agent) opened(to *agent, messages uint64) *x402.ChannelSigner {
 // due makes everything unclaimed old enough to be claimed.
 func (w *world) due() {
 	w.Exec(`UPDATE payment_channels SET unclaimed_since = now() - interval '7 hours', claim_after = NULL`)
-}
-
-// withdraw starts a withdrawal by the payer, and makes the recorded state of the channel old enough for the worker to look.
-func (w *world) withdraw(signer *x402.ChannelSigner, amount uint64) {
-	w.T.Helper()
-	testkit.NoError(w.T, w.Ledger.InitiateWithdraw(signer.Config, amount))
-	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
 }
 
 // TestClaimWithABadRow: a voucher that the chain rejects does not hold up the others.
@@ -83,41 +74,6 @@ func TestManyClaims(t *testing.T) {
 	}
 	if n := w.settles.Load() - settles; n > 3 {
 		t.Errorf("%d calls, want two claims and a payout", n)
-	}
-}
-
-// TestManyAreLookedAt: the worker looks at hundreds of payment channels before it pauses.
-func TestManyAreLookedAt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	alice.opened(bob, 1)
-	w.Exec(`INSERT INTO payment_channels SELECT (jsonb_populate_record(c, jsonb_build_object('id', '0x' || lpad(to_hex(i), 64, '0')))).*
-		FROM payment_channels c, generate_series(1, 400) i`)
-	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '61 minutes'`)
-	outdated := func() int {
-		return w.Count(`SELECT count(*) FROM payment_channels WHERE synced_at < now() - interval '1 hour'`)
-	}
-	if !w.recoverUntil(func() bool { return outdated() == 0 }) {
-		t.Errorf("the worker has not looked at %d payment channels", outdated())
-	}
-}
-
-// TestWithdrawalAfterALongerDelay: the withdraw delay of new payment channels was raised. Withdrawals from older ones, with a shorter
-// delay, are
-// still noticed and claimed in time.
-func TestWithdrawalAfterALongerDelay(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	signer := alice.opened(bob, 4)
-	later := w.beside(func(config *server.Config, _ *payment.Chain, _ string) {
-		config.Channels.WithdrawDelay = 30 * 24 * time.Hour
-	})
-	w.withdraw(signer, 80_000)
-	w.Exec(`UPDATE payment_channels SET synced_at = now() - interval '2 hours', unclaimed_since = now() - interval '2 hours'`)
-	if !later.recoverFor(20*time.Second, func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 20_000 }) {
-		t.Error("two hours after the payer began to withdraw from a payment channel with a delay of 24 hours, nothing is claimed")
 	}
 }
 

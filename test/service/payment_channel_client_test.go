@@ -2,6 +2,7 @@ package service
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -153,24 +154,54 @@ func TestVoucherForASecret(t *testing.T) {
 	w.checkChannels()
 }
 
-// TestWithdrawal: no voucher is charged while the payer withdraws, once the server has seen it; nor while it does not know.
+// TestWithdrawal: no voucher is charged while the payer withdraws, once the server has seen it; nor while withdrawals may be unknown that
+// began half of the withdraw delay ago.
 func TestWithdrawal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
 	alice, bob, payer := w.openChannel()
-	age := func(hours int) {
-		w.Exec(`UPDATE payment_channels SET synced_at = now() - make_interval(hours => $1)`, hours)
+	paid := uint64(5000)
+	try := func(name string, want int) {
+		a := alice.sendWith(payer.sign(sendPath, paid+5000, 0), bob, name)
+		if a.Status != want || want != http.StatusOK && a.Charged {
+			t.Errorf("%s: %v, want %d", name, a, want)
+		}
+		if a.Status == http.StatusOK {
+			paid += 5000
+		}
 	}
-	age(13)
-	alice.sendWith(payer.sign(sendPath, 10_000, 0), bob, "after a day without calls").Want(t, "the state of the channel was looked up again",
-		http.StatusOK)
-	age(13)
-	mend := w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
-	alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "blind").Want(t, "the state of the channel is unknown", http.StatusServiceUnavailable,
-		"unavailable")
+	scanned := func(hours int, taken string) {
+		w.Exec(`UPDATE payment_channel_scans SET known_at = now() - make_interval(hours => $1), taken_at = now() + $2::interval`, hours, taken)
+	}
+	learns := func(hours int) {
+		scanned(hours, "1 hour") // another server is at it
+		age := fmt.Sprintf("parley_payment_channel_scan_seconds %d", hours*36)
+		if !w.recoverUntil(func() bool { return strings.Contains(w.admin("/metrics"), age) }) {
+			t.Fatalf("the metrics do not tell that the scan is %d hours old", hours)
+		}
+	}
+	learns(11)
+	try("withdrawals are known up to 11 hours ago", http.StatusOK)
+	learns(13)
+	try("withdrawals are known up to 13 hours ago", http.StatusServiceUnavailable)
+	if first := alice.firstOffer(); first != x402.SchemeExact {
+		t.Errorf("while little is known %s is offered first", first)
+	}
+	scanned(13, "-1 hour")
+	try("the server looks itself", http.StatusOK)
+	alice.w = w.beside()
+	mend := alice.w.breakFacilitator(func(rw http.ResponseWriter, _ *http.Request) bool { testkit.HangUp(rw); return true })
+	try("a server that has just started, without the endpoint", http.StatusServiceUnavailable)
 	mend()
+	try("a server that has just started", http.StatusOK)
+	alice.w = w
 	testkit.NoError(t, w.Ledger.InitiateWithdraw(payer.signer(sendPath).Config, 10_000))
-	a := alice.sendWith(payer.sign(sendPath, 15_000, 0), bob, "withdrawing")
+	if !w.recoverUntil(func() bool {
+		return w.Count(`SELECT count(*) FROM payment_channels WHERE withdraw_requested_at <> 0`) == 1
+	}) {
+		t.Fatal("the withdrawal is not seen")
+	}
+	a := alice.sendWith(payer.sign(sendPath, paid+5000, 0), bob, "withdrawing")
 	if _, state, _ := correctionOf(t, a); state.WithdrawRequestedAt == 0 || a.Charged {
 		t.Errorf("a voucher during a withdrawal: %v %+v", a, state)
 	}

@@ -63,29 +63,35 @@ func TestLostPayout(t *testing.T) {
 	}
 }
 
-// TestRefreshByVerify: without the blockchain endpoint the worker sees a withdrawal with the facilitator's help.
-func TestRefreshByVerify(t *testing.T) {
+// TestWithdrawalIsClaimed: the worker sees a withdrawal and claims at once, also while a refund is being settled; and it sees the end.
+func TestWithdrawalIsClaimed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withChannels)
-	alice, bob := w.agent("alice"), w.agent("bob")
-	signer := alice.opened(bob, 2)
-	w.withdraw(signer, 90_000)
-	mend := w.breakFacilitator(func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/rpc" {
-			http.Error(rw, "down", http.StatusBadGateway)
-		}
-		return r.URL.Path == "/rpc"
-	})
-	defer mend()
+	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
+	signer, refunding := alice.opened(bob, 2), carol.opened(bob, 1)
+	testkit.NoError(t, w.Ledger.InitiateWithdraw(refunding.Config, 90_000))
+	w.Exec(`UPDATE payment_channels SET state = 'refunding', refund_amount = 1, lease_until = now() + interval '1 hour' WHERE id = $1`, refunding.ID)
+	testkit.NoError(t, w.Ledger.InitiateWithdraw(signer.Config, 90_000))
 	if !w.recoverUntil(func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 10_000 }) {
 		t.Errorf("it is not claimed: %+v", w.Ledger.Channel(signer.ID))
 	}
-	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE withdraw_requested_at <> 0`); n != 1 {
-		t.Errorf("%d withdrawals are recorded, want 1", n)
+	w.Exec(`UPDATE payment_channels SET state = 'open', refund_amount = 0, lease_until = NULL WHERE id = $1`, refunding.ID)
+	if !w.recoverUntil(func() bool { return w.Ledger.Channel(refunding.ID).TotalClaimed == 5000 }) {
+		t.Errorf("what was being refunded is not claimed: %+v", w.Ledger.Channel(refunding.ID))
 	}
-	if text := w.admin("/metrics"); !strings.Contains(text, `parley_payment_channels{state="withdrawing"} 1`) ||
-		!strings.Contains(text, `parley_payment_channel_transactions_total{kind="claim",outcome="settled"} 1`) {
-		t.Error("the metrics lack the withdrawal or the claim")
+	if n := w.Count(`SELECT count(*) FROM payment_channels WHERE withdraw_requested_at <> 0`); n != 2 {
+		t.Errorf("%d withdrawals are recorded, want 2", n)
+	}
+	if text := w.admin("/metrics"); !strings.Contains(text, `parley_payment_channels{state="withdrawing"} 2`) ||
+		!strings.Contains(text, `parley_payment_channel_transactions_total{kind="claim",outcome="settled"} 2`) {
+		t.Error("the metrics lack the withdrawals or the claims")
+	}
+	w.Ledger.Advance(25 * time.Hour)
+	if _, err := w.Ledger.FinalizeWithdraw(signer.Config); err != nil {
+		t.Fatal(err)
+	}
+	if !w.recoverUntil(func() bool { return w.Count(`SELECT balance FROM payment_channels WHERE id = $1`, signer.ID) == 10_000 }) {
+		t.Error("the end of the withdrawal is not recorded")
 	}
 }
 
@@ -173,6 +179,24 @@ func TestRotatedKey(t *testing.T) {
 		t.Errorf("the former channel has %+v, want everything claimed and the rest refunded", w.Ledger.Channel(old.ID))
 	}
 	w.checkChannels()
+}
+
+// TestRestoredUnderAServer: a server that runs on notices that its database is a backup, and records what it lacks.
+func TestRestoredUnderAServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withChannels)
+	alice, bob := w.agent("alice"), w.agent("bob")
+	alice.opened(bob, 2)
+	w.due()
+	claimed := func() bool { return w.Count(`SELECT sum(claimed) FROM payment_channels`) == 10_000 }
+	if !w.recoverUntil(claimed) {
+		t.Fatal("nothing is claimed")
+	}
+	w.Exec(`UPDATE payment_channels SET claimed = 0, charged = 5000, signed_max = 5000`)
+	w.Exec(`UPDATE payment_channel_scans SET block = 1`)
+	if !w.recoverUntil(claimed) {
+		t.Error("what the backup lacks is not recorded")
+	}
 }
 
 // TestRestored: the database is a backup. What was charged since is lost unless it was claimed; no voucher is charged a second time for
