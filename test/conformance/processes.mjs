@@ -87,6 +87,10 @@ export async function newServer(settings) {
       assert.equal(stopped.process.exitCode, 0, "the server ends well");
       [log, program] = [log + stopped.log, undefined];
     },
+    kill: async () => {
+      await program.stop("SIGKILL");
+      [log, program] = [log + program.log, undefined];
+    },
     restart: async (...more) => {
       await server.stop();
       await server.start(...more);

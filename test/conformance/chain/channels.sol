@@ -64,6 +64,8 @@ contract Channels is Domain {
     event Claimed(bytes32 indexed channelId, address indexed sender, uint128 claimAmount, uint128 newTotalClaimed);
     event Settled(address indexed receiver, address indexed token, address indexed sender, uint128 amount);
     event Refunded(bytes32 indexed channelId, address indexed sender, uint128 amount);
+    event WithdrawInitiated(bytes32 indexed channelId, uint128 amount, uint40 finalizeAfter);
+    event WithdrawFinalized(bytes32 indexed channelId, address indexed sender, uint128 amount);
 
     bool private transient entered;
 
@@ -149,6 +151,7 @@ contract Channels is Domain {
         require(pendingWithdrawals[id].initiatedAt == 0, "withdrawal pending");
         require(amount > 0 && amount <= spendable(id), "invalid amount");
         pendingWithdrawals[id] = Withdrawal(amount, uint40(block.timestamp));
+        emit WithdrawInitiated(id, amount, uint40(block.timestamp) + config.withdrawDelay);
     }
 
     function finalizeWithdraw(ChannelConfig calldata config) external once {
@@ -156,7 +159,7 @@ contract Channels is Domain {
         Withdrawal memory pending = pendingWithdrawals[id];
         require(pending.initiatedAt > 0 && block.timestamp >= pending.initiatedAt + config.withdrawDelay, "withdrawal not due");
         delete pendingWithdrawals[id];
-        pay(id, config, pending.amount);
+        emit WithdrawFinalized(id, msg.sender, pay(id, config, pending.amount));
     }
 
     /// Pays at most what is neither claimed nor paid back yet to the payer.

@@ -1,5 +1,6 @@
 // The world of the checks: the chain, PostgreSQL, the facilitator and Parley's server in production mode, and how a check is reported.
 import { strict as assert } from "node:assert";
+import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
 import pg from "pg";
 import { parseEther } from "viem";
@@ -23,12 +24,14 @@ export async function startWorld(seconds) {
   const facilitator = await newFacilitator(chain);
   const payee = privateKeyToAddress(generatePrivateKey());
   console.log(command(["migrate", "--database-url", postgres.url]).trim());
-  // With the shortest withdraw delay the server looks for withdrawals every 38 seconds. The deposit pays for registration and 200 messages.
-  const server = await newServer([
+  const endpoint = await newEndpoint(chain.url);
+  // The deposit pays for registration and 200 messages.
+  const settings = [
     ...["--network", "eip155:84532", "--payee", payee, "--server-secret", newSecret(), "--authorizer-key", newSecret()],
-    ...["--facilitator-url", facilitator.url, "--rpc-url", chain.url, "--database-url", postgres.url],
+    ...["--facilitator-url", facilitator.url, "--rpc-url", endpoint.url, "--database-url", postgres.url],
     ...["--channel-withdraw-delay", "15m", "--channel-min-deposit", "3.00"],
-  ]);
+  ];
+  const server = await newServer(settings);
   const books = new Books();
   const sums = async () => chain.channels.read("receivers", payee, usdc);
 
@@ -60,7 +63,8 @@ export async function startWorld(seconds) {
   await server.start(...calm);
   const contract = await (await fetch(`${server.url}/openapi.json`)).json();
   const world = {
-    ...{ chain, query, facilitator, payee, server, books, check },
+    ...{ chain, query, endpoint, facilitator, payee, server, books, check },
+    another: () => newServer([...settings, ...calm]),
     price: (path) => {
       const { post, get } = contract.paths[path];
       return BigInt((post ?? get)["x-payment-info"].protocols[0].x402.amount);
@@ -86,6 +90,27 @@ export async function startWorld(seconds) {
     },
   };
   return world;
+}
+
+// newEndpoint returns the blockchain endpoint of the servers, in front of the node. It can be away, hold its responses, and refuse to look
+// for events in more than a range of blocks.
+async function newEndpoint(url) {
+  let held = Promise.resolve();
+  const endpoint = { away: false, range: Infinity, hold: () => (held = new Promise((resolve) => (endpoint.release = resolve))) };
+  const front = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    await held;
+    if (endpoint.away) return request.socket.destroy();
+    const { id, method, params } = JSON.parse(body);
+    const blocks = method === "eth_getLogs" ? params[0].toBlock - params[0].fromBlock + 1 : 0;
+    const refused = { jsonrpc: "2.0", id, error: { code: -32602, message: `at most ${endpoint.range} blocks` } };
+    const headers = { "Content-Type": "application/json" };
+    const node = async () => (await fetch(url, { method: "POST", headers, body })).text();
+    response.writeHead(200, headers).end(blocks > endpoint.range ? JSON.stringify(refused) : await node());
+  });
+  await new Promise((resolve) => front.listen(0, "127.0.0.1", resolve));
+  return Object.assign(endpoint, { url: `http://127.0.0.1:${front.address().port}` });
 }
 
 // newFacilitator returns a facilitator that is not started. A restarted one keeps its address and wallet.
