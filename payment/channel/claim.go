@@ -120,7 +120,6 @@ func (c *Scheme) claimAll(ctx context.Context, channels []store.PaymentChannel) 
 		c.metrics.count(store.ChannelClaim, refused)
 		c.engine.Log.LogAttrs(ctx, slog.LevelError, "claim rejected", slog.String("payment_channel_id", channels[0].ID),
 			slog.String("reason", err.Error()))
-		c.recheck(ctx, &channels[0])
 		return 0
 	}
 	c.metrics.count(store.ChannelClaim, unclear)
@@ -147,18 +146,6 @@ func (c *Scheme) isClaimed(ctx context.Context, channel *store.PaymentChannel) b
 		time.Sleep(claimPause)
 	}
 	return false
-}
-
-// recheck reads the state of a payment channel after a claim that failed: the payer may have withdrawn what it was charged. The rest of
-// the balance is claimed next time.
-func (c *Scheme) recheck(ctx context.Context, channel *store.PaymentChannel) {
-	found, _, err := c.engine.Chain.Channel(ctx, channel.ID)
-	if err == nil {
-		_, err = c.synced(ctx, channel, found)
-	}
-	if err != nil {
-		c.engine.Log.WarnContext(ctx, "refresh payment channels", "error", err)
-	}
 }
 
 // recordClaims records a claim. If it fails, the vouchers are claimed again later, without effect on the chain.

@@ -84,6 +84,9 @@ func (c *Scheme) Refund(
 	if err := c.engine.Facilitator.Available(); err != nil { // no voucher is charged while a refund is open
 		return nil, err
 	}
+	if err := c.informed(ctx); err != nil {
+		return nil, err
+	}
 	stranger, err := v.asStranger(ctx)
 	if err != nil {
 		return nil, err
@@ -116,18 +119,16 @@ func (c *Scheme) Refund(
 	return settled, err
 }
 
-// refundable returns the payment channel of a refund, with its state on the chain, if the refund's voucher fits.
+// refundable returns the payment channel of a refund, if the refund's voucher fits.
 func (v *voucher) refundable(ctx context.Context) (*store.PaymentChannel, error) {
-	for range 2 { // the first time may only record the state on the chain
-		channel, err := v.channel(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := v.misfit(ctx, channel); !errors.Is(err, store.ErrStalePayment) {
-			return channel, err
-		}
+	channel, err := v.channel(ctx)
+	if err == nil {
+		err = v.misfit(ctx, channel)
 	}
-	return nil, errChannelBusy
+	if errors.Is(err, store.ErrStalePayment) {
+		return nil, errChannelBusy
+	}
+	return channel, err
 }
 
 // asStranger reports whether a refund may come from somebody else than the payer: see mayBeStranger. The amount of a refund is not signed,

@@ -6,17 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
-
-// recheckAfter is how old the recorded state of a payment channel must be before the chain is asked again for a voucher that
-// cannot be charged: the payer may have ended a withdrawal, or deposited on its own. A voucher for more than was charged may also
-// show that the database was restored from a backup: the chain then tells what is claimed.
-const recheckAfter = time.Minute
 
 // misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
 // store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
@@ -34,41 +28,20 @@ func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) err
 	}
 	fits := v.of.Fits(sumsOf(channel), v.a.Operation.Price)
 	bad, isBad := errors.AsType[*x402.Invalid](fits)
-	recheck := channel.Now.Sub(channel.SyncedAt) > recheckAfter
 	switch {
 	case channel.State != store.PaymentChannelOpen: // a deposit or a refund is being settled
 		return store.ErrStalePayment
-	case isBad && recheck && (v.max() > channel.Charged || bad.Reason == x402.ReasonBatchExceedsBalance):
-		if err := v.sync(ctx, channel); errors.Is(err, store.ErrStalePayment) {
-			return err
-		}
-		return v.corrective(ctx, channel, bad)
 	case isBad:
 		return v.corrective(ctx, channel, bad)
 	case fits != nil:
 		return fits
-	case channel.WithdrawRequestedAt != 0 && !recheck:
+	case channel.WithdrawRequestedAt != 0:
 		return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchExceedsBalance,
 			Message: "a withdrawal from the payment channel is under way and nothing was charged; pay with another entry of accepts"})
-	case channel.WithdrawRequestedAt != 0, v.of.Type == x402.BatchRefund && recheck: // a refund costs a transaction
-		return v.sync(ctx, channel)
 	case v.of.Type != x402.BatchRefund && v.max()-channel.Claimed > v.toCharge().MaxUnclaimed:
 		return v.unclaimedTooMuch("this payment channel")
 	}
 	return nil
-}
-
-// sync records the state of the payment channel on the chain. It returns store.ErrStalePayment, because the caller should look
-// again, or an *Error if the blockchain endpoint does not respond.
-func (v *voucher) sync(ctx context.Context, channel *store.PaymentChannel) error {
-	found, err := v.chainState(ctx, channel.ID)
-	if err != nil {
-		return payment.Unavailable("the state of the payment channel on the blockchain is not known", 2, err)
-	}
-	if _, err := v.synced(ctx, channel, found); err != nil {
-		return err
-	}
-	return store.ErrStalePayment
 }
 
 // corrective returns the 402 for a payment that does not fit the state of its channel, with that state and the newest
