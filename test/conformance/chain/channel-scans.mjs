@@ -56,10 +56,12 @@ export async function prepareScans(world) {
       await mine(40);
       const newest = await chain.client.getBlockNumber();
       await readTo(newest);
+      endpoint.hold(); // until the blocks are mined again
       await chain.client.request({ method: "anvil_rollback", params: [20] });
       const began = await withdraw(payers.moved);
       assert.ok((await chain.client.getBlockNumber()) < newest);
       await mine(40);
+      endpoint.release();
       await claimed(payers.moved, began);
     });
 
