@@ -8,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
@@ -26,7 +24,7 @@ type source struct {
 	folders    []string
 	cache      string // empty if this user has none
 	repository string // the download URL; empty for the downloader's default
-	version    string // the major version of a new cluster; empty for the newest on the machine
+	version    string // the major version of a new cluster; empty for any supported one
 }
 
 // versionVariable is the environment variable that selects the major version of new clusters. CI uses it to test the
@@ -34,28 +32,25 @@ type source struct {
 const versionVariable = "PARLEY_POSTGRES_VERSION"
 
 // downloads are the versions that can be downloaded, by major version.
-var downloads = map[int]embeddedpostgres.PostgresVersion{
-	15: embeddedpostgres.V15, 16: embeddedpostgres.V16, 17: embeddedpostgres.V17, 18: embeddedpostgres.V18,
+var downloads = map[string]embeddedpostgres.PostgresVersion{
+	"15": embeddedpostgres.V15, "16": embeddedpostgres.V16, "17": embeddedpostgres.V17, "18": embeddedpostgres.V18,
 }
 
 const (
 	minimumVersion  = 15
-	downloadVersion = 18 // unless versionVariable or the data needs another one
+	downloadVersion = "18" // unless versionVariable or the data needs another one
 )
 
 // machine returns the source for everything except some tests.
-func machine(ctx context.Context) source {
-	s := source{version: os.Getenv(versionVariable)}
-	s.folders = slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(folder string) bool { return !filepath.IsAbs(folder) })
-	if folder, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
-		s.folders = append(s.folders, strings.TrimSpace(string(folder)))
-	}
+func machine() source {
+	s := source{version: os.Getenv(versionVariable), folders: filepath.SplitList(os.Getenv("PATH"))}
 	for _, pattern := range []string{
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
 		"/usr/pgsql-*/bin",          // PostgreSQL's own packages for Red Hat
 		"/opt/homebrew/opt/postgresql@*/bin",
 	} {
 		folders, _ := filepath.Glob(pattern) // fails only for a malformed pattern
+		slices.Reverse(folders)              // the newest first
 		s.folders = append(s.folders, folders...)
 	}
 	if os.Geteuid() == 0 {
@@ -66,28 +61,18 @@ func machine(ctx context.Context) source {
 	return s
 }
 
-// find returns the folder of the newest binaries, or of the version that versionVariable selects. An existing cluster
-// (version is not 0) needs binaries of its own version. If the machine has none, find downloads them.
-func (s source) find(ctx context.Context, version int, user *account, progress io.Writer) (string, error) {
-	wanted, need := version, fmt.Sprintf("%d or later", minimumVersion)
-	if version == 0 && s.version != "" {
-		if wanted, _ = strconv.Atoi(s.version); downloads[wanted] == "" {
-			return "", fmt.Errorf("%s is %q: set it to a major version from %d to 18, or leave it empty", versionVariable, s.version, minimumVersion)
-		}
+// find returns the folder of the binaries: those of the version, which is the one of an existing cluster, or that
+// versionVariable selects, or any supported one if it is empty. If the machine has none, find downloads them.
+func (s source) find(ctx context.Context, version string, user *account, progress io.Writer) (string, error) {
+	if version == "" && s.version != "" && downloads[s.version] == "" {
+		return "", fmt.Errorf("%s is %q: set it to a major version from %d to 18, or leave it empty", versionVariable, s.version, minimumVersion)
 	}
-	if wanted != 0 {
-		need = strconv.Itoa(wanted)
-	}
+	version = cmp.Or(version, s.version)
 	downloaded, _ := filepath.Glob(filepath.Join(s.cache, "postgresql-*", "bin"))
-	for _, folders := range [][]string{s.folders, downloaded} {
-		if binaries := newest(ctx, folders, wanted, user); binaries != "" {
-			return binaries, nil
-		}
+	if binaries := first(ctx, slices.Concat(s.folders, downloaded), version, user); binaries != "" {
+		return binaries, nil
 	}
-	if ctx.Err() != nil { // the search was interrupted
-		return "", context.Cause(ctx)
-	}
-	download := downloads[cmp.Or(wanted, downloadVersion)]
+	download := downloads[cmp.Or(version, downloadVersion)]
 	folder := filepath.Join(s.cache, "postgresql-"+string(download))
 	done := make(chan error, 1)
 	go func() { done <- s.download(folder, download, progress) }() // it takes no context, and continues if the caller stops waiting
@@ -97,43 +82,39 @@ func (s source) find(ctx context.Context, version int, user *account, progress i
 		return "", context.Cause(ctx)
 	case err = <-done:
 	}
-	folder = filepath.Join(folder, "bin")
-	if err == nil && newest(ctx, []string{folder}, 0, user) == "" {
-		err = fmt.Errorf("the program in %s does not run here", folder)
+	binaries := first(ctx, []string{filepath.Join(folder, "bin")}, version, user)
+	if err == nil && binaries == "" {
+		err = fmt.Errorf("the programs in %s do not run here", folder)
 	}
 	if err != nil {
-		return "", fmt.Errorf("PostgreSQL %s is not installed, and the download failed: %w; "+
-			"install PostgreSQL (apt-get install postgresql, brew install postgresql@17) or give --database-url", need, err)
+		return "", fmt.Errorf("PostgreSQL %s is not installed, and the download failed: %w; install PostgreSQL (apt-get install postgresql, "+
+			"brew install postgresql@17) or give --database-url", cmp.Or(version, fmt.Sprintf("%d or later", minimumVersion)), err)
 	}
-	return folder, nil
+	return binaries, nil
 }
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// newest returns the folder with the newest supported PostgreSQL, or with the wanted version, that the user can run; ""
-// if there is none.
-func newest(ctx context.Context, folders []string, wanted int, user *account) (binaries string) {
-	best := minimumVersion - 1
+// first returns the first folder with PostgreSQL of the version, or with any supported one if it is empty, that the user
+// can run; "" if there is none.
+func first(ctx context.Context, folders []string, version string, user *account) string {
 	for _, folder := range folders {
 		// A folder of the PATH may contain links to the binaries. The targets of the links are together in one folder.
-		postgres, err := filepath.EvalSymlinks(filepath.Join(folder, "postgres"))
-		if err != nil {
+		initdb, err := filepath.EvalSymlinks(filepath.Join(folder, "initdb")) // what has only clients has no initdb
+		if err != nil || !filepath.IsAbs(initdb) {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(filepath.Dir(postgres), "initdb")); err != nil {
-			continue
-		}
-		output, err := command(ctx, user, "/", postgres, "--version").Output()
+		output, err := command(ctx, user, "/", initdb, "--version").Output()
 		match := versionPattern.FindSubmatch(output)
 		if err != nil || match == nil {
 			continue
 		}
-		version, _ := strconv.Atoi(string(match[1]))
-		if version > best && (wanted == 0 || wanted == version) {
-			best, binaries = version, filepath.Dir(postgres)
+		found := string(match[1])
+		if number, _ := strconv.Atoi(found); number >= minimumVersion && cmp.Or(version, found) == found {
+			return filepath.Dir(initdb)
 		}
 	}
-	return binaries
+	return ""
 }
 
 // download unpacks into a folder next to the final one and renames it, so that a killed process never leaves an incomplete distribution.
@@ -158,12 +139,12 @@ func (s source) download(folder string, version embeddedpostgres.PostgresVersion
 	fmt.Fprintf(progress, "downloading PostgreSQL %s (about 15 MB, once) to %s\n", version, s.cache)
 	workshop := filepath.Join(s.cache, "download")
 	defer func() { _ = os.RemoveAll(workshop) }()
-	if err := errors.Join(os.RemoveAll(workshop), os.Mkdir(workshop, 0o755)); err != nil {
+	if err := os.RemoveAll(workshop); err != nil {
 		return err
 	}
 	unpacked := filepath.Join(workshop, "postgresql")
-	config := embeddedpostgres.DefaultConfig().Version(version).CachePath(filepath.Join(workshop, "archive")).BinariesPath(unpacked).
-		RuntimePath(filepath.Join(workshop, "run")).DataPath(filepath.Join(workshop, "data")).
+	config := embeddedpostgres.DefaultConfig().Version(version).CachePath(workshop).BinariesPath(unpacked).
+		RuntimePath(filepath.Join(workshop, "run")).
 		Port(0).              // always free
 		Username("pg_parley") // initdb refuses names with pg_, see below
 	if s.repository != "" {
@@ -181,17 +162,4 @@ func (s source) download(folder string, version embeddedpostgres.PostgresVersion
 		return fmt.Errorf("chmod: %w: %s", err, output)
 	}
 	return os.Rename(unpacked, folder)
-}
-
-// clusterVersion returns the major version that created the cluster, or 0 if there is none.
-func clusterVersion(data string) (int, error) {
-	content, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	version, parseErr := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err = cmp.Or(err, parseErr); err != nil {
-		return 0, fmt.Errorf("version of the cluster in %s: %w", data, err)
-	}
-	return version, nil
 }

@@ -28,7 +28,7 @@ import (
 // calls the PostgreSQL that every other test here uses, whether it was installed or downloaded.
 func TestDownload(t *testing.T) {
 	t.Parallel()
-	binaries, err := machine(t.Context()).find(t.Context(), 0, nil, t.Output())
+	binaries, err := machine().find(t.Context(), "", nil, t.Output())
 	testkit.NoError(t, err)
 	archive := distribution(t, binaries)
 	var requests atomic.Int32
@@ -87,15 +87,15 @@ func TestFailedDownload(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		selected, data string
-		requested      int // 0: no request
+		requested      string // "": no request
 		want           []string
 	}{
-		{"", "", 18, []string{"PostgreSQL 15 or later is not installed", "apt-get install", "brew install postgresql@17", "--database-url"}},
-		{"15", "", 15, []string{"PostgreSQL 15 is not installed", "the download failed"}},
-		{"14", "", 0, []string{versionVariable, `"14"`, "15 to 18"}},
-		{"newest", "", 0, []string{versionVariable, `"newest"`, "15 to 18"}},
-		{"", "16", 16, []string{"PostgreSQL 16 is not installed"}},
-		{"15", "99", 0, []string{"PostgreSQL 99 is not installed", "no download of this version"}},
+		{"", "", "18", []string{"PostgreSQL 15 or later is not installed", "apt-get install", "brew install postgresql@17", "--database-url"}},
+		{"15", "", "15", []string{"PostgreSQL 15 is not installed", "the download failed"}},
+		{"14", "", "", []string{versionVariable, `"14"`, "15 to 18"}},
+		{"newest", "", "", []string{versionVariable, `"newest"`, "15 to 18"}},
+		{"", "16", "16", []string{"PostgreSQL 16 is not installed"}},
+		{"15", "99", "", []string{"PostgreSQL 99 is not installed", "no download of this version"}},
 	} {
 		var requested atomic.Value
 		requested.Store("")
@@ -114,7 +114,7 @@ func TestFailedDownload(t *testing.T) {
 		what := fmt.Sprintf("a start of version %q on data of version %q", c.selected, c.data)
 		_, err := start(t.Context(), Options{Folder: folder}, source)
 		wantError(t, what, err, c.want...)
-		if got := requested.Load().(string); !strings.Contains(got, string(downloads[c.requested])) || c.requested == 0 && got != "" {
+		if got := requested.Load().(string); !strings.Contains(got, string(downloads[c.requested])) || c.requested == "" && got != "" {
 			t.Errorf("%s requests %q, want version %s", what, got, downloads[c.requested])
 		}
 		if left := filepath.Join(source.cache, "download"); exists(left) {
@@ -128,42 +128,36 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestNewestInstallation(t *testing.T) {
+// TestInstallation: programs that are too old, do not run, or are only clients are passed over.
+func TestInstallation(t *testing.T) {
 	t.Parallel()
 	base := newFolder(t)
 	script := func(folder, program, text string) {
 		path := filepath.Join(base, folder, program)
 		testkit.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755)))
 	}
-	versions := map[string]string{"old": "14.9", "middle": "15.14 (Debian 15.14-0+deb12u1)", "beta": "19beta1", "client": "20.1"}
-	for folder, version := range versions {
-		script(folder, "postgres", "echo 'postgres (PostgreSQL) "+version+"'")
-		if folder != "client" {
-			script(folder, "initdb", "")
-		}
+	for folder, version := range map[string]string{"old": "14.9", "middle": "15.14 (Debian 15.14-0+deb12u1)", "beta": "19beta1"} {
+		script(folder, "initdb", "echo 'initdb (PostgreSQL) "+version+"'")
 	}
-	script("broken", "postgres", "echo 'postgres (PostgreSQL) 21.1'; exit 1")
-	script("broken", "initdb", "")
+	script("client", "psql", "echo 'psql (PostgreSQL) 20.1'")
+	script("broken", "initdb", "echo 'initdb (PostgreSQL) 21.1'; exit 1")
 	links := filepath.Join(base, "links")
-	target := filepath.Join(base, "middle", "postgres")
-	testkit.NoError(t, errors.Join(os.Mkdir(links, 0o755), os.Symlink(target, filepath.Join(links, "postgres"))))
-	for _, c := range []struct {
-		folders string
-		wanted  int
-		want    string
-	}{
-		{"middle client broken old beta missing", 0, "beta"},
-		{"middle beta", 15, "middle"},
-		{"links", 0, "middle"},
-		{"middle beta", 16, "."},
-		{"old client broken", 0, "."},
+	target := filepath.Join(base, "middle", "initdb")
+	testkit.NoError(t, errors.Join(os.Mkdir(links, 0o755), os.Symlink(target, filepath.Join(links, "initdb"))))
+	for _, c := range []struct{ folders, version, want string }{
+		{"missing client broken old beta middle", "", "beta"},
+		{"middle beta", "", "middle"},
+		{"beta middle", "15", "middle"},
+		{"links", "", "middle"},
+		{"middle beta", "16", "."},
+		{"old client broken", "", "."},
 	} {
 		var folders []string
 		for _, name := range strings.Fields(c.folders) {
 			folders = append(folders, filepath.Join(base, name))
 		}
-		if got := filepath.Base(newest(t.Context(), folders, c.wanted, nil)); got != c.want {
-			t.Errorf("the newest of %s, version %d wanted: %s, want %s", c.folders, c.wanted, got, c.want)
+		if got := filepath.Base(first(t.Context(), folders, c.version, nil)); got != c.want {
+			t.Errorf("the first of %s, version %q: %s, want %s", c.folders, c.version, got, c.want)
 		}
 	}
 }

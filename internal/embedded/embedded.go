@@ -65,7 +65,7 @@ const (
 //
 // PostgreSQL stops with Stop, and also if this process dies (on Linux at once, elsewhere at the next Start).
 func Start(ctx context.Context, options Options) (*Server, error) {
-	return start(ctx, options, machine(ctx))
+	return start(ctx, options, machine())
 }
 
 func start(ctx context.Context, options Options, source source) (*Server, error) {
@@ -126,15 +126,12 @@ func processIn(path string) (id int) {
 }
 
 func (s *Server) start(ctx context.Context, options Options, source source) error {
-	version, err := clusterVersion(s.data())
+	version, _ := os.ReadFile(filepath.Join(s.data(), "PG_VERSION")) // fails if there is no cluster
+	binaries, err := source.find(ctx, strings.TrimSpace(string(version)), s.user, options.Progress)
 	if err != nil {
 		return err
 	}
-	binaries, err := source.find(ctx, version, s.user, options.Progress)
-	if err != nil {
-		return err
-	}
-	if version == 0 {
+	if len(version) == 0 {
 		if err := s.createCluster(ctx, binaries); err != nil {
 			return err
 		}
