@@ -63,7 +63,7 @@ func machine() source {
 
 // find returns the folder of the binaries: those of the version, which is the one of an existing cluster, or that
 // versionVariable selects, or any supported one if it is empty. If the machine has none, find downloads them.
-func (s source) find(ctx context.Context, version string, user *account, progress io.Writer) (string, error) {
+func (s source) find(ctx context.Context, version string, user *syscall.Credential, progress io.Writer) (string, error) {
 	if version == "" && s.version != "" && downloads[s.version] == "" {
 		return "", fmt.Errorf("%s is %q: set it to a major version from %d to 18, or leave it empty", versionVariable, s.version, minimumVersion)
 	}
@@ -97,14 +97,14 @@ var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
 // first returns the first folder with PostgreSQL of the version, or with any supported one if it is empty, that the user
 // can run; "" if there is none.
-func first(ctx context.Context, folders []string, version string, user *account) string {
+func first(ctx context.Context, folders []string, version string, user *syscall.Credential) string {
 	for _, folder := range folders {
 		// A folder of the PATH may contain links to the binaries. The targets of the links are together in one folder.
 		initdb, err := filepath.EvalSymlinks(filepath.Join(folder, "initdb")) // what has only clients has no initdb
 		if err != nil || !filepath.IsAbs(initdb) {
 			continue
 		}
-		output, err := command(ctx, user, "/", initdb, "--version").Output()
+		output, err := command(ctx, user, initdb, "--version").Output()
 		match := versionPattern.FindSubmatch(output)
 		if err != nil || match == nil {
 			continue

@@ -28,14 +28,7 @@ func TestRecycledProcessID(t *testing.T) {
 	mustStop(t, server)
 
 	stranger := exec.Command("sleep", "600")
-	stranger.SysProcAttr = &syscall.SysProcAttr{}
-	var as *account
-	if os.Geteuid() == 0 {
-		if as, err = clusterAccount(folder); err != nil {
-			t.Fatal(err)
-		}
-		stranger.SysProcAttr.Credential = &syscall.Credential{Uid: as.uid, Gid: as.gid}
-	}
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: server.user}
 	testkit.NoError(t, stranger.Start())
 	t.Cleanup(func() {
 		_ = stranger.Process.Kill()
@@ -44,7 +37,7 @@ func TestRecycledProcessID(t *testing.T) {
 	_, rest, _ := bytes.Cut(content, []byte("\n"))
 	content = append(fmt.Appendf(nil, "%d\n", stranger.Process.Pid), rest...)
 	for _, path := range []string{pidFile, socketLock} {
-		testkit.NoError(t, errors.Join(os.WriteFile(path, content, 0o600), as.own(path)))
+		testkit.NoError(t, errors.Join(os.WriteFile(path, content, 0o600), own(path, server.user)))
 	}
 	testkit.NoError(t, os.Mkdir(filepath.Join(folder, "data.new"), 0o700))
 

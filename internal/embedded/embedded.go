@@ -29,9 +29,9 @@ type Options struct {
 	// Folder holds the cluster. Start creates it if it is missing, and the data survives restarts. Only one process can
 	// use it at a time.
 	//
-	// If the process runs as root, PostgreSQL runs as another user. If that user has no access to Folder (a checkout
-	// below root's home), the data is stored in a folder of /var/lib/parley instead, always the same one for the same
-	// Folder. See Server.Folder.
+	// If the process runs as root, PostgreSQL runs as the owner of Folder. Root's own Folder gets the owner postgres, or
+	// nobody if there is no postgres. If this user has no access to Folder (a checkout below root's home), the data is
+	// stored in a folder of /var/lib/parley instead, always the same one for the same Folder. See Server.Folder.
 	Folder string
 
 	// Volatile makes PostgreSQL faster, but a power failure may destroy the data. It is for tests and demos.
@@ -44,7 +44,7 @@ type Options struct {
 // Server is a running PostgreSQL that belongs to this process.
 type Server struct {
 	folder   string
-	user     *account
+	user     *syscall.Credential
 	lock     *os.File
 	socket   string // the folder of the Unix socket
 	postgres *child
@@ -163,7 +163,7 @@ func (s *Server) start(ctx context.Context, options Options, source source) erro
 	}
 	defer func() { _ = log.Close() }() // PostgreSQL has its own handle
 	// ctx limits only the start. The server runs longer.
-	if s.postgres, err = s.launch(context.WithoutCancel(ctx), s.data(), log, filepath.Join(binaries, "postgres"), arguments...); err != nil {
+	if s.postgres, err = s.launch(context.WithoutCancel(ctx), log, filepath.Join(binaries, "postgres"), arguments...); err != nil {
 		return err
 	}
 	if err := s.awaitReady(ctx); err != nil {
@@ -196,7 +196,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 func (s *Server) createCluster(ctx context.Context, binaries string) error {
 	folder := s.data() + ".new"
 	defer func() { _ = os.RemoveAll(folder) }() // after success the folder no longer exists
-	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), s.user.own(folder)); err != nil {
+	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), own(folder, s.user)); err != nil {
 		return err
 	}
 	// Everyone who can open the socket is trusted. Only PostgreSQL's user and root can open it, see socketFolder.
@@ -207,7 +207,7 @@ func (s *Server) createCluster(ctx context.Context, binaries string) error {
 		arguments = append(arguments, "--locale=C.UTF-8")
 	}
 	var output bytes.Buffer
-	initdb, err := s.launch(ctx, folder, &output, filepath.Join(binaries, "initdb"), arguments...)
+	initdb, err := s.launch(ctx, &output, filepath.Join(binaries, "initdb"), arguments...)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (s *Server) release() (err error) {
 // socketFolder returns the data folder, which only PostgreSQL's user (and root) can enter. If its path is too long for
 // the address of a socket, or contains a comma, which separates hosts in a connection string, it returns a new
 // temporary folder.
-func socketFolder(data string, user *account) (string, error) {
+func socketFolder(data string, user *syscall.Credential) (string, error) {
 	var address syscall.RawSockaddrUnix
 	if len(filepath.Join(data, socketName)) < len(address.Path) && !strings.Contains(data, ",") {
 		return data, nil
@@ -265,5 +265,5 @@ func socketFolder(data string, user *account) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return folder, user.own(folder)
+	return folder, own(folder, user)
 }

@@ -15,7 +15,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +33,7 @@ var root string
 
 func TestMain(m *testing.M) {
 	if folder := os.Getenv(ownerFolder); folder != "" {
-		if err := own(folder); err != nil {
+		if err := beOwner(folder); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -135,15 +134,16 @@ func TestKilledOwner(t *testing.T) {
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	folder, uid := newFolder(t), uint32(os.Geteuid())
-	var nobody *account
+	var other *syscall.Credential
 	if uid == 0 {
 		found, err := user.Lookup("nobody")
 		testkit.NoError(t, err)
-		nobody = &account{uid: number(t, found.Uid), gid: number(t, found.Gid)}
-		uid = nobody.uid
-		testkit.NoError(t, nobody.own(folder))
+		other = &syscall.Credential{}
+		_, err = fmt.Sscan(found.Uid+" "+found.Gid, &other.Uid, &other.Gid)
+		testkit.NoError(t, errors.Join(err, own(folder, other)))
+		uid = other.Uid
 	}
-	owner := startOwner(t, folder, nobody)
+	owner := startOwner(t, folder, other)
 	query(t, owner.url, "CREATE TABLE kept AS SELECT 'ordinary' AS word")
 	owner.stop(t)
 	info, err := os.Stat(filepath.Join(folder, "data"))
@@ -156,7 +156,7 @@ func TestOrdinaryUser(t *testing.T) {
 	server := mustStart(t, Options{Folder: folder})
 	wantValues(t, server, map[string]string{"SELECT word FROM kept": "ordinary"})
 	mustStop(t, server)
-	startOwner(t, folder, nobody).stop(t)
+	startOwner(t, folder, other).stop(t)
 }
 
 func TestLongAndOddFolders(t *testing.T) {
@@ -213,8 +213,8 @@ func TestFailedStartShowsLog(t *testing.T) {
 	}
 }
 
-// own is the process startOwner starts: it runs a server until its input ends.
-func own(folder string) error {
+// beOwner is the process startOwner starts: it runs a server until its input ends.
+func beOwner(folder string) error {
 	server, err := Start(context.Background(), Options{Folder: folder})
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ type owner struct {
 	url   string
 }
 
-func startOwner(t *testing.T, folder string, as *account) *owner {
+func startOwner(t *testing.T, folder string, as *syscall.Credential) *owner {
 	t.Helper()
 	program, err := os.Executable()
 	testkit.NoError(t, err)
@@ -243,7 +243,7 @@ func startOwner(t *testing.T, folder string, as *account) *owner {
 		if output, err := exec.Command("cp", program, cmd.Path).CombinedOutput(); err != nil {
 			t.Fatalf("copy the program: %v: %s", err, output)
 		}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: as.uid, Gid: as.gid}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	}
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), ownerFolder+"="+folder, "HOME="+folder)
@@ -337,11 +337,4 @@ func wantError(t *testing.T, what string, err error, want ...string) {
 			t.Errorf("%s returns the error %v, want it to say %q", what, err, part)
 		}
 	}
-}
-
-func number(t *testing.T, text string) uint32 {
-	t.Helper()
-	n, err := strconv.ParseUint(text, 10, 32)
-	testkit.NoError(t, err)
-	return uint32(n)
 }

@@ -8,99 +8,69 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 )
 
-// account is the user that runs PostgreSQL if this process runs as root, because PostgreSQL refuses to run as root. Nil
-// is the user of this process.
-type account struct{ uid, gid uint32 }
-
-// own changes the owner of a folder to the account.
-func (a *account) own(path string) error {
-	if a == nil {
+// own changes the owner of a folder to the user that runs PostgreSQL. Nil is the user of this process.
+func own(folder string, user *syscall.Credential) error {
+	if user == nil {
 		return nil
 	}
-	return os.Lchown(path, int(a.uid), int(a.gid))
+	return os.Lchown(folder, int(user.Uid), int(user.Gid))
 }
 
-// enter creates the folder for the account if it is missing. It changes the owner only from root. The error is fs.ErrPermission if the
-// account has no access: the system decides that, which knows groups and access control lists.
-func (a *account) enter(folder string) error {
-	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+// choose creates the folder, and returns it with the user that runs PostgreSQL. PostgreSQL refuses to run as root: for
+// root it is the owner of the folder, so that the data keeps its owner, and root's folders get the owner postgres, or
+// nobody if there is no postgres. If this user cannot enter the folder, the data has another one.
+func choose(folder string, progress io.Writer) (string, *syscall.Credential, error) {
+	folder, err := filepath.Abs(folder)
+	if err == nil {
+		err = os.MkdirAll(folder, 0o755)
+	}
+	if err == nil {
+		folder, err = filepath.EvalSymlinks(folder)
+	}
+	if err != nil || os.Geteuid() != 0 {
+		return folder, nil, err
 	}
 	info, err := os.Stat(folder)
-	if err == nil && info.Sys().(*syscall.Stat_t).Uid == 0 {
-		err = a.own(folder)
+	if err != nil {
+		return "", nil, err
 	}
-	if err == nil && command(context.Background(), a, "/", "sh", "-c", `cd "$1"`, "sh", folder).Run() != nil {
-		err = fs.ErrPermission
-	}
-	return err
-}
-
-// clusterAccount returns the account for a process that runs as root: the owner of the folder's cluster, so that the
-// data keeps its owner after a restart as root, or when a user named postgres is added. Without a cluster it is the
-// user postgres, or nobody if there is no postgres.
-func clusterAccount(folder string) (*account, error) {
-	if info, err := os.Stat(filepath.Join(folder, "data")); err == nil {
-		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 0 {
-			return &account{owner.Uid, owner.Gid}, nil
+	user := &syscall.Credential{Uid: info.Sys().(*syscall.Stat_t).Uid, Gid: info.Sys().(*syscall.Stat_t).Gid}
+	if user.Uid == 0 {
+		if user, err = unprivileged(); err == nil {
+			err = own(folder, user)
 		}
 	}
+	if err != nil {
+		return "", nil, err
+	}
+	probe := command(context.Background(), user, "true")
+	probe.Dir = folder
+	if probe.Run() == nil {
+		return folder, user, nil
+	}
+	hash := sha256.Sum256([]byte(folder)) // the same at the next start
+	substitute := fmt.Sprintf("/var/lib/parley/%x", hash[:8])
+	fmt.Fprintf(progress, "user %d, who runs PostgreSQL, has no access to %s: the data is stored in %s\n", user.Uid, folder, substitute)
+	return substitute, user, errors.Join(os.MkdirAll(substitute, 0o755), own(substitute, user))
+}
+
+// unprivileged returns the user postgres, or nobody if there is no postgres.
+func unprivileged() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		if found, err := user.Lookup(name); err == nil {
-			uid, uidErr := strconv.ParseUint(found.Uid, 10, 32)
-			gid, gidErr := strconv.ParseUint(found.Gid, 10, 32)
-			return &account{uint32(uid), uint32(gid)}, errors.Join(uidErr, gidErr)
+			var ids syscall.Credential
+			_, err = fmt.Sscan(found.Uid+" "+found.Gid, &ids.Uid, &ids.Gid)
+			return &ids, err
 		}
 	}
 	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody to run it: " +
 		"start parley as an ordinary user, or give --database-url")
-}
-
-// choose creates the folder, and returns it with the user that runs PostgreSQL. For root the folder may be another one, which this user can
-// enter.
-func choose(folder string, progress io.Writer) (string, *account, error) {
-	if folder == "" {
-		return "", nil, errors.New("PostgreSQL needs a folder for its data")
-	}
-	asked, err := filepath.Abs(folder)
-	if err != nil || os.Geteuid() != 0 {
-		return asked, nil, errors.Join(err, os.MkdirAll(asked, 0o700))
-	}
-	if err := os.MkdirAll(filepath.Dir(asked), 0o755); err != nil {
-		return "", nil, err
-	}
-	parent, err := filepath.EvalSymlinks(filepath.Dir(asked))
-	if err != nil {
-		return "", nil, err
-	}
-	asked = filepath.Join(parent, filepath.Base(asked))
-	// The name of the substitute is a hash of the path, so it is the same at the next start.
-	hash := sha256.Sum256([]byte(asked))
-	substitute := fmt.Sprintf("/var/lib/parley/%x", hash[:8])
-	for _, place := range []string{asked, substitute} {
-		user, err := clusterAccount(place)
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(place), 0o755)
-		}
-		if err == nil {
-			err = user.enter(place)
-		}
-		if !errors.Is(err, fs.ErrPermission) {
-			return place, user, err
-		}
-		if place == asked {
-			fmt.Fprintf(progress, "user %d, who runs PostgreSQL, has no access to %s: the data is stored in %s\n", user.uid, asked, substitute)
-		}
-	}
-	return "", nil, fmt.Errorf("the user who runs PostgreSQL has no access to %s or %s: choose another folder", asked, substitute)
 }
 
 // lockFile locks a file in a way of flock(2). It follows no symbolic link, because the owner of the folder may be less trusted than this

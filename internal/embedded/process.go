@@ -15,20 +15,17 @@ import (
 	"time"
 )
 
-// command prepares a program of PostgreSQL. It runs as the account (nil: the user of this process), in a folder that
-// the account can enter.
-func command(ctx context.Context, user *account, folder, program string, arguments ...string) *exec.Cmd {
+// command prepares a program of PostgreSQL. It runs as the user (nil: the user of this process), in a folder that every
+// user can enter.
+func command(ctx context.Context, user *syscall.Credential, program string, arguments ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, arguments...)
-	cmd.Dir = folder
+	cmd.Dir = "/"
 	cmd.WaitDelay = 5 * time.Second // initdb's child processes may keep its output open after it was killed
 	// The environment must not affect PostgreSQL: PGPORT, PGDATA and others change what it does, and a locale may not
 	// be installed.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "PG") })
 	cmd.Env = append(cmd.Env, "LC_ALL=C", "TZ=UTC")
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if user != nil {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user.uid, Gid: user.gid}
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	return cmd
 }
 
@@ -41,8 +38,8 @@ type child struct {
 
 // launch starts a program that inherits the lock, in its own process group: Ctrl-C in the terminal does not reach it, so this process
 // decides when it stops.
-func (s *Server) launch(ctx context.Context, folder string, output io.Writer, program string, arguments ...string) (*child, error) {
-	cmd := command(ctx, s.user, folder, program, arguments...)
+func (s *Server) launch(ctx context.Context, output io.Writer, program string, arguments ...string) (*child, error) {
+	cmd := command(ctx, s.user, program, arguments...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = output, output, []*os.File{s.lock}
 	cmd.SysProcAttr.Setpgid = true
 	endWithParent(cmd.SysProcAttr)
