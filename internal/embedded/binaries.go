@@ -23,7 +23,7 @@ import (
 type source struct {
 	folders    []string
 	cache      string // empty if this user has none
-	repository string // the download URL; empty for the downloader's default
+	repository string // of the downloads
 	version    string // the major version of a new cluster; empty for any supported one
 }
 
@@ -43,7 +43,8 @@ const (
 
 // machine returns the source for everything except some tests.
 func machine() source {
-	s := source{version: os.Getenv(versionVariable), folders: filepath.SplitList(os.Getenv("PATH"))}
+	s := source{version: os.Getenv(versionVariable), repository: "https://repo1.maven.org/maven2"}
+	s.folders = filepath.SplitList(os.Getenv("PATH"))
 	for _, pattern := range []string{
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
 		"/usr/pgsql-*/bin",          // PostgreSQL's own packages for Red Hat
@@ -64,9 +65,6 @@ func machine() source {
 // find returns the folder of the binaries: those of the version, which is the one of an existing cluster, or that
 // versionVariable selects, or any supported one if it is empty. If the machine has none, find downloads them.
 func (s source) find(ctx context.Context, version string, user *syscall.Credential, progress io.Writer) (string, error) {
-	if version == "" && s.version != "" && downloads[s.version] == "" {
-		return "", fmt.Errorf("%s is %q: set it to a major version from %d to 18, or leave it empty", versionVariable, s.version, minimumVersion)
-	}
 	version = cmp.Or(version, s.version)
 	downloaded, _ := filepath.Glob(filepath.Join(s.cache, "postgresql-*", "bin"))
 	if binaries := first(ctx, slices.Concat(s.folders, downloaded), version, user); binaries != "" {
@@ -118,12 +116,9 @@ func first(ctx context.Context, folders []string, version string, user *syscall.
 }
 
 // download unpacks into a folder next to the final one and renames it, so that a killed process never leaves an incomplete distribution.
-func (s source) download(folder string, version embeddedpostgres.PostgresVersion, progress io.Writer) (err error) {
-	switch {
-	case version == "":
-		return errors.New("there is no download of this version")
-	case s.cache == "":
-		return errors.New("this user has no cache folder for it")
+func (s source) download(folder string, version embeddedpostgres.PostgresVersion, progress io.Writer) error {
+	if version == "" {
+		return errors.New("only 15 to 18 can be downloaded (" + versionVariable + " selects one for new data)")
 	}
 	if err := os.MkdirAll(s.cache, 0o755); err != nil {
 		return err
@@ -132,7 +127,7 @@ func (s source) download(folder string, version embeddedpostgres.PostgresVersion
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlockFile(lock)) }()
+	defer func() { _ = lock.Close() }()
 	if _, err := os.Stat(folder); err == nil { // downloaded by another process during the wait for the lock
 		return nil
 	}
@@ -143,13 +138,10 @@ func (s source) download(folder string, version embeddedpostgres.PostgresVersion
 		return err
 	}
 	unpacked := filepath.Join(workshop, "postgresql")
-	config := embeddedpostgres.DefaultConfig().Version(version).CachePath(workshop).BinariesPath(unpacked).
-		RuntimePath(filepath.Join(workshop, "run")).
+	config := embeddedpostgres.DefaultConfig().Version(version).BinaryRepositoryURL(s.repository).
+		CachePath(workshop).BinariesPath(unpacked).RuntimePath(filepath.Join(workshop, "run")).
 		Port(0).              // always free
 		Username("pg_parley") // initdb refuses names with pg_, see below
-	if s.repository != "" {
-		config = config.BinaryRepositoryURL(s.repository)
-	}
 	// Start downloads, verifies the checksum and unpacks. Then it creates and runs a cluster that is not needed here,
 	// in a way that does not work as root. With this user name initdb fails. That error is the only one that means that
 	// the earlier steps succeeded.

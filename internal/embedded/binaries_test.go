@@ -92,10 +92,10 @@ func TestFailedDownload(t *testing.T) {
 	}{
 		{"", "", "18", []string{"PostgreSQL 15 or later is not installed", "apt-get install", "brew install postgresql@17", "--database-url"}},
 		{"15", "", "15", []string{"PostgreSQL 15 is not installed", "the download failed"}},
-		{"14", "", "", []string{versionVariable, `"14"`, "15 to 18"}},
-		{"newest", "", "", []string{versionVariable, `"newest"`, "15 to 18"}},
+		{"14", "", "", []string{versionVariable, "PostgreSQL 14 is", "15 to 18"}},
+		{"newest", "", "", []string{versionVariable, "PostgreSQL newest is", "15 to 18"}},
 		{"", "16", "16", []string{"PostgreSQL 16 is not installed"}},
-		{"15", "99", "", []string{"PostgreSQL 99 is not installed", "no download of this version"}},
+		{"15", "99", "", []string{"PostgreSQL 99 is not installed", "only 15 to 18"}},
 	} {
 		var requested atomic.Value
 		requested.Store("")

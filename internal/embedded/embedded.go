@@ -6,18 +6,17 @@
 package embedded
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -43,27 +42,24 @@ type Options struct {
 
 // Server is a running PostgreSQL that belongs to this process.
 type Server struct {
-	folder   string
-	user     *syscall.Credential
-	lock     *os.File
-	socket   string // the folder of the Unix socket
-	postgres *child
-	stop     func() error
+	folder string
+	user   *syscall.Credential // nil: the user of this process
+	log    *os.File
+	socket string         // the folder of the Unix socket
+	undo   []func() error // what Stop does, the last one first
 }
 
 const (
-	// socketName is defined by PostgreSQL. It contains the port even if nothing listens on a port.
-	socketName = ".s.PGSQL." + port
 	port       = "5432"
-
-	startPatience = 30 * time.Second // enough for the recovery after a crash
+	socketName = ".s.PGSQL." + port // PostgreSQL's choice, even if nothing listens on a port
+	patience   = 30 * time.Second   // enough for a shutdown, and for the recovery after a crash
 )
 
 // Start creates the cluster if the folder has none, and returns when it accepts connections. The superuser is postgres,
 // without a password, because only the user of this process has access to the socket. The only databases are
 // PostgreSQL's own; the caller creates others.
 //
-// PostgreSQL stops with Stop, and also if this process dies (on Linux at once, elsewhere at the next Start).
+// PostgreSQL stops with Stop, and also at once if this process dies.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	return start(ctx, options, machine())
 }
@@ -73,117 +69,121 @@ func start(ctx context.Context, options Options, source source) (*Server, error)
 		options.Progress = io.Discard
 	}
 	s := &Server{}
-	var err error
-	if s.folder, s.user, err = choose(options.Folder, options.Progress); err != nil {
-		return nil, err
-	}
-	if s.lock, err = s.takeLock(ctx); err != nil {
-		return nil, err
-	}
-	s.stop = sync.OnceValue(s.release)
 	if err := s.start(ctx, options, source); err != nil {
 		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), s.Stop())
 	}
 	return s, nil
 }
 
-// takeLock locks the folder. PostgreSQL's processes inherit the lock, so it is free when all of them have ended. takeLock stops a
-// PostgreSQL whose owner was killed, and waits.
-func (s *Server) takeLock(ctx context.Context) (*os.File, error) {
-	path := filepath.Join(s.folder, "lock")
-	try := func() (*os.File, error) { return lockFile(path, syscall.LOCK_EX|syscall.LOCK_NB) }
-	lock, err := try()
-	for deadline := time.Now().Add(startPatience); errors.Is(err, syscall.EWOULDBLOCK); lock, err = try() {
-		if owner := processIn(path); owner == 0 || syscall.Kill(owner, 0) != syscall.ESRCH || time.Now().After(deadline) {
-			return nil, fmt.Errorf("another parley process uses %s, or its PostgreSQL does not end: stop it, or choose another folder", s.folder)
-		}
-		if postgres := processIn(filepath.Join(s.data(), "postmaster.pid")); postgres > 1 {
-			_ = syscall.Kill(postgres, syscall.SIGINT)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
-		}
+func (s *Server) start(ctx context.Context, options Options, source source) (err error) {
+	if s.folder, s.user, err = choose(options.Folder, options.Progress); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, err
+	if err := s.takeFolder(ctx); err != nil {
+		return err
 	}
-	if err = lock.Truncate(0); err == nil {
-		_, err = fmt.Fprintln(lock, os.Getpid())
-	}
-	if err != nil {
-		return nil, errors.Join(err, unlockFile(lock))
-	}
-	return lock, nil
-}
-
-// processIn returns the process id at the beginning of a file, or 0.
-func processIn(path string) (id int) {
-	content, _ := os.ReadFile(path)
-	_, _ = fmt.Sscan(string(content), &id)
-	return id
-}
-
-func (s *Server) start(ctx context.Context, options Options, source source) error {
 	version, _ := os.ReadFile(filepath.Join(s.data(), "PG_VERSION")) // fails if there is no cluster
 	binaries, err := source.find(ctx, strings.TrimSpace(string(version)), s.user, options.Progress)
 	if err != nil {
 		return err
 	}
 	if len(version) == 0 {
-		if err := s.createCluster(ctx, binaries); err != nil {
-			return err
-		}
+		err = s.createCluster(ctx, binaries)
 	}
-	if s.socket, err = socketFolder(s.data(), s.user); err != nil {
-		return err
+	if err == nil {
+		err = s.run(ctx, binaries, options.Volatile)
 	}
-	// The lock shows that no process of an earlier PostgreSQL is left. A process id in these files may be that of another program now.
-	for _, name := range []string{"postmaster.pid", socketName, socketName + ".lock"} {
-		if err := os.Remove(filepath.Join(s.data(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	arguments := []string{"-D", s.data(), "-k", s.socket}
-	settings := []string{
-		"listen_addresses=", // only the Unix socket accepts connections
-		"unix_socket_permissions=0700", "port=" + port, "max_connections=200", "shared_buffers=256MB",
-		"log_destination=stderr", "logging_collector=off", // some distributions' initdb writes other choices into postgresql.conf
-	}
-	if options.Volatile {
-		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off")
-	}
-	for _, setting := range settings {
-		arguments = append(arguments, "-c", setting)
-	}
-	log, err := os.OpenFile(filepath.Join(s.folder, "postgres.log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }() // PostgreSQL has its own handle
-	// ctx limits only the start. The server runs longer.
-	if s.postgres, err = s.launch(context.WithoutCancel(ctx), log, filepath.Join(binaries, "postgres"), arguments...); err != nil {
-		return err
-	}
-	if err := s.awaitReady(ctx); err != nil {
-		content, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("%w; the end of %s:\n%s", err, log.Name(), bytes.TrimSpace(content[max(0, len(content)-2000):]))
+		content, _ := os.ReadFile(s.log.Name())
+		return fmt.Errorf("%w; the end of %s:\n%s", err, s.log.Name(), content[max(0, len(content)-2000):])
 	}
 	return nil
 }
 
-func (s *Server) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("it accepts no connection after %s", startPatience))
-	defer cancel()
-	for {
+// createCluster works in a folder next to the final one and renames it, so that a killed process never leaves an
+// incomplete cluster.
+func (s *Server) createCluster(ctx context.Context, binaries string) error {
+	folder := s.data() + ".new"
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	locale := []string{"--locale=C.UTF-8"}
+	if runtime.GOOS == "darwin" { // macOS has no C.UTF-8; this sorts the same way
+		locale = []string{"--locale=en_US.UTF-8", "--lc-collate=C"}
+	}
+	// Everyone who can open the socket is trusted. Only PostgreSQL's user and root can open it, see chooseSocket.
+	ended, err := s.launch(ctx, filepath.Join(binaries, "initdb"), append(locale,
+		"-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--no-instructions")...)
+	if err != nil {
+		return err
+	}
+	if err := <-ended; err != nil {
+		return cmp.Or(context.Cause(ctx), fmt.Errorf("initdb: %w", err))
+	}
+	return os.Rename(folder, s.data())
+}
+
+// run starts PostgreSQL, and returns when it accepts connections.
+func (s *Server) run(ctx context.Context, binaries string, volatile bool) error {
+	if err := s.chooseSocket(ctx); err != nil {
+		return err
+	}
+	// The lock shows that no earlier PostgreSQL is left. The process id in these files may be that of another program now.
+	inData := func(name string) string { return filepath.Join(s.data(), name) }
+	if err := errors.Join(os.RemoveAll(inData("postmaster.pid")), os.RemoveAll(inData(socketName+".lock"))); err != nil {
+		return err
+	}
+	arguments := []string{
+		"-D", s.data(), "-k", s.socket, "--unix_socket_permissions=0700", "--port=" + port,
+		"--listen_addresses=", // only the Unix socket accepts connections
+		"--max_connections=200", "--shared_buffers=256MB",
+		"--log_destination=stderr", "--logging_collector=off", // some distributions' initdb writes other choices into postgresql.conf
+	}
+	if volatile {
+		arguments = append(arguments, "--fsync=off", "--synchronous_commit=off", "--full_page_writes=off")
+	}
+	ended, err := s.launch(context.WithoutCancel(ctx), filepath.Join(binaries, "postgres"), arguments...) // ctx limits only the start
+	if err != nil {
+		return err
+	}
+	return retry(ctx, func(ctx context.Context) (again bool, err error) {
 		conn, err := pgx.Connect(ctx, s.URL("postgres"))
 		if err == nil {
-			return conn.Close(ctx)
+			return false, conn.Close(ctx)
 		}
 		select {
-		case <-s.postgres.ended:
-			return fmt.Errorf("it ended: %w", s.postgres.err)
+		case err := <-ended:
+			return false, fmt.Errorf("it ended: %w", err)
+		default:
+			return true, err
+		}
+	})
+}
+
+// chooseSocket chooses the data folder, which only PostgreSQL's user (and root) can enter. If its path is too long for
+// the address of a socket, or contains a comma, which separates hosts in a connection string, that user gets a
+// temporary folder.
+func (s *Server) chooseSocket(ctx context.Context) error {
+	s.socket = s.data()
+	if address := (syscall.RawSockaddrUnix{}); len(s.data()+"/"+socketName) < len(address.Path) && !strings.Contains(s.data(), ",") {
+		return nil
+	}
+	folder, err := command(ctx, s.user, "mktemp", "-d", "/tmp/parley-XXXXXXXX").Output()
+	s.socket = strings.TrimSpace(string(folder))
+	s.undo = append(s.undo, func() error { return os.RemoveAll(s.socket) })
+	return err
+}
+
+// retry calls try until it has a result, or ctx ends, or the patience.
+func retry(ctx context.Context, try func(context.Context) (again bool, err error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no success after %s", patience))
+	defer cancel()
+	for {
+		again, err := try(ctx)
+		if !again {
+			return err
+		}
+		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(10 * time.Millisecond):
@@ -191,47 +191,11 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// createCluster works in a folder next to the final one and renames it, so that a killed process never leaves an
-// incomplete cluster.
-func (s *Server) createCluster(ctx context.Context, binaries string) error {
-	folder := s.data() + ".new"
-	defer func() { _ = os.RemoveAll(folder) }() // after success the folder no longer exists
-	if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), own(folder, s.user)); err != nil {
-		return err
-	}
-	// Everyone who can open the socket is trusted. Only PostgreSQL's user and root can open it, see socketFolder.
-	arguments := []string{"-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--no-instructions"}
-	if runtime.GOOS == "darwin" { // macOS has no C.UTF-8; this sorts the same way
-		arguments = append(arguments, "--locale=en_US.UTF-8", "--lc-collate=C")
-	} else {
-		arguments = append(arguments, "--locale=C.UTF-8")
-	}
-	var output bytes.Buffer
-	initdb, err := s.launch(ctx, &output, filepath.Join(binaries, "initdb"), arguments...)
-	if err != nil {
-		return err
-	}
-	<-initdb.ended
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case initdb.err != nil:
-		return fmt.Errorf("initdb: %w: %s", initdb.err, bytes.TrimSpace(output.Bytes()))
-	}
-	return os.Rename(folder, s.data())
-}
-
 // URL returns the address of one of the server's databases, for pgx and for psql. It sets everything that an
 // environment variable (PGPORT, PGSSLMODE) could change.
 func (s *Server) URL(database string) string {
-	address := url.URL{
-		Scheme: "postgres",
-		User:   url.User("postgres"),
-		Path:   "/" + database,
-		// psql does not decode + as a space.
-		RawQuery: "host=" + strings.ReplaceAll(url.QueryEscape(s.socket), "+", "%20") + "&port=" + port + "&sslmode=disable",
-	}
-	return address.String()
+	socket := strings.ReplaceAll(url.QueryEscape(s.socket), "+", "%20") // psql does not decode + as a space
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=%s&sslmode=disable", url.PathEscape(database), socket, port)
 }
 
 // Folder returns where the data is stored: Options.Folder, or the folder used instead.
@@ -240,30 +204,11 @@ func (s *Server) Folder() string { return s.folder }
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
 // Stop disconnects the clients, shuts PostgreSQL down and unlocks the folder. If PostgreSQL does not stop in time, Stop
-// kills it; the data is still safe, unless it is volatile. Further calls return the result of the first one.
-func (s *Server) Stop() error { return s.stop() }
-
-func (s *Server) release() (err error) {
-	if s.postgres != nil {
-		err = s.postgres.shutDown()
+// kills it; the data is still safe, unless it is volatile. Further calls do nothing.
+func (s *Server) Stop() (err error) {
+	for _, undo := range slices.Backward(s.undo) {
+		err = errors.Join(err, undo())
 	}
-	if s.socket != "" && s.socket != s.data() {
-		err = errors.Join(err, os.RemoveAll(s.socket))
-	}
-	return errors.Join(err, unlockFile(s.lock))
-}
-
-// socketFolder returns the data folder, which only PostgreSQL's user (and root) can enter. If its path is too long for
-// the address of a socket, or contains a comma, which separates hosts in a connection string, it returns a new
-// temporary folder.
-func socketFolder(data string, user *syscall.Credential) (string, error) {
-	var address syscall.RawSockaddrUnix
-	if len(filepath.Join(data, socketName)) < len(address.Path) && !strings.Contains(data, ",") {
-		return data, nil
-	}
-	folder, err := os.MkdirTemp("/tmp", "parley-")
-	if err != nil {
-		return "", err
-	}
-	return folder, own(folder, user)
+	s.undo = nil
+	return err
 }

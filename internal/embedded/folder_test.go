@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/parley-chat/parley/internal/testkit"
@@ -61,19 +60,4 @@ func TestUnreachableFolder(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the private folder has the mode %v now (%v), want it untouched", info.Mode(), err)
 	}
-}
-
-// TestUnwritableLock: a Start that cannot write its process id into the lock does not keep the lock.
-func TestUnwritableLock(t *testing.T) {
-	t.Parallel()
-	folder := openFolder(t)
-	lock := filepath.Join(folder, "lock")
-	testkit.NoError(t, syscall.Mkfifo(lock, 0o600)) // can be opened and locked, but not truncated
-	if server, err := Start(t.Context(), Options{Folder: folder, Volatile: true}); err == nil {
-		mustStop(t, server)
-		t.Fatal("it starts with a lock that it cannot write")
-	}
-	file, err := lockFile(lock, syscall.LOCK_EX|syscall.LOCK_NB)
-	testkit.NoError(t, err)
-	testkit.NoError(t, unlockFile(file))
 }
