@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -264,7 +265,7 @@ func TestDeadlineShowsNoUnreplicatedCommit(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start(t.Context(), embedded.Options{Folder: t.TempDir(), Volatile: true})
 	testkit.NoError(t, err)
-	t.Cleanup(func() { _ = server.Stop() })
+	t.Cleanup(func() { _, _ = server.Stop(), os.RemoveAll(server.Folder()) }) // root's folder is not that of the test
 	databaseURL := server.URL("postgres")
 	s := withLimits(t, databaseURL)
 	if _, err := s.Migrate(t.Context(), nil); err != nil {

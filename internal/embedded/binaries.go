@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"syscall"
@@ -27,19 +26,15 @@ type source struct {
 	version    string // the major version of a new cluster; empty for any supported one
 }
 
-// versionVariable is the environment variable that selects the major version of new clusters. CI uses it to test the
-// oldest and the newest supported version.
-const versionVariable = "PARLEY_POSTGRES_VERSION"
+const (
+	versionVariable = "PARLEY_POSTGRES_VERSION" // selects the major version of new clusters
+	downloadVersion = "18"                      // unless versionVariable or the data needs another one
+)
 
 // downloads are the versions that can be downloaded, by major version.
 var downloads = map[string]embeddedpostgres.PostgresVersion{
 	"15": embeddedpostgres.V15, "16": embeddedpostgres.V16, "17": embeddedpostgres.V17, "18": embeddedpostgres.V18,
 }
-
-const (
-	minimumVersion  = 15
-	downloadVersion = "18" // unless versionVariable or the data needs another one
-)
 
 // machine returns the source for everything except some tests.
 func machine() source {
@@ -62,8 +57,8 @@ func machine() source {
 	return s
 }
 
-// find returns the folder of the binaries: those of the version, which is the one of an existing cluster, or that
-// versionVariable selects, or any supported one if it is empty. If the machine has none, find downloads them.
+// find returns the folder with the binaries of the version, that of an existing cluster; empty for a new one. If the
+// machine has none, find downloads them.
 func (s source) find(ctx context.Context, version string, user *syscall.Credential, progress io.Writer) (string, error) {
 	version = cmp.Or(version, s.version)
 	downloaded, _ := filepath.Glob(filepath.Join(s.cache, "postgresql-*", "bin"))
@@ -81,20 +76,15 @@ func (s source) find(ctx context.Context, version string, user *syscall.Credenti
 	case err = <-done:
 	}
 	binaries := first(ctx, []string{filepath.Join(folder, "bin")}, version, user)
-	if err == nil && binaries == "" {
-		err = fmt.Errorf("the programs in %s do not run here", folder)
+	if err == nil && binaries != "" {
+		return binaries, nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("PostgreSQL %s is not installed, and the download failed: %w; install PostgreSQL (apt-get install postgresql, "+
-			"brew install postgresql@17) or give --database-url", cmp.Or(version, fmt.Sprintf("%d or later", minimumVersion)), err)
-	}
-	return binaries, nil
+	err = cmp.Or(err, fmt.Errorf("the programs in %s do not run here", folder))
+	return "", fmt.Errorf("PostgreSQL %s is not installed, and the download failed: %w; install PostgreSQL (apt-get install postgresql, "+
+		"brew install postgresql@17) or give --database-url", cmp.Or(version, "15 or later"), err)
 }
 
-var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
-
-// first returns the first folder with PostgreSQL of the version, or with any supported one if it is empty, that the user
-// can run; "" if there is none.
+// first returns the first folder with binaries of the version (any supported one if empty) that the user can run, or "".
 func first(ctx context.Context, folders []string, version string, user *syscall.Credential) string {
 	for _, folder := range folders {
 		// A folder of the PATH may contain links to the binaries. The targets of the links are together in one folder.
@@ -103,19 +93,16 @@ func first(ctx context.Context, folders []string, version string, user *syscall.
 			continue
 		}
 		output, err := command(ctx, user, initdb, "--version").Output()
-		match := versionPattern.FindSubmatch(output)
-		if err != nil || match == nil {
-			continue
-		}
-		found := string(match[1])
-		if number, _ := strconv.Atoi(found); number >= minimumVersion && cmp.Or(version, found) == found {
+		var found int
+		_, scanErr := fmt.Sscanf(string(output), "initdb (PostgreSQL) %d", &found)
+		if err == nil && scanErr == nil && found >= 15 && (version == "" || version == strconv.Itoa(found)) {
 			return filepath.Dir(initdb)
 		}
 	}
 	return ""
 }
 
-// download unpacks into a folder next to the final one and renames it, so that a killed process never leaves an incomplete distribution.
+// download unpacks into another folder and renames it, so that a killed process never leaves an incomplete distribution.
 func (s source) download(folder string, version embeddedpostgres.PostgresVersion, progress io.Writer) error {
 	if version == "" {
 		return errors.New("only 15 to 18 can be downloaded (" + versionVariable + " selects one for new data)")
@@ -142,9 +129,8 @@ func (s source) download(folder string, version embeddedpostgres.PostgresVersion
 		CachePath(workshop).BinariesPath(unpacked).RuntimePath(filepath.Join(workshop, "run")).
 		Port(0).              // always free
 		Username("pg_parley") // initdb refuses names with pg_, see below
-	// Start downloads, verifies the checksum and unpacks. Then it creates and runs a cluster that is not needed here,
-	// in a way that does not work as root. With this user name initdb fails. That error is the only one that means that
-	// the earlier steps succeeded.
+	// Start downloads, verifies the checksum and unpacks. Then it creates a cluster that is not needed here. With this user
+	// name that fails, and this error is the only one that means that the earlier steps succeeded.
 	err = embeddedpostgres.NewDatabase(config).Start()
 	if refusal := (*exec.ExitError)(nil); !errors.As(err, &refusal) {
 		return fmt.Errorf("download PostgreSQL: %w", err)

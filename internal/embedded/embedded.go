@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -100,24 +101,18 @@ func (s *Server) start(ctx context.Context, options Options, source source) (err
 	return nil
 }
 
-// createCluster works in a folder next to the final one and renames it, so that a killed process never leaves an
-// incomplete cluster.
+// createCluster works in another folder and renames it, so that a killed process never leaves an incomplete cluster.
 func (s *Server) createCluster(ctx context.Context, binaries string) error {
 	folder := s.data() + ".new"
-	if err := os.RemoveAll(folder); err != nil {
-		return err
-	}
+	_ = os.RemoveAll(folder)                    // if it fails, initdb says what is there
+	defer func() { _ = os.RemoveAll(folder) }() // after success it no longer exists
 	locale := []string{"--locale=C.UTF-8"}
 	if runtime.GOOS == "darwin" { // macOS has no C.UTF-8; this sorts the same way
 		locale = []string{"--locale=en_US.UTF-8", "--lc-collate=C"}
 	}
 	// Everyone who can open the socket is trusted. Only PostgreSQL's user and root can open it, see chooseSocket.
-	ended, err := s.launch(ctx, filepath.Join(binaries, "initdb"), append(locale,
-		"-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--no-instructions")...)
-	if err != nil {
-		return err
-	}
-	if err := <-ended; err != nil {
+	if err := <-s.launch(ctx, filepath.Join(binaries, "initdb"), append(locale,
+		"-D", folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync", "--no-instructions")...); err != nil {
 		return cmp.Or(context.Cause(ctx), fmt.Errorf("initdb: %w", err))
 	}
 	return os.Rename(folder, s.data())
@@ -142,10 +137,7 @@ func (s *Server) run(ctx context.Context, binaries string, volatile bool) error 
 	if volatile {
 		arguments = append(arguments, "--fsync=off", "--synchronous_commit=off", "--full_page_writes=off")
 	}
-	ended, err := s.launch(context.WithoutCancel(ctx), filepath.Join(binaries, "postgres"), arguments...) // ctx limits only the start
-	if err != nil {
-		return err
-	}
+	ended := s.launch(context.WithoutCancel(ctx), filepath.Join(binaries, "postgres"), arguments...) // ctx limits only the start
 	return retry(ctx, func(ctx context.Context) (again bool, err error) {
 		conn, err := pgx.Connect(ctx, s.URL("postgres"))
 		if err == nil {
@@ -160,9 +152,8 @@ func (s *Server) run(ctx context.Context, binaries string, volatile bool) error 
 	})
 }
 
-// chooseSocket chooses the data folder, which only PostgreSQL's user (and root) can enter. If its path is too long for
-// the address of a socket, or contains a comma, which separates hosts in a connection string, that user gets a
-// temporary folder.
+// chooseSocket chooses the data folder, which only PostgreSQL's user (and root) can enter, or a temporary folder of that
+// user, if the path is too long for a socket, or contains a comma, which separates hosts in a connection string.
 func (s *Server) chooseSocket(ctx context.Context) error {
 	s.socket = s.data()
 	if address := (syscall.RawSockaddrUnix{}); len(s.data()+"/"+socketName) < len(address.Path) && !strings.Contains(s.data(), ",") {
@@ -189,6 +180,49 @@ func retry(ctx context.Context, try func(context.Context) (again bool, err error
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// command prepares a program that runs as the user (nil: the user of this process), in a folder that every user can enter.
+func command(ctx context.Context, user *syscall.Credential, program string, arguments ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, arguments...)
+	cmd.Dir = "/"
+	// PGPORT, PGDATA and others would change what PostgreSQL does, and a locale may not be installed.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+	return cmd
+}
+
+// guarded is a shell script that becomes the program of its arguments. The guard, a process in the background that is no
+// child of the program, sends it a SIGINT if handle 3, a pipe from this process, ends without a line: this process died.
+const guarded = `( (read -r line || kill -INT $$) <&3 >/dev/null 2>&1 & ); exec "$@" 3<&-`
+
+// launch starts a program in its own process group: Ctrl-C in the terminal does not reach it, so this process decides when
+// it stops. That is at the end of ctx or with Stop, by SIGINT: initdb cleans up, and PostgreSQL disconnects the clients and
+// writes everything to the data files. If that takes too long it is killed. The channel receives the result and is closed.
+func (s *Server) launch(ctx context.Context, program string, arguments ...string) <-chan error {
+	ctx, stop := context.WithCancel(ctx)
+	cmd := command(ctx, s.user, "sh", slices.Concat([]string{"-c", guarded, "sh", program}, arguments)...)
+	guard, line, err := os.Pipe()
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = s.log, s.log, []*os.File{guard}
+	cmd.SysProcAttr.Setpgid = true
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = patience
+	ended := make(chan error, 1)
+	go func() {
+		if err == nil {
+			err = cmd.Run()
+			_, _ = line.WriteString("\n") // fails if the guard was killed
+			_ = errors.Join(line.Close(), guard.Close())
+		}
+		ended <- err
+		close(ended)
+	}()
+	s.undo = append(s.undo, func() error {
+		stop()
+		<-ended
+		return nil
+	})
+	return ended
 }
 
 // URL returns the address of one of the server's databases, for pgx and for psql. It sets everything that an

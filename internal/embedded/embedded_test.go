@@ -86,7 +86,7 @@ func TestRestartKeepsData(t *testing.T) {
 		t.Errorf("the data is in %s, want it in %s", server.Folder(), folder)
 	}
 	_, err := Start(t.Context(), Options{Folder: folder})
-	wantError(t, "a second start while the first one runs", err, "another parley process uses "+server.Folder())
+	wantError(t, "a second start while the first one runs", err, "another parley process, or its PostgreSQL, uses "+server.Folder())
 	wantValues(t, server, map[string]string{
 		"CREATE TABLE kept AS SELECT 'grüße' AS word": "",
 		"SELECT upper('grüße')":                       "GRÜßE", // a locale that knows more than ASCII
@@ -97,6 +97,14 @@ func TestRestartKeepsData(t *testing.T) {
 		"SHOW synchronous_commit":                     "on",
 		"SHOW full_page_writes":                       "on",
 	})
+	var process int
+	content, readErr := os.ReadFile(filepath.Join(server.data(), "postmaster.pid"))
+	_, scanErr := fmt.Sscan(string(content), &process)
+	group, groupErr := syscall.Getpgid(process)
+	testkit.NoError(t, errors.Join(readErr, scanErr, groupErr))
+	if group == syscall.Getpgrp() {
+		t.Error("PostgreSQL is in the process group of the test, where Ctrl-C reaches it")
+	}
 	mustStop(t, server)
 	mustStop(t, server)
 	if _, err := pgx.Connect(t.Context(), server.URL("postgres")); err == nil {

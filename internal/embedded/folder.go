@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -18,16 +19,13 @@ import (
 // refuses to run as root: for root it is the owner of the folder, so that the data keeps its owner, and root's folders
 // get the owner postgres, or nobody if there is no postgres. If the owner cannot enter the folder, the data has another one.
 func choose(folder string, progress io.Writer) (string, *syscall.Credential, error) {
-	folder, err := filepath.Abs(folder)
-	if err = errors.Join(err, os.MkdirAll(folder, 0o755)); err != nil {
-		return "", nil, err
-	}
-	if folder, err = filepath.EvalSymlinks(folder); err != nil || os.Geteuid() != 0 {
-		return folder, nil, err
-	}
+	makeErr := os.MkdirAll(folder, 0o755)
+	absolute, absErr := filepath.Abs(folder)
+	folder, linkErr := filepath.EvalSymlinks(absolute)
 	var owner syscall.Stat_t
-	if err := syscall.Stat(folder, &owner); err != nil {
-		return "", nil, err
+	err := cmp.Or(makeErr, absErr, linkErr, syscall.Stat(folder, &owner))
+	if err != nil || os.Geteuid() != 0 {
+		return folder, nil, err
 	}
 	account := &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
 	if account.Uid == 0 {
@@ -62,9 +60,6 @@ func own(folder string, account *syscall.Credential) error {
 // PostgreSQL's processes inherit the log and its lock.
 func (s *Server) takeFolder(ctx context.Context) error {
 	lock, err := lockFile(filepath.Join(s.folder, "lock"), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return fmt.Errorf("another parley process uses %s: stop it, or choose another folder", s.folder)
-	}
 	if err != nil {
 		return err
 	}
@@ -76,7 +71,7 @@ func (s *Server) takeFolder(ctx context.Context) error {
 		return errors.Is(err, syscall.EWOULDBLOCK), err
 	})
 	if err != nil {
-		return fmt.Errorf("an earlier PostgreSQL may still use %s, end the process in data/postmaster.pid: %w", s.folder, err)
+		return err
 	}
 	s.undo = append(s.undo, s.log.Close)
 	return s.log.Truncate(0)
@@ -91,7 +86,7 @@ func lockFile(path string, how int) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(file.Fd()), how); err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, fmt.Errorf("another parley process, or its PostgreSQL, uses %s: stop it, or choose another folder: %w", path, err)
 	}
 	return file, nil
 }
