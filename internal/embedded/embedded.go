@@ -156,7 +156,7 @@ func (s *Server) run(ctx context.Context, binaries string, volatile bool) error 
 // user, if the path is too long for a socket, or contains a comma, which separates hosts in a connection string.
 func (s *Server) chooseSocket(ctx context.Context) error {
 	s.socket = s.data()
-	if address := (syscall.RawSockaddrUnix{}); len(s.data()+"/"+socketName) < len(address.Path) && !strings.Contains(s.data(), ",") {
+	if len(s.data()+"/"+socketName) < len(syscall.RawSockaddrUnix{}.Path) && !strings.Contains(s.data(), ",") {
 		return nil
 	}
 	folder, err := command(ctx, s.user, "mktemp", "-d", "/tmp/parley-XXXXXXXX").Output()
@@ -219,7 +219,8 @@ func (s *Server) launch(ctx context.Context, program string, arguments ...string
 	}()
 	s.undo = append(s.undo, func() error {
 		stop()
-		<-ended
+		for range ended { // until it is closed
+		}
 		return nil
 	})
 	return ended
