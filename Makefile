@@ -424,7 +424,7 @@ bench: build postgres ## Measure the operations with real payments (test/bench/R
 	go build -o $(BIN)/bench ./test/bench
 	mkdir -p $(BIN)/free # a build without prices, to compare with
 	sed '/^      x-payment-info:/,+2d' openapi.yaml >$(BIN)/free/openapi.yaml
-	sed 's/return operation\.handler\.shared(.*/return s.unpaid(c, operation, request)/' server/payment.go >$(BIN)/free/payment.go
+	sed 's/return operation\.handler\.batched(.*/return s.unpaid(c, operation, request)/' server/payment.go >$(BIN)/free/payment.go
 	go build -overlay test/bench/testdata/free.json -o $(BIN)/free/parley ./cmd/parley
 	$(BIN)/bench -parley $(BIN)/parley -free $(BIN)/free/parley -picture docs/images/peers.svg $(BENCH_ARGS) >$(BIN)/bench.md
 	@cat $(BIN)/bench.md

@@ -104,7 +104,7 @@ func TestTransactionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, busy := newAdmission(), uuid.New()
 		begin := func(account uuid.UUID, conversation string) (end func(), err error) {
-			call := &Call{Attempt: &Attempt{Operation: &Operation{Alone: true}, Caller: &Caller{Account: account}},
+			call := &Call{Attempt: &Attempt{Operation: &Operation{Transacted: true}, Caller: &Caller{Account: account}},
 				Locks: func([]byte) string { return conversation }}
 			return s.transaction(t.Context(), call)
 		}

@@ -27,7 +27,7 @@ func (e *Engine) Begins(ctx context.Context, a *Attempt) (bool, error) {
 	mover, moves := a.payment.(Mover)
 	if !moves { // a voucher that fits was not charged; for another one Pay repeats the response, or says why not
 		charger, ok := a.payment.(Charger)
-		if !ok || charger.Fits(ctx) != nil {
+		if !ok || charger.Chargeable(ctx) != nil {
 			return false, nil //nolint:nilerr // Pay says why not
 		}
 		charger.Compact()

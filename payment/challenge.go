@@ -21,12 +21,12 @@ const (
 const ExactOnly = "exact only"
 
 // Challenge returns the 402 for a request without payment. Client identifies who asks: the hash of its API key, its
-// address, or ExactOnly. The schemes are in the order that their standing with the client makes; clients take the first entry of
+// address, or ExactOnly. The schemes are in the order of their ranks for the client; clients take the first entry of
 // accepts that they know.
 func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	index := 0
 	for _, scheme := range slices.Backward(e.schemes) {
-		index = index*standings + int(scheme.Standing(operation.Price, client))
+		index = index*ranks + int(scheme.Rank(operation.Price, client))
 	}
 	challenge := operation.challenges[index]
 	for _, scheme := range e.schemes {
@@ -47,24 +47,24 @@ func (e *Engine) Challenge(operation *Operation, client string) *Error {
 	return challenge
 }
 
-// Moved records that the client of a call is known by the hash of an API key, too, that the call brought it.
-func (e *Engine) Moved(a *Attempt, keyHash string) {
+// KnownAs records that the client of a call is known by the hash of an API key, too, that the call brought it.
+func (e *Engine) KnownAs(a *Attempt, keyHash string) {
 	for _, scheme := range e.schemes {
-		scheme.Moved(a.Operation, a.Client, keyHash)
+		scheme.KnownAs(a.Operation, a.Client, keyHash)
 	}
 }
 
-// prepareChallenges makes the challenges of an operation: one for each order of schemes, for each combination of standings.
+// prepareChallenges makes the challenges of an operation: one for each order of schemes, for each combination of ranks.
 func (e *Engine) prepareChallenges(operation *Operation) error {
 	byOrder := map[string]*Error{}
 	combinations := 1
 	for range e.schemes {
-		combinations *= standings
+		combinations *= ranks
 	}
 	for combination := range combinations {
-		orders := [standings][]byte{}
-		for i, left := 0, combination; i < len(e.schemes); i, left = i+1, left/standings {
-			orders[left%standings] = append(orders[left%standings], byte(i))
+		orders := [ranks][]byte{}
+		for i, left := 0, combination; i < len(e.schemes); i, left = i+1, left/ranks {
+			orders[left%ranks] = append(orders[left%ranks], byte(i))
 		}
 		order := slices.Concat(orders[Preferred], orders[Fallback])
 		challenge := byOrder[string(order)]

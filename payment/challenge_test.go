@@ -15,21 +15,21 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// standingScheme is a scheme with a standing for each client.
-type standingScheme struct {
+// rankedScheme is a scheme with a rank for each client.
+type rankedScheme struct {
 	Scheme
-	name      string
-	standings map[string]Standing
+	name  string
+	ranks map[string]Rank
 }
 
-func (s standingScheme) Standing(_ uint64, client string) Standing { return s.standings[client] }
-func (s standingScheme) Requirements(*Operation) x402.PaymentRequirements {
+func (s rankedScheme) Rank(_ uint64, client string) Rank { return s.ranks[client] }
+func (s rankedScheme) Requirements(*Operation) x402.PaymentRequirements {
 	return x402.PaymentRequirements{Scheme: s.name}
 }
 
-func (s standingScheme) Moved(*Operation, string, string) {}
+func (s rankedScheme) KnownAs(*Operation, string, string) {}
 
-func (s standingScheme) Renewed(_ *Operation, client string) (x402.PaymentRequirements, bool) {
+func (s rankedScheme) Renewed(_ *Operation, client string) (x402.PaymentRequirements, bool) {
 	return x402.PaymentRequirements{Scheme: s.name, PayTo: "renewed"}, client == "renewed" && s.name == "b"
 }
 
@@ -37,9 +37,9 @@ func (s standingScheme) Renewed(_ *Operation, client string) (x402.PaymentRequir
 // not at all.
 func TestChallenge(t *testing.T) {
 	t.Parallel()
-	a := standingScheme{name: "a", standings: map[string]Standing{"lost": Fallback, "barred": Withheld, "all lost": Fallback}}
-	b := standingScheme{name: "b", standings: map[string]Standing{"all lost": Fallback}}
-	c := standingScheme{name: "c", standings: map[string]Standing{"barred": Fallback, "all lost": Fallback}}
+	a := rankedScheme{name: "a", ranks: map[string]Rank{"lost": Fallback, "barred": Withheld, "all lost": Fallback}}
+	b := rankedScheme{name: "b", ranks: map[string]Rank{"all lost": Fallback}}
+	c := rankedScheme{name: "c", ranks: map[string]Rank{"barred": Fallback, "all lost": Fallback}}
 	e := &Engine{Config: Config{}, operations: map[string]*Operation{}}
 	e.metrics = newMetrics(nil, nil, nil)
 	operation := &Operation{ID: "editAgent", Price: 2000, Extensions: map[string]jsontext.Value{}}

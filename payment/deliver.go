@@ -47,7 +47,7 @@ func (e *Engine) CommitDelivery(
 ) (_ store.Response, refusal *store.Refusal, err error) {
 	a := call.Attempt
 	a.id = row.ID // which the effect keeps: an earlier attempt may have written the row
-	response, err = e.Commit(ctx, call, row, response, store.Closing{
+	response, err = e.Execute(ctx, call, row, response, store.Closing{
 		Delivery: &store.Delivery{Payment: row.ID, State: row.State, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
 	})
 	refusal, refused := errors.AsType[*store.Refusal](err)
@@ -70,8 +70,8 @@ func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transacti
 	return e.unclear(ctx, row, &UnclearSettlement{unclear, cause})
 }
 
-// Commit runs the call and closes its payment in one transaction. Response, if not zero, is the dry run's: a read is not executed again.
-func (e *Engine) Commit(
+// Execute runs the call and closes its payment in one transaction. Response, if not zero, is the dry run's: a read is not executed again.
+func (e *Engine) Execute(
 	ctx context.Context, call *Call, row *store.Payment, response store.Response, closing store.Closing,
 ) (_ store.Response, err error) {
 	closing.Encode = call.Attempt.encodeResponse

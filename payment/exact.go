@@ -41,11 +41,11 @@ func (x *Exact) Requirements(operation *Operation) x402.PaymentRequirements {
 // Renewed implements [Scheme].
 func (*Exact) Renewed(*Operation, string) (_ x402.PaymentRequirements, _ bool) { return }
 
-// Moved implements [Scheme].
-func (*Exact) Moved(*Operation, string, string) {}
+// KnownAs implements [Scheme].
+func (*Exact) KnownAs(*Operation, string, string) {}
 
-// Standing implements [Scheme].
-func (*Exact) Standing(uint64, string) Standing { return Preferred }
+// Rank implements [Scheme].
+func (*Exact) Rank(uint64, string) Rank { return Preferred }
 
 // Work implements [Scheme]: nothing is to be done beside calls.
 func (*Exact) Work(context.Context) {}

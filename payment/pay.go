@@ -29,7 +29,7 @@ func (e *Engine) Pay(ctx context.Context, call *Call) (*Receipt, error) {
 	// Most payments are new, and writing the row detects the others. The ledger is read first only where the result matters.
 	// So it is if the operation would be tried first at some cost.
 	look := a.Operation.Secret || a.NothingNew() != nil || a.Expired != nil || a.executesFirst() ||
-		(a.moves() && (!e.Ready() || a.Operation.Alone))
+		(a.moves() && (!e.Ready() || a.Operation.Transacted))
 	for began := time.Now(); ; look = true {
 		receipt, stale, err := e.payOnce(ctx, call, look)
 		switch {

@@ -37,10 +37,10 @@ type Operation struct {
 	Account     bool                      // the call needs an API key
 	Paged       bool                      // returns a page of messages
 	Search      bool                      // examines many rows
-	Alone       bool                      // needs a transaction of its own
+	Transacted  bool                      // needs a transaction of its own
 	Extensions  map[string]jsontext.Value // x402 extensions in the 402
 
-	challenges []*Error // by the standings of all schemes: see Engine.Challenge
+	challenges []*Error // by the ranks of all schemes: see Engine.Challenge
 }
 
 // recorded reports whether the ledger stores something else than the response.

@@ -16,8 +16,8 @@ type queues struct {
 }
 
 type queue struct {
-	room  *semaphore.Weighted
-	calls int // running and waiting
+	places *semaphore.Weighted
+	calls  int // running and waiting
 }
 
 func newQueues() *queues { return &queues{all: map[string]*queue{}} }
@@ -31,12 +31,12 @@ func (e *Engine) Queue(ctx context.Context, id string, busy *Error) (release fun
 	return release, err
 }
 
-// enter waits for room in the queue with this id, which has room for so much, at most joinTime. The caller releases it.
-func (q *queues) enter(ctx context.Context, id string, room, weight int64) (release func(), err error) {
+// enter waits for so many places (weight) of the queue with this id, at most joinTime. The caller releases them.
+func (q *queues) enter(ctx context.Context, id string, places, weight int64) (release func(), err error) {
 	q.mu.Lock()
 	one := q.all[id]
 	if one == nil {
-		one = &queue{room: semaphore.NewWeighted(room)}
+		one = &queue{places: semaphore.NewWeighted(places)}
 		q.all[id] = one
 	}
 	one.calls++
@@ -48,13 +48,13 @@ func (q *queues) enter(ctx context.Context, id string, room, weight int64) (rele
 			delete(q.all, id)
 		}
 	}
-	if !one.room.TryAcquire(weight) { // else nothing is allocated for a wait
+	if !one.places.TryAcquire(weight) { // else nothing is allocated for a wait
 		ctx, cancel := context.WithTimeout(ctx, joinTime)
 		defer cancel()
-		if err := one.room.Acquire(ctx, weight); err != nil {
+		if err := one.places.Acquire(ctx, weight); err != nil {
 			leave()
 			return nil, err
 		}
 	}
-	return func() { one.room.Release(weight); leave() }, nil
+	return func() { one.places.Release(weight); leave() }, nil
 }

@@ -16,10 +16,10 @@ type Scheme interface {
 	Requirements(operation *Operation) x402.PaymentRequirements
 	// Renewed returns the payment requirements for a client that needs others, or false.
 	Renewed(operation *Operation, client string) (x402.PaymentRequirements, bool)
-	// Standing is how the scheme is offered to a client now: see [Engine.Challenge].
-	Standing(price uint64, client string) Standing
-	// Moved records that a client is known as next too: the call of the operation brought it an API key.
-	Moved(operation *Operation, client, next string)
+	// Rank is how the scheme is offered to a client now: see [Engine.Challenge].
+	Rank(price uint64, client string) Rank
+	// KnownAs records that a client is known as next too: the call of the operation brought it an API key.
+	KnownAs(operation *Operation, client, next string)
 	// Payment makes the payment of an attempt from its payload, or returns nil if the payload is of another scheme.
 	Payment(attempt *Attempt, payload x402.Payment) Payment
 	// Work does what the scheme has to do beside calls, until ctx ends. Any number of servers may run it on one database.
@@ -28,16 +28,16 @@ type Scheme interface {
 	Collectors() []prometheus.Collector
 }
 
-// Standing is how a scheme is offered.
-type Standing int
+// Rank is how a scheme is offered.
+type Rank int
 
-// The standings.
+// The ranks.
 const (
-	Preferred Standing = iota // in the order of Engine.Offer
-	Fallback                  // after those that are preferred
-	Withheld                  // not at all
+	Preferred Rank = iota // in the order of Engine.Offer
+	Fallback              // after those that are preferred
+	Withheld              // not at all
 
-	standings = 3
+	ranks = 3
 )
 
 // Payment is the payment of an attempt: a [Mover], or a [Charger], or both.
@@ -96,7 +96,7 @@ type Mover interface {
 type Charger interface {
 	Payment
 	// Fits returns why the ledger cannot charge the payment now, or nil.
-	Fits(ctx context.Context) error
+	Chargeable(ctx context.Context) error
 	// Compact forgets what of the payload the checks alone need. Thousands of payments are held while their calls wait.
 	Compact()
 	// Charge charges the payment and makes the effect. Row belongs to a deposit that arrived without the call, or is nil.

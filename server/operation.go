@@ -59,14 +59,14 @@ func readContract() (*openapi3.T, map[string]*operation, error) {
 					ID: described.OperationID, Path: path, Description: described.Summary, Price: price,
 					Account:  len(*cmp.Or(described.Security, &document.Security)) > 0,
 					ReadOnly: parley.ReadOnly(described), Secret: secret, Paged: parley.ReturnsPage(described),
-					Search: parley.Searches(described), Alone: handler.alone != nil,
+					Search: parley.Searches(described), Transacted: handler.transacted != nil,
 				},
 				bounds:  boundsOf(described),
 				route:   &routers.Route{Spec: document, Path: path, PathItem: item, Method: method, Operation: described},
 				handler: handler,
 			}
-			if operation.Reads() && handler.shared == nil {
-				return nil, nil, fmt.Errorf("%s %s: operation %s reads, so its handler must be shared", method, path, described.OperationID)
+			if operation.Reads() && handler.batched == nil {
+				return nil, nil, fmt.Errorf("%s %s: operation %s reads, so its handler must be batched", method, path, described.OperationID)
 			}
 			operations[method+" "+path] = operation
 		}
@@ -85,47 +85,47 @@ var contractHandlers gen.StrictServerInterface = &change{}
 
 // handlers are the handlers by operation id; readContract checks that the contract has the same operations.
 var handlers = map[string]handler{
-	"getHealth":             shared((*call).GetHealth),
-	"getSkill":              shared((*call).GetSkill),
-	"requestAccount":        alone((*change).RequestAccount),
-	"createAccount":         alone((*change).CreateAccount),
-	"getOwnAgent":           shared((*call).GetOwnAgent),
-	"editAgent":             alone((*change).EditAgent),
-	"blockAgent":            alone((*change).BlockAgent),
-	"unblockAgent":          alone((*change).UnblockAgent),
-	"listUnreadMessages":    shared((*call).ListUnreadMessages),
-	"getAgentProfile":       shared((*call).GetAgentProfile),
-	"rotateKey":             alone((*change).RotateKey),
-	"searchAgents":          shared((*call).SearchAgents),
-	"searchGroups":          shared((*call).SearchGroups),
-	"searchChannels":        shared((*call).SearchChannels),
-	"sendPrivateMessage":    shared((*call).SendPrivateMessage),
-	"getPrivateChat":        shared((*call).GetPrivateChat),
-	"listPrivateMessages":   shared((*call).ListPrivateMessages),
-	"searchPrivateMessages": shared((*call).SearchPrivateMessages),
-	"createGroupChat":       alone((*change).CreateGroupChat),
-	"getGroupChat":          shared((*call).GetGroupChat),
-	"editGroupChat":         alone((*change).EditGroupChat),
-	"deleteGroupChat":       alone((*change).DeleteGroupChat),
-	"sendGroupMessage":      shared((*call).SendGroupMessage),
-	"listGroupMessages":     shared((*call).ListGroupMessages),
-	"searchGroupMessages":   shared((*call).SearchGroupMessages),
-	"pinGroupMessage":       alone((*change).PinGroupMessage),
-	"requestGroupAccess":    alone((*change).RequestGroupAccess),
-	"leaveGroupChat":        alone((*change).LeaveGroupChat),
-	"transferGroupChat":     alone((*change).TransferGroupChat),
-	"createChannel":         alone((*change).CreateChannel),
-	"getChannel":            shared((*call).GetChannel),
-	"editChannel":           alone((*change).EditChannel),
-	"deleteChannel":         alone((*change).DeleteChannel),
-	"sendChannelMessage":    shared((*call).SendChannelMessage),
-	"subscribeChannel":      alone((*change).SubscribeChannel),
-	"unsubscribeChannel":    alone((*change).UnsubscribeChannel),
-	"listChannelMessages":   shared((*call).ListChannelMessages),
-	"searchChannelMessages": shared((*call).SearchChannelMessages),
-	"transferChannel":       alone((*change).TransferChannel),
-	"reactToMessage":        alone((*change).ReactToMessage),
-	"removeReaction":        alone((*change).RemoveReaction),
+	"getHealth":             batched((*call).GetHealth),
+	"getSkill":              batched((*call).GetSkill),
+	"requestAccount":        transacted((*change).RequestAccount),
+	"createAccount":         transacted((*change).CreateAccount),
+	"getOwnAgent":           batched((*call).GetOwnAgent),
+	"editAgent":             transacted((*change).EditAgent),
+	"blockAgent":            transacted((*change).BlockAgent),
+	"unblockAgent":          transacted((*change).UnblockAgent),
+	"listUnreadMessages":    batched((*call).ListUnreadMessages),
+	"getAgentProfile":       batched((*call).GetAgentProfile),
+	"rotateKey":             transacted((*change).RotateKey),
+	"searchAgents":          batched((*call).SearchAgents),
+	"searchGroups":          batched((*call).SearchGroups),
+	"searchChannels":        batched((*call).SearchChannels),
+	"sendPrivateMessage":    batched((*call).SendPrivateMessage),
+	"getPrivateChat":        batched((*call).GetPrivateChat),
+	"listPrivateMessages":   batched((*call).ListPrivateMessages),
+	"searchPrivateMessages": batched((*call).SearchPrivateMessages),
+	"createGroupChat":       transacted((*change).CreateGroupChat),
+	"getGroupChat":          batched((*call).GetGroupChat),
+	"editGroupChat":         transacted((*change).EditGroupChat),
+	"deleteGroupChat":       transacted((*change).DeleteGroupChat),
+	"sendGroupMessage":      batched((*call).SendGroupMessage),
+	"listGroupMessages":     batched((*call).ListGroupMessages),
+	"searchGroupMessages":   batched((*call).SearchGroupMessages),
+	"pinGroupMessage":       transacted((*change).PinGroupMessage),
+	"requestGroupAccess":    transacted((*change).RequestGroupAccess),
+	"leaveGroupChat":        transacted((*change).LeaveGroupChat),
+	"transferGroupChat":     transacted((*change).TransferGroupChat),
+	"createChannel":         transacted((*change).CreateChannel),
+	"getChannel":            batched((*call).GetChannel),
+	"editChannel":           transacted((*change).EditChannel),
+	"deleteChannel":         transacted((*change).DeleteChannel),
+	"sendChannelMessage":    batched((*call).SendChannelMessage),
+	"subscribeChannel":      transacted((*change).SubscribeChannel),
+	"unsubscribeChannel":    transacted((*change).UnsubscribeChannel),
+	"listChannelMessages":   batched((*call).ListChannelMessages),
+	"searchChannelMessages": batched((*call).SearchChannelMessages),
+	"transferChannel":       transacted((*change).TransferChannel),
+	"reactToMessage":        transacted((*change).ReactToMessage),
+	"removeReaction":        transacted((*change).RemoveReaction),
 }
 
 // lockedBy returns the id of the conversation that the transaction of a request locks. A private chat is named by the recipient.
@@ -141,19 +141,19 @@ func lockedBy(request []byte) string {
 
 // handler runs an operation, with one of its two functions, and decodes its stored requests.
 type handler struct {
-	shared func(ctx context.Context, c *call, request any) (response any, err error)
-	alone  func(ctx context.Context, c *change, request any) (response any, err error)
-	decode func(stored []byte) (request any, err error)
+	batched    func(ctx context.Context, c *call, request any) (response any, err error)
+	transacted func(ctx context.Context, c *change, request any) (response any, err error)
+	decode     func(stored []byte) (request any, err error)
 }
 
-// shared registers a handler that reads, or whose only effect is a message or messages that are marked as read.
-func shared[Request, Response any](method func(*call, context.Context, Request) (Response, error)) handler {
-	return handler{shared: untyped(method), decode: decodeStored[Request]}
+// batched registers a handler that reads, or whose only effect is a message or messages that are marked as read.
+func batched[Request, Response any](method func(*call, context.Context, Request) (Response, error)) handler {
+	return handler{batched: untyped(method), decode: decodeStored[Request]}
 }
 
-// alone registers a handler that needs a transaction of its own.
-func alone[Request, Response any](method func(*change, context.Context, Request) (Response, error)) handler {
-	return handler{alone: untyped(method), decode: decodeStored[Request]}
+// transacted registers a handler that needs a transaction of its own.
+func transacted[Request, Response any](method func(*change, context.Context, Request) (Response, error)) handler {
+	return handler{transacted: untyped(method), decode: decodeStored[Request]}
 }
 
 func untyped[Receiver, Request, Response any](
@@ -173,15 +173,15 @@ type handled func(started time.Time, err error)
 
 // work is what a call of the operation does in the database.
 func (o *operation) work(of call, request any, done handled) store.Work {
-	if o.handler.alone != nil {
-		return store.Work{Alone: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
+	if o.handler.transacted != nil {
+		return store.Work{Transacted: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
 			c := &change{call: of, tx: tx}
 			if o.Secret {
 				c.derived = newDerivation(of.server.config.Secrets[0], of.paid.ID)
 			}
 			c.read, c.do = &tx.Reader, tx
 			started := time.Now()
-			response, err := o.handler.alone(ctx, c, request)
+			response, err := o.handler.transacted(ctx, c, request)
 			body, err := done.encode(started, response, err)
 			made := store.Response{Body: body}
 			if o.Secret && err == nil {
@@ -194,7 +194,7 @@ func (o *operation) work(of call, request any, done handled) store.Work {
 		c := of
 		c.read, c.do = read, do
 		started := time.Now()
-		response, err := o.handler.shared(ctx, &c, request)
+		response, err := o.handler.batched(ctx, &c, request)
 		body, err := done.encode(started, response, err)
 		return store.Response{Body: body, Record: c.record}, err
 	}}

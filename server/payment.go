@@ -170,7 +170,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 	return func(c echo.Context, request any) (any, error) {
 		operation, record := operationFrom(c), recordFrom(c)
 		if record.attempt == nil {
-			return operation.handler.shared(c.Request().Context(), &call{server: s, read: &s.store.Reader, caller: record.caller}, request)
+			return operation.handler.batched(c.Request().Context(), &call{server: s, read: &s.store.Reader, caller: record.caller}, request)
 		}
 		edge.RequestOf(c).Release()
 		var done handled
@@ -197,7 +197,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		s.setPaymentResponse(c, receipt.Settled)
 		var account gen.CreateAccountResult // or gen.RotateKeyResult
 		if operation.Secret && !receipt.Repeated && json.Unmarshal(receipt.Response, &account) == nil && account.APIKey != "" {
-			s.payments.Moved(record.attempt, string(store.HashKey(account.APIKey)))
+			s.payments.KnownAs(record.attempt, string(store.HashKey(account.APIKey)))
 		}
 		if receipt.Repeated {
 			record.payment.repeated = len(receipt.Response)

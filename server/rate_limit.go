@@ -85,7 +85,7 @@ func (p *payer) tokens() int {
 
 // bodyTokens is what a body of so many bytes takes.
 func (o *operation) bodyTokens(bytes int) int {
-	if o.handler.alone != nil {
+	if o.handler.transacted != nil {
 		return bytes / changePerToken
 	}
 	return bytes / bodyPerToken

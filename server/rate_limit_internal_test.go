@@ -24,7 +24,7 @@ func TestConcurrentFailuresAreLimited(t *testing.T) {
 	if wait := s.rates.addresses.Wait(netip.Prefix{}); wait < 9*time.Second {
 		t.Errorf("after ten concurrent failures the next call is admitted in %s, want 10s: a second each", wait)
 	}
-	change := handler{alone: func(context.Context, *change, any) (any, error) { return nil, nil }}
+	change := handler{transacted: func(context.Context, *change, any) (any, error) { return nil, nil }}
 	for name, one := range map[string]struct {
 		handler handler
 		bytes   int

@@ -103,11 +103,11 @@ func (q *sendQueues) send(ctx context.Context, message paidMessage) error {
 	if queue, ok := q.contended.Get(message.conversation); ok {
 		return queue.do(ctx, message)
 	}
-	return q.shared(message).do(ctx, message)
+	return q.general(message).do(ctx, message)
 }
 
-// shared is the batcher for messages to any conversation.
-func (q *sendQueues) shared(message paidMessage) *batcher[paidMessage] {
+// general is the batcher for messages to any conversation.
+func (q *sendQueues) general(message paidMessage) *batcher[paidMessage] {
 	queues := q.plain
 	if message.Charge != nil {
 		queues = q.charged
@@ -168,7 +168,7 @@ func (q *sendQueues) sendAgain(items []batchItem[paidMessage]) {
 		}
 	}
 	if next != nil { // of one batch, so of one queue
-		q.shared(next[0].value).retry(next)
+		q.general(next[0].value).retry(next)
 	}
 }
 
@@ -225,7 +225,7 @@ func (q *sendQueues) beginContended(
 		if own.leaves(len(items), len(free) > 0) {
 			q.contended.Remove(conversation)
 			for _, item := range own.all() {
-				q.shared(item.value).push(item)
+				q.general(item.value).push(item)
 			}
 		}
 	}, nil

@@ -48,7 +48,7 @@ func sending(messages ...store.OutgoingMessage) store.Work {
 
 // sendingAlone is sending in a transaction of its own.
 func sendingAlone(messages ...store.OutgoingMessage) store.Work {
-	return store.Work{Alone: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
+	return store.Work{Transacted: func(ctx context.Context, tx *store.Tx) (store.Response, error) {
 		return store.Response{Body: []byte("{}")}, sendAll(ctx, tx, messages)
 	}}
 }

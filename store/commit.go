@@ -14,8 +14,8 @@ import (
 type Work struct {
 	// Shared loads with the caller's right and returns the response. Such a call shares its commit with others if it can.
 	Shared func(ctx context.Context, read *Reader, do Actions) (Response, error)
-	// Alone runs in a transaction of its own.
-	Alone func(ctx context.Context, tx *Tx) (Response, error)
+	// Transacted runs in a transaction of its own.
+	Transacted func(ctx context.Context, tx *Tx) (Response, error)
 	// Turn, if not nil, waits before the work has a transaction of its own. The store ends the turn after the transaction.
 	Turn func(ctx context.Context) (end func(), err error)
 }
@@ -64,8 +64,8 @@ func Done(response Response) Work {
 
 // in runs the work in a transaction.
 func (w Work) in(ctx context.Context, tx *Tx) (Response, error) {
-	if w.Alone != nil {
-		return w.Alone(ctx, tx)
+	if w.Transacted != nil {
+		return w.Transacted(ctx, tx)
 	}
 	return w.Shared(ctx, &tx.Reader, tx)
 }
@@ -96,13 +96,13 @@ type Closing struct {
 
 // DryRun runs work without effect and returns the error that Commit would return at this moment.
 func (s *Store) DryRun(ctx context.Context, work Work) (err error) {
-	if work.Alone == nil {
+	if work.Transacted == nil {
 		_, err = work.Shared(ctx, &s.Reader, dryActions{s})
 		return err
 	}
 	return work.inTurn(ctx, func() error {
 		return s.rollBack(ctx, func(tx *Tx) error {
-			_, err := work.Alone(ctx, tx)
+			_, err := work.Transacted(ctx, tx)
 			return err
 		})
 	})
@@ -222,7 +222,7 @@ func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, throug
 // voucher's payment identifier is in the ledger, and ErrVoucherMismatch if the voucher cannot be charged; then nothing has changed. See
 // NotCommitted for other errors.
 func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response Response, err error) {
-	if work.Alone == nil && closing.Deposit == nil {
+	if work.Transacted == nil && closing.Deposit == nil {
 		if response, err = s.commitShared(ctx, &work, closing); !errors.Is(err, errNotBatched) {
 			return response, err
 		}

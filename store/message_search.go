@@ -65,7 +65,7 @@ func (r *Reader) searchMessages(
 	}
 	matches := &Matches{Literal: pattern.literal}
 	var found []uuid.UUID
-	var room pageRoom // of the found messages
+	var budget pageBudget // of the found messages
 	var last *uuid.UUID
 	looked, worked, skip := 0, int64(0), (page-1)*n // skip are the matches on earlier pages
 	for message, err := range r.candidates(ctx, view.ID, newest, pattern, within) {
@@ -83,7 +83,7 @@ func (r *Reader) searchMessages(
 		case message.Removed, !matched:
 		case skip > 0:
 			skip--
-		case room.take(message.Content, nil):
+		case budget.take(message.Content, nil):
 			found = append(found, message.ID)
 		default:
 			matches.SearchedTo = last

@@ -24,11 +24,11 @@ const (
 // ErrLongPage means that a page is not short.
 var ErrLongPage = errors.New("the page is long")
 
-// pageRoom is the size of a page so far.
-type pageRoom struct{ messages, content, json int }
+// pageBudget is the size of a page so far.
+type pageBudget struct{ messages, content, json int }
 
 // take adds a message with its reactions, or nil, and reports whether it fits on the page.
-func (r *pageRoom) take(content string, reactions *Reactions) bool {
+func (r *pageBudget) take(content string, reactions *Reactions) bool {
 	r.messages++
 	r.content += len(content)
 	r.json += jsonLength(content) + reactions.jsonLength()
@@ -37,9 +37,9 @@ func (r *pageRoom) take(content string, reactions *Reactions) bool {
 
 // fitting returns how many of the messages, from the first one, fit on a page.
 func fitting(messages int, content func(i int) string) int {
-	var room pageRoom
+	var budget pageBudget
 	for i := range messages {
-		if !room.take(content(i), nil) {
+		if !budget.take(content(i), nil) {
 			return i
 		}
 	}

@@ -194,7 +194,7 @@ func (r *Reader) PageReactions(
 			return r.reactions(ctx, messages, until, ShortPage)
 		}
 	}
-	var room pageRoom
+	var budget pageBudget
 	for i, message := range messages {
 		if i%atOnce == 0 {
 			some, err := read(ctx, messages[i:min(i+atOnce, len(messages))], nil)
@@ -203,9 +203,9 @@ func (r *Reader) PageReactions(
 			}
 			maps.Copy(all, some)
 		}
-		fits := room.take(message.Content, all[message.Number])
+		fits := budget.take(message.Content, all[message.Number])
 		switch {
-		case most <= ShortPage && room.json > shortPageJSON:
+		case most <= ShortPage && budget.json > shortPageJSON:
 			return nil, 0, ErrLongPage
 		case !fits:
 			return all, i, nil

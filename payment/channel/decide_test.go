@@ -128,11 +128,11 @@ func TestLostState(t *testing.T) {
 				miss(&voucher{Scheme: c, a: &payment.Attempt{Client: name, Caller: row.caller}})
 			}
 			time.Sleep(row.want - time.Second)
-			if c.Standing(1, name) != payment.Fallback {
+			if c.Rank(1, name) != payment.Fallback {
 				t.Errorf("%s is not offered exact first a second before %s", name, row.want)
 			}
 			time.Sleep(time.Second)
-			if c.Standing(1, name) != payment.Preferred {
+			if c.Rank(1, name) != payment.Preferred {
 				t.Errorf("%s is offered exact first after %s", name, row.want)
 			}
 		})

@@ -69,7 +69,7 @@ func (d *deposit) Prepare(ctx context.Context) (*store.PaymentChannel, error) {
 		return nil, err
 	}
 	if channel != nil {
-		if err := d.misfit(ctx, channel); err != nil {
+		if err := d.mismatch(ctx, channel); err != nil {
 			return nil, err
 		}
 	}

@@ -92,14 +92,14 @@ func (c *Scheme) offerGeneration(slot string, generation uint64, lifetime time.D
 	}
 }
 
-// stays records the generation of the payment channel that the client pays from, for its next call and for a refund.
-func (v *voucher) stays() {
+// rememberGeneration records the generation of the payment channel that the client pays from, for its next call and for a refund.
+func (v *voucher) rememberGeneration() {
 	v.offerGeneration(slotOf(v.a.Operation, v.a.Client), v.generation(), v.remembered())
 	v.offerGeneration(v.a.Address.String(), v.generation(), lostFor)
 }
 
-// Moved implements [payment.Scheme].
-func (c *Scheme) Moved(operation *payment.Operation, client, next string) {
+// KnownAs implements [payment.Scheme].
+func (c *Scheme) KnownAs(operation *payment.Operation, client, next string) {
 	c.lost.Copy(client, next)
 	if generation, ok := c.generations.Get(slotOf(operation, client)); ok {
 		c.offerGeneration(next, generation, 2*lostFor)
@@ -111,9 +111,9 @@ func (v *voucher) beginsAgain(channel *store.PaymentChannel) bool {
 	return v.of.Type == x402.BatchDeposit && v.of.Max == v.a.Operation.Price && channel.Charged > 0
 }
 
-// misses reports whether a client that begins again would count on money that is not in the payment channel: it takes its deposit for
+// lacksDeposit reports whether a client that begins again would count on money that is not in the payment channel: it takes its deposit for
 // settled.
-func (v *voucher) misses(channel *store.PaymentChannel) bool {
+func (v *voucher) lacksDeposit(channel *store.PaymentChannel) bool {
 	return int64(v.of.Deposit)-v.max() > channel.Balance-channel.Charged //nolint:gosec // at most x402.MaxChannelAmount
 }
 

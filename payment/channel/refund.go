@@ -123,7 +123,7 @@ func (c *Scheme) Refund(
 func (v *voucher) refundable(ctx context.Context) (*store.PaymentChannel, error) {
 	channel, err := v.channel(ctx)
 	if err == nil {
-		err = v.misfit(ctx, channel)
+		err = v.mismatch(ctx, channel)
 	}
 	if errors.Is(err, store.ErrStalePayment) {
 		return nil, errChannelBusy

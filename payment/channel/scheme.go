@@ -65,7 +65,7 @@ type Scheme struct {
 	unreadable  rate.Sometimes // and about the blockchain
 
 	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
-	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Standing
+	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Rank
 	behind       payment.Recent[string, bool]     // payment channels, by id, whose vouchers do not fit: see isBehind
 	unclaimed    unclaimed
 	generations  payment.Recent[string, uint64] // of the payment channels that clients are offered, by slot: see generation.go
@@ -130,9 +130,9 @@ func (c *Scheme) requirements(price uint64, payee string, terms x402.ChannelTerm
 	return c.engine.Network.BatchRequirements(price, payee, payment.MaxTimeoutSeconds, terms)
 }
 
-// Standing implements [payment.Scheme]. A client that lost the state of its payment channel and cannot read it from the chain would
+// Rank implements [payment.Scheme]. A client that lost the state of its payment channel and cannot read it from the chain would
 // send vouchers that do not fit for good. It is therefore offered exact first, until a voucher fits again.
-func (c *Scheme) Standing(price uint64, client string) payment.Standing {
+func (c *Scheme) Rank(price uint64, client string) payment.Rank {
 	_, lost := c.lost.Get(client)
 	switch {
 	case !c.offered():

@@ -12,10 +12,10 @@ import (
 	"github.com/parley-chat/parley/x402"
 )
 
-// misfit returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
+// mismatch returns why a voucher or a deposit cannot be charged to a payment channel, nil if nothing is wrong, or
 // store.ErrStalePayment if the caller should look again soon. The error has PAYMENT-REQUIRED with the state of the channel,
 // with which clients correct their own. Only the voucher's signer sees this state: see corrective.
-func (v *voucher) misfit(ctx context.Context, channel *store.PaymentChannel) error {
+func (v *voucher) mismatch(ctx context.Context, channel *store.PaymentChannel) error {
 	if channel == nil {
 		v.preferExact()
 		// Official clients that count on its money add no deposit. An address without an account may be that of others, too.
@@ -54,8 +54,9 @@ func (v *voucher) corrective(ctx context.Context, channel *store.PaymentChannel,
 	return v.present(ctx, channel, bad)
 }
 
-// public is corrective for a stranger.
+// public is corrective for a stranger. It may be the payer, who lost the state of its client just before a claim.
 func (v *voucher) public(channel *store.PaymentChannel, why *x402.Invalid) *payment.Error {
+	v.preferExact()
 	found := onChainOf(channel)
 	return v.correction(why.Reason, why.Message, found.State(channel.ID, found.TotalClaimed), nil)
 }
@@ -148,7 +149,7 @@ func (v *voucher) Correct(ctx context.Context) error {
 		return err
 	}
 	if channel == nil {
-		return v.misfit(ctx, channel)
+		return v.mismatch(ctx, channel)
 	}
 	return v.corrective(ctx, channel, &x402.Invalid{Reason: x402.ReasonBatchCumulativeMismatch, Message: fmt.Sprintf(
 		"this voucher was charged for another request, payment identifier or Idempotency-Key, or for a response with a TAN or an API key, "+

@@ -57,7 +57,7 @@ func TestMisfit(t *testing.T) {
 				of: x402.BatchChecked{Type: x402.BatchVoucher, Max: 3000}}
 			channel := &store.PaymentChannel{State: store.PaymentChannelOpen, Charged: 2000, Balance: 10_000, SyncedAt: now, Now: now}
 			test.change(v, channel)
-			err := v.misfit(t.Context(), channel)
+			err := v.mismatch(t.Context(), channel)
 			refused, isRefused := errors.AsType[*payment.Error](err)
 			switch {
 			case test.stale != errors.Is(err, store.ErrStalePayment), !test.stale && isRefused != (test.reason != ""):

@@ -131,7 +131,7 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	// This costs those who cannot pay one read, and the server no transaction. A former voucher, which may be public, does not wait for the
 	// calls of the payment channel: a stranger would notice them.
 	if !known || charged >= v.of.Max {
-		if err := v.fits(ctx); err != nil {
+		if err := v.recordedMismatch(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +144,7 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 	}
 	defer release()
 	if known && !v.next() { // a voucher that does not fit must not cost a read of messages
-		if err := v.fits(ctx); err != nil {
+		if err := v.recordedMismatch(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -159,21 +159,21 @@ func (v *voucher) Charge(ctx context.Context, call *payment.Call, _ *store.Payme
 		return receipt, err
 	}
 	v.charged.Change(v.of.ChannelID, 0)
-	if err := v.fits(ctx); err != nil {
+	if err := v.recordedMismatch(ctx); err != nil {
 		return nil, err
 	}
 	return nil, store.ErrStalePayment // it has changed since
 }
 
-// Fits returns why the voucher cannot be charged, as Charge would.
-func (v *voucher) Fits(ctx context.Context) error {
+// Chargeable returns why the voucher cannot be charged, as Charge would.
+func (v *voucher) Chargeable(ctx context.Context) error {
 	if err := v.barred(ctx); err != nil {
 		return err
 	}
 	if v.chargedLately(v.of.ChannelID) && v.next() {
 		return nil
 	}
-	return v.fits(ctx)
+	return v.recordedMismatch(ctx)
 }
 
 // Compact implements [payment.Charger]. What a payer echoes is larger than the voucher.
@@ -182,20 +182,20 @@ func (v *voucher) Compact() {
 	v.payload.Accepted, v.payload.Resource, v.payload.Extensions = v.a.Requirements, nil, nil
 }
 
-// fits returns why the voucher does not fit its payment channel, as misfit.
-func (v *voucher) fits(ctx context.Context) error {
+// recordedMismatch returns why the voucher does not fit its payment channel, as mismatch.
+func (v *voucher) recordedMismatch(ctx context.Context) error {
 	channel, err := v.channel(ctx)
 	if err != nil {
 		return err
 	}
-	return v.misfit(ctx, channel)
+	return v.mismatch(ctx, channel)
 }
 
 // chargeOnce makes the effect and charges the voucher.
 func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.Receipt, error) {
 	row := v.a.Charged()
 	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row}
-	response, err := v.engine.Commit(ctx, call, row, store.Response{}, store.Closing{Charge: charge})
+	response, err := v.engine.Execute(ctx, call, row, store.Response{}, store.Closing{Charge: charge})
 	_, refused := errors.AsType[*store.Refusal](err)
 	_, busy := errors.AsType[*payment.Error](err) // it was not admitted
 	switch {
@@ -229,7 +229,7 @@ func (v *voucher) wasCharged(row *store.Payment) {
 	v.engine.Paid(v.a)
 	v.charged.Add(v.of.ChannelID, v.of.Max, payment.PaidFor)
 	v.inStep()
-	v.stays()
+	v.rememberGeneration()
 	v.unclaimed.charged(row.Amount)
 }
 
@@ -253,7 +253,7 @@ func (v *voucher) repeated(ctx context.Context, row *store.Payment, same, last b
 		free := *row
 		free.DepositAmount = 0
 		return v.settled(&free, v.newChannel(x402.Channel{}), 0), nil
-	case last && (channel.Charged != *row.CumulativeAmount || v.beginsAgain(channel) && v.misses(channel)):
+	case last && (channel.Charged != *row.CumulativeAmount || v.beginsAgain(channel) && v.lacksDeposit(channel)):
 		return nil, store.ErrVoucherMismatch
 	case !same: // paid by an earlier payment: this one is not charged
 		free := *row

@@ -42,9 +42,9 @@ func NewBudget(most, spared int) Budget {
 	return Budget{most: most, spared: spared, holders: map[netip.Prefix]*Holder{}}
 }
 
-// Room makes room for a further share of an address, which may hold as many as perAddress. It returns false if nothing waits that could be
+// MakeRoom makes room for a further share of an address, which may hold as many as perAddress. It returns false if nothing waits that could be
 // displaced.
-func (b *Budget) Room(address netip.Prefix, perAddress int) bool {
+func (b *Budget) MakeRoom(address netip.Prefix, perAddress int) bool {
 	h := b.holders[address]
 	if h == nil || h.Shares < perAddress {
 		if b.Shares < b.most {

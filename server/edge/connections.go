@@ -147,7 +147,7 @@ func (l *Connections) admit(conn net.Conn) *connection {
 	c.place.Owner, c.bytes.Owner = c, c
 	l.mu.Lock()
 	defer l.unlock()
-	if !l.open.Room(c.address, l.limits.perAddress(address)) {
+	if !l.open.MakeRoom(c.address, l.limits.perAddress(address)) {
 		return nil
 	}
 	l.open.Hold(&c.place, c.address, 1)

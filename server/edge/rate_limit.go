@@ -77,7 +77,7 @@ func (b *Buckets[K]) find(key K, add bool) *rate.Limiter {
 		switch {
 		case ok:
 			return bucket
-		case key != others && !b.room(most):
+		case key != others && !b.makeRoom(most):
 			continue
 		case add:
 			bucket = rate.NewLimiter(rate.Limit(b.rate.PerSecond), b.rate.Burst)
@@ -87,8 +87,8 @@ func (b *Buckets[K]) find(key K, add bool) *rate.Limiter {
 	}
 }
 
-// room drops a bucket that is full again if there are too many.
-func (b *Buckets[K]) room(most int) bool {
+// makeRoom drops a bucket that is full again if there are too many.
+func (b *Buckets[K]) makeRoom(most int) bool {
 	for tries := 0; b.all.Len() >= most && tries < bucketTries; tries++ {
 		key, bucket, _ := b.all.GetOldest()
 		if bucket.Tokens() >= float64(b.rate.Burst) {

@@ -119,7 +119,7 @@ func (l *Connections) begin(r *http.Request, w http.ResponseWriter, client netip
 	begun.place.Owner, begun.bytes.Owner, begun.sent.Owner = begun, begun, begun
 	l.mu.Lock()
 	defer l.unlock()
-	if !l.requests.Room(client, l.limits.perAddress(client.Addr())) {
+	if !l.requests.MakeRoom(client, l.limits.perAddress(client.Addr())) {
 		return nil
 	}
 	l.requests.Hold(&begun.place, client, 1)

@@ -92,6 +92,14 @@ func TestNobodyIsLockedOut(t *testing.T) {
 		charged := uint64(w.Count(`SELECT charged FROM payment_channels`))
 		alice.sendWith(payer.sign(sendPath, charged+5000, 0), bob, "found again").Want(t, "a voucher that fits", http.StatusOK)
 	}
+	// A claimed voucher may be anybody's, but its payer must get on, too: with an account that was bought since, for example.
+	charged := uint64(w.Count(`SELECT charged FROM payment_channels`))
+	w.due()
+	w.recoverUntil(func() bool { return w.Count(`SELECT claimed FROM payment_channels`) == int(charged) })
+	correctionOf(t, bob.sendWith(payer.sign(sendPath, charged, 0), alice, "claimed"))
+	if first := bob.firstOffer(); first != x402.SchemeExact {
+		t.Errorf("after a voucher that was claimed, %s is offered first", first)
+	}
 	// Without an account the address counts.
 	stranger := w.channelPayer(w.Wallet(testkit.Dollar))
 	const path = "/register/request_account"
