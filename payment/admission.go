@@ -130,8 +130,8 @@ func (s *admission) read(ctx context.Context, call *Call, do func(work store.Wor
 	}
 	defer release()
 	work := s.work(call, store.LongPage)
-	read := work.Shared
-	work.Shared = func(ctx context.Context, from *store.Reader, actions store.Actions) (store.Response, error) {
+	read := work.Batched
+	work.Batched = func(ctx context.Context, from *store.Reader, actions store.Actions) (store.Response, error) {
 		response, err := read(ctx, from, actions)
 		if err == nil { // else it may run again, in a transaction
 			release()

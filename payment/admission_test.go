@@ -135,12 +135,12 @@ func TestLongPagesTakeTurns(t *testing.T) {
 		read := func(account uuid.UUID, work func(page int64) error) error {
 			call := &Call{Attempt: &Attempt{Operation: &Operation{Paged: true}, Caller: &Caller{Account: account}},
 				Work: func(paid Paid) store.Work {
-					return store.Work{Shared: func(context.Context, *store.Reader, store.Actions) (store.Response, error) {
+					return store.Work{Batched: func(context.Context, *store.Reader, store.Actions) (store.Response, error) {
 						return store.Response{}, work(paid.Page)
 					}}
 				}}
 			return s.read(t.Context(), call, func(work store.Work) error {
-				_, err := work.Shared(t.Context(), nil, nil)
+				_, err := work.Batched(t.Context(), nil, nil)
 				return err
 			})
 		}

@@ -190,7 +190,7 @@ func (o *operation) work(of call, request any, done handled) store.Work {
 			return made, err
 		}}
 	}
-	return store.Work{Shared: func(ctx context.Context, read *store.Reader, do store.Actions) (store.Response, error) {
+	return store.Work{Batched: func(ctx context.Context, read *store.Reader, do store.Actions) (store.Response, error) {
 		c := of
 		c.read, c.do = read, do
 		started := time.Now()

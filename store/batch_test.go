@@ -64,7 +64,7 @@ func sendAll(ctx context.Context, do store.Actions, messages []store.OutgoingMes
 
 // sharing is the work of a call that shares its commit.
 func sharing(run func(ctx context.Context, do store.Actions) error) store.Work {
-	return store.Work{Shared: func(ctx context.Context, _ *store.Reader, do store.Actions) (store.Response, error) {
+	return store.Work{Batched: func(ctx context.Context, _ *store.Reader, do store.Actions) (store.Response, error) {
 		return store.Response{Body: []byte("{}")}, run(ctx, do)
 	}}
 }

@@ -12,8 +12,8 @@ import (
 
 // Work is what a call does in the database: one of its two functions, which may run several times. The changes of a dry run are lost.
 type Work struct {
-	// Shared loads with the caller's right and returns the response. Such a call shares its commit with others if it can.
-	Shared func(ctx context.Context, read *Reader, do Actions) (Response, error)
+	// Batched loads with the caller's right and returns the response. Such a call shares its commit with others if it can.
+	Batched func(ctx context.Context, read *Reader, do Actions) (Response, error)
 	// Transacted runs in a transaction of its own.
 	Transacted func(ctx context.Context, tx *Tx) (Response, error)
 	// Turn, if not nil, waits before the work has a transaction of its own. The store ends the turn after the transaction.
@@ -53,13 +53,13 @@ type Actions interface {
 
 var (
 	_ Actions = (*Tx)(nil)
-	_ Actions = (*sharedActions)(nil)
+	_ Actions = (*batchedActions)(nil)
 	_ Actions = dryActions{}
 )
 
 // Done is work that is done: it has the response and changes nothing.
 func Done(response Response) Work {
-	return Work{Shared: func(context.Context, *Reader, Actions) (Response, error) { return response, nil }}
+	return Work{Batched: func(context.Context, *Reader, Actions) (Response, error) { return response, nil }}
 }
 
 // in runs the work in a transaction.
@@ -67,7 +67,7 @@ func (w Work) in(ctx context.Context, tx *Tx) (Response, error) {
 	if w.Transacted != nil {
 		return w.Transacted(ctx, tx)
 	}
-	return w.Shared(ctx, &tx.Reader, tx)
+	return w.Batched(ctx, &tx.Reader, tx)
 }
 
 // inTurn runs the transaction of the work when its turn has come.
@@ -97,7 +97,7 @@ type Closing struct {
 // DryRun runs work without effect and returns the error that Commit would return at this moment.
 func (s *Store) DryRun(ctx context.Context, work Work) (err error) {
 	if work.Transacted == nil {
-		_, err = work.Shared(ctx, &s.Reader, dryActions{s})
+		_, err = work.Batched(ctx, &s.Reader, dryActions{s})
 		return err
 	}
 	return work.inTurn(ctx, func() error {
@@ -110,7 +110,7 @@ func (s *Store) DryRun(ctx context.Context, work Work) (err error) {
 
 // Read runs work that changes nothing and returns the response.
 func (s *Store) Read(ctx context.Context, work Work) (Response, error) {
-	return work.Shared(ctx, &s.Reader, &sharedActions{Store: s})
+	return work.Batched(ctx, &s.Reader, &batchedActions{Store: s})
 }
 
 // notSentYet is the result of sending a message in a dry run.
@@ -142,15 +142,15 @@ func (d dryActions) SendMessage(ctx context.Context, message OutgoingMessage) (*
 	return &notSentYet, d.checkMessage(ctx, message)
 }
 
-// sharedActions collects the effect of a call for the group commit. What needs a transaction returns errNotBatched.
-type sharedActions struct {
+// batchedActions collects the effect of a call for the group commit. What needs a transaction returns errNotBatched.
+type batchedActions struct {
 	*Store
 	message OutgoingMessage
 	sent    Sent // its conversation is uuid.Nil if no message is sent
 	page    *readPage
 }
 
-func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
+func (a *batchedActions) SendMessage(ctx context.Context, message OutgoingMessage) (sent *Sent, err error) {
 	to := message.To
 	if message.Kind == KindPrivate {
 		if to, err = a.PrivateChat(ctx, message.Sender, message.To); err != nil {
@@ -164,20 +164,20 @@ func (a *sharedActions) SendMessage(ctx context.Context, message OutgoingMessage
 	return &a.sent, nil
 }
 
-func (a *sharedActions) sends() bool { return a.sent.ConversationID != uuid.Nil }
+func (a *batchedActions) sends() bool { return a.sent.ConversationID != uuid.Nil }
 
-func (a *sharedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRange) error {
+func (a *batchedActions) MarkRead(_ context.Context, agent uuid.UUID, read ReadRange) error {
 	a.page = &readPage{agent: agent, ranges: []ReadRange{read}}
 	return nil
 }
 
 // MarkFirstRead happens once to a membership.
-func (a *sharedActions) MarkFirstRead(context.Context, uuid.UUID, ReadRange) error {
+func (a *batchedActions) MarkFirstRead(context.Context, uuid.UUID, ReadRange) error {
 	return errNotBatched
 }
 
 // ReadUnread first finds out whether there is something: for most polls there is nothing.
-func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
+func (a *batchedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page UnreadPage) (*Unread, error) {
 	found, err := a.hasUnread(ctx, agent)
 	if !found || err != nil {
 		return &Unread{}, err
@@ -194,7 +194,7 @@ func (a *sharedActions) ReadUnread(ctx context.Context, agent uuid.UUID, page Un
 }
 
 // hasUnread asks together with other polls.
-func (a *sharedActions) hasUnread(ctx context.Context, agent uuid.UUID) (bool, error) {
+func (a *batchedActions) hasUnread(ctx context.Context, agent uuid.UUID) (bool, error) {
 	poll := &unreadPoll{agent: agent}
 	if err := a.group.polls.ask(ctx, poll); err != nil { // the batch may still write to it
 		return false, err
@@ -202,7 +202,7 @@ func (a *sharedActions) hasUnread(ctx context.Context, agent uuid.UUID) (bool, e
 	return poll.found, nil
 }
 
-func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page UnreadPage) (*Unread, error) {
+func (a *batchedActions) ReadThrough(ctx context.Context, agent uuid.UUID, through Through, page UnreadPage) (*Unread, error) {
 	switch {
 	case len(through.Notices) > 0:
 		return nil, errNotBatched
@@ -223,7 +223,7 @@ func (a *sharedActions) ReadThrough(ctx context.Context, agent uuid.UUID, throug
 // NotCommitted for other errors.
 func (s *Store) Commit(ctx context.Context, work Work, closing Closing) (response Response, err error) {
 	if work.Transacted == nil && closing.Deposit == nil {
-		if response, err = s.commitShared(ctx, &work, closing); !errors.Is(err, errNotBatched) {
+		if response, err = s.commitBatched(ctx, &work, closing); !errors.Is(err, errNotBatched) {
 			return response, err
 		}
 	}
@@ -269,11 +269,11 @@ func (s *Store) checkName(ctx context.Context, charge *VoucherCharge) error {
 	return nil
 }
 
-// commitShared is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
+// commitBatched is Commit in the group commit. It returns errNotBatched if nothing changed and the call needs a transaction of its own,
 // which may return the reason. Work is then what is left to do: a read is not executed again.
-func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (response Response, err error) {
-	effect := &sharedActions{Store: s}
-	if response, err = work.Shared(ctx, &s.Reader, effect); err != nil {
+func (s *Store) commitBatched(ctx context.Context, work *Work, closing Closing) (response Response, err error) {
+	effect := &batchedActions{Store: s}
+	if response, err = work.Batched(ctx, &s.Reader, effect); err != nil {
 		return Response{}, err
 	}
 	if err := closing.seal(response); err != nil {
@@ -293,7 +293,7 @@ func (s *Store) commitShared(ctx context.Context, work *Work, closing Closing) (
 		err = s.group.sends.send(ctx, paidMessage{OutgoingMessage: effect.message, Closing: closing, conversation: effect.sent.ConversationID})
 	default:
 		if closing.page = effect.page; closing.page == nil {
-			work.Shared = Done(response).Shared
+			work.Batched = Done(response).Batched
 		}
 		batches := s.group.deliveries
 		if closing.Charge != nil {

@@ -208,7 +208,7 @@ COMMENT ON COLUMN payments.deposit_amount IS 'What the payment adds to the payme
 COMMENT ON COLUMN payments.request IS 'The data that delivery after a crash needs. Erased when the payment is closed.';
 COMMENT ON COLUMN payments.payload IS 'The data that settlement after a crash needs. Everyone who reads it can spend it. Erased when the payment is closed.';
 COMMENT ON COLUMN payments.key_hash IS 'The hash of the API key of the caller. A rotation replaces only this key, also after a crash.';
-COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. While it is alive, it holds the advisory lock with this number (store/presence.go).';
+COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. While it is alive, it holds the advisory lock with this number (store/server_presence.go).';
 COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. The wallet that paid can request it again. It is erased when the secret is used, ten minutes after delivery at the latest.';
 COMMENT ON COLUMN payments.response IS 'The response.';
 CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
@@ -219,7 +219,7 @@ CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'unde
 CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
 -- A deposit carries a voucher. This index finds it by the voucher; other vouchers are found by their nonce.
 CREATE INDEX payments_deposits ON payments (payment_channel_id, cumulative_amount) WHERE deposit_amount > 0;
--- Data that is erased some time after its last change (store/response.go).
+-- Data that is erased some time after its last change (store/payment_response.go).
 CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND response IS NOT NULL;
 CREATE INDEX payments_long_responses ON payments (updated_at) WHERE octet_length(response) > 512;
 CREATE INDEX payments_failed ON payments (updated_at) WHERE state = 'failed';

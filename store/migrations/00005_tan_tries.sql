@@ -1,4 +1,4 @@
--- Wrong TANs are counted for all servers together (store/tan_tries.go).
+-- Wrong TANs are counted for all servers together (store/registration_tan_tries.go).
 
 -- +goose Up
 

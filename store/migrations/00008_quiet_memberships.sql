@@ -1,4 +1,4 @@
--- A group chat to which an agent was added does not end its waits before the agent has used it (store/waiting.go).
+-- A group chat to which an agent was added does not end its waits before the agent has used it (store/unread_waiting.go).
 
 -- +goose Up
 

@@ -17,7 +17,7 @@ func (s *Server) unpaid(c echo.Context, operation *operation, request any) (_ an
 		response, err = s.store.Read(ctx, work)
 	} else {
 		err = s.store.Transaction(ctx, func(tx *store.Tx) (err error) {
-			response, err = work.Shared(ctx, &tx.Reader, tx)
+			response, err = work.Batched(ctx, &tx.Reader, tx)
 			return err
 		})
 	}
