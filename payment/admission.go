@@ -39,8 +39,8 @@ func newAdmission() *admission {
 		semaphore.NewWeighted(maxWaiting)}
 }
 
-// payer is whose calls wait for each other: the account, or the wallet.
-func (a *Attempt) payer() string {
+// queueKey is whose calls wait for each other: the account, or the wallet.
+func (a *Attempt) queueKey() string {
 	if a.Caller != nil {
 		return a.Caller.Account.String()
 	}
@@ -53,7 +53,7 @@ func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave
 	if a.Operation.Search {
 		weight = ownRoom
 	}
-	leaveOwn, err := s.own.enter(ctx, a.payer(), ownRoom, weight)
+	leaveOwn, err := s.own.enter(ctx, a.queueKey(), ownRoom, weight)
 	if err != nil {
 		return nil, busyWithOwn(err)
 	}
@@ -72,7 +72,7 @@ func (s *admission) enter(ctx context.Context, a *Attempt, stranger bool) (leave
 // transaction waits until the payer may use a further transaction of the store, and no other call of this server locks the same
 // conversation, each at most joinTime. The lock on its row would be enough for the second, but calls would wait for it with a transaction.
 func (s *admission) transaction(ctx context.Context, call *Call) (end func(), err error) {
-	endOwn, err := s.own.enter(ctx, "transactions of "+call.Attempt.payer(), ownTransactions, 1)
+	endOwn, err := s.own.enter(ctx, "transactions of "+call.Attempt.queueKey(), ownTransactions, 1)
 	if err != nil {
 		return nil, busyWithOwn(err)
 	}
@@ -103,7 +103,7 @@ func (s *admission) work(call *Call, page int64) store.Work {
 func (s *admission) turn(ctx context.Context, a *Attempt) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
-	leave, err := s.own.enter(ctx, "turn of "+a.payer(), 1, 1)
+	leave, err := s.own.enter(ctx, "turn of "+a.queueKey(), 1, 1)
 	if err != nil {
 		return nil, busyWithOwn(err)
 	}

@@ -53,7 +53,7 @@ func (s *Server) readBody(c echo.Context) error {
 		body = emptyObject(c.Request())
 	}
 	c.Set(bodyKey, body)
-	recordFrom(c).payment.body = operation.bodyTokens(len(body))
+	recordFrom(c).buckets.body = operation.bodyTokens(len(body))
 	return nil
 }
 

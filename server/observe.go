@@ -38,8 +38,8 @@ type record struct {
 	agentID     string
 	payer       string
 	transaction string
-	paid        bool  // by this call, not by an earlier one
-	payment     payer // the buckets that are charged if the call ends unpaid
+	paid        bool         // by this call, not by an earlier one
+	buckets     payerBuckets // charged if the call ends unpaid
 	code        gen.ErrorCode
 	cause       error
 

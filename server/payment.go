@@ -63,7 +63,7 @@ func clientOf(c echo.Context, operation *operation) string {
 	if key := c.Request().Header.Get("X-API-KEY"); operation.Account && key != "" {
 		return string(store.HashKey(key))
 	}
-	return recordFrom(c).payment.address.String()
+	return recordFrom(c).buckets.address.String()
 }
 
 // schemes are the ways to pay, in the order in which they are offered.
@@ -111,7 +111,7 @@ func (s *Server) refundOf(c echo.Context) (bool, error) {
 		account = &agent.ID
 	}
 	settled, err := s.channels.Refund(request.Context(), &operation.Operation, request.Header, account, clientOf(c, operation),
-		recordFrom(c).payment.address)
+		recordFrom(c).buckets.address)
 	if settled == nil || err != nil {
 		return false, err
 	}
@@ -141,7 +141,7 @@ func (s *Server) parsePayment(c echo.Context) error {
 		return err
 	}
 	record.attempt, err = s.payments.Parse(request.Context(), &operation.Operation, request.Header, record.payingCaller(),
-		clientOf(c, operation), record.payment.address, content)
+		clientOf(c, operation), record.buckets.address, content)
 	if err == nil {
 		record.payer = record.attempt.Payer()
 	}
@@ -177,9 +177,9 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 		var admit func() error
 		switch {
 		case operation.Reads():
-			done = record.payment.measure
+			done = record.buckets.measure
 		case operation.ID == createAccount:
-			try := &tanTry{server: s, keys: []string{"wallet " + record.attempt.Identity, "address " + record.payment.address.String()}}
+			try := &tanTry{server: s, keys: []string{"wallet " + record.attempt.Identity, "address " + record.buckets.address.String()}}
 			admit, done = func() error { return try.take(c.Request().Context()) }, try.handled
 			defer try.end()
 		}
@@ -200,7 +200,7 @@ func (s *Server) paymentMiddleware(gen.StrictHandlerFunc, string) gen.StrictHand
 			s.payments.KnownAs(record.attempt, string(store.HashKey(account.APIKey)))
 		}
 		if receipt.Repeated {
-			record.payment.repeated = len(receipt.Response)
+			record.buckets.repeated = len(receipt.Response)
 			c.Response().Header().Set("Idempotent-Replayed", "true")
 		}
 		c.Response().Header().Set("Cache-Control", "private, no-store")

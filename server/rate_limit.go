@@ -55,9 +55,9 @@ func newRateLimits(limits edge.Limits) *rateLimits {
 	}
 }
 
-// payer says which buckets are charged if a call with a payment ends unpaid. A call in progress takes no token, so an
+// payerBuckets says which buckets are charged if a call with a payment ends unpaid. A call in progress takes no token, so an
 // agent may have any number of payments in progress.
-type payer struct {
+type payerBuckets struct {
 	address   netip.Prefix
 	account   uuid.UUID // charged if it is known
 	wallet    walletAt
@@ -72,14 +72,14 @@ type payer struct {
 
 // measure measures the handler of a read, which runs before the payment is certain. A rejected call costs the same whatever it took: on a
 // busy server that says little about the caller. Other handlers wait for locks.
-func (p *payer) measure(started time.Time, err error) {
+func (p *payerBuckets) measure(started time.Time, err error) {
 	if err == nil {
 		p.worked += time.Since(started)
 	}
 }
 
 // tokens is what a call that ended unpaid takes.
-func (p *payer) tokens() int {
+func (p *payerBuckets) tokens() int {
 	return 1 + int(p.worked/workPerToken) + p.body + p.repeated/bodyPerToken
 }
 
@@ -93,9 +93,9 @@ func (o *operation) bodyTokens(bytes int) int {
 
 // takeToken takes a token for a call without payment: of the address, or, if that has none left, of an account that paid lately.
 func (s *Server) takeToken(c echo.Context) error {
-	payer := &recordFrom(c).payment
-	payer.address = edge.RequestOf(c).Address()
-	err := s.rates.addresses.Take(payer.address)
+	buckets := &recordFrom(c).buckets
+	buckets.address = edge.RequestOf(c).Address()
+	err := s.rates.addresses.Take(buckets.address)
 	if err == nil {
 		return nil
 	}
@@ -103,19 +103,19 @@ func (s *Server) takeToken(c echo.Context) error {
 	if !ok {
 		return err
 	}
-	payer.account = account
+	buckets.account = account
 	return s.rates.accounts.Take(account)
 }
 
 // publish returns a document. It takes further tokens for its size, before it is sent: many can be read at the same time.
 func (s *Server) publish(document discovery.Document) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		payer := recordFrom(c).payment
+		buckets := recordFrom(c).buckets
 		document.Serve(c.Response(), c.Request(), func(bytes int) {
-			if payer.account != uuid.Nil {
-				s.rates.accounts.Charge(payer.account, bytes/documentPerToken)
+			if buckets.account != uuid.Nil {
+				s.rates.accounts.Charge(buckets.account, bytes/documentPerToken)
 			} else {
-				s.rates.addresses.Charge(payer.address, bytes/documentPerToken)
+				s.rates.addresses.Charge(buckets.address, bytes/documentPerToken)
 			}
 		})
 		return nil
@@ -134,10 +134,10 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 			return next(c)
 		}
-		payer := &record.payment
-		payer.address = edge.RequestOf(c).Address()
-		if exceeded := s.rates.addresses.Check(payer.address); exceeded != nil {
-			if err := s.admitRecentPayer(operation, header, payer, exceeded); err != nil {
+		buckets := &record.buckets
+		buckets.address = edge.RequestOf(c).Address()
+		if exceeded := s.rates.addresses.Check(buckets.address); exceeded != nil {
+			if err := s.admitRecentPayer(operation, header, buckets, exceeded); err != nil {
 				return err
 			}
 		}
@@ -149,19 +149,19 @@ func (s *Server) limitUnpaid(next echo.HandlerFunc) echo.HandlerFunc {
 // admitRecentPayer admits a call with a payment at an address without tokens if its account paid lately, which the API key proves, or if
 // its payment is signed by a wallet or for a payment channel that paid lately. Such a signature can be public, and anybody can send it
 // again: those calls share one bucket of the address, from which payments that are signed otherwise take a token too.
-func (s *Server) admitRecentPayer(operation *operation, header http.Header, payer *payer, exceeded error) error {
+func (s *Server) admitRecentPayer(operation *operation, header http.Header, buckets *payerBuckets, exceeded error) error {
 	if account, ok := s.payments.RecentAccount(store.HashKey(header.Get("X-API-KEY"))); ok {
-		payer.account, payer.admitted = account, true
+		buckets.account, buckets.admitted = account, true
 		return s.rates.accounts.Check(account)
 	}
-	if err := s.rates.recent.Check(payer.address); err != nil {
+	if err := s.rates.recent.Check(buckets.address); err != nil {
 		return err
 	}
 	if !s.payments.SignedByRecentPayer(&operation.Operation, header) {
-		s.rates.recent.Charge(payer.address, 1) // payments are long
+		s.rates.recent.Charge(buckets.address, 1) // payments are long
 		return exceeded
 	}
-	payer.admitted, payer.public = true, true
+	buckets.admitted, buckets.public = true, true
 	return nil
 }
 
@@ -169,68 +169,68 @@ func (s *Server) admitRecentPayer(operation *operation, header http.Header, paye
 // of the address does not count for wallets that settled recently, because others may share the address.
 func (s *Server) limitPayments(c echo.Context) error {
 	record := recordFrom(c)
-	payer := &record.payment
-	if record.attempt == nil || payer.checked && record.attempt.ValidBefore.IsZero() { // a voucher that has waited was checked before
+	buckets := &record.buckets
+	if record.attempt == nil || buckets.checked && record.attempt.ValidBefore.IsZero() { // a voucher that has waited was checked before
 		return nil
 	}
-	payer.checked = true
-	payer.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), payer.address}
+	buckets.checked = true
+	buckets.wallet = walletAt{evm.HexToAddress(record.attempt.Signer()), buckets.address}
 	if !record.attempt.Genuine() || !s.payments.PaidLately(record.attempt.Payer()) {
-		payer.byAddress = true
-		if err := s.rates.addresses.Check(payer.address); err != nil {
+		buckets.byAddress = true
+		if err := s.rates.addresses.Check(buckets.address); err != nil {
 			return err
 		}
 	}
 	if record.caller != nil {
-		payer.account = record.caller.ID
-		if err := s.rates.accounts.Check(payer.account); err != nil {
+		buckets.account = record.caller.ID
+		if err := s.rates.accounts.Check(buckets.account); err != nil {
 			return err
 		}
 	}
-	return s.rates.wallets.Check(payer.wallet)
+	return s.rates.wallets.Check(buckets.wallet)
 }
 
 // countPayment charges a call with a payment that ended unpaid. A paid call returns the token of its price inquiry to
 // the address or the account. Down reports that the database does not respond and the caller was told so. If it does respond, it may be
 // the calls of this caller that others wait for.
 func (s *Server) countPayment(record *record, down bool, err error) error {
-	payer := &record.payment
+	buckets := &record.buckets
 	p := &problem{}
 	if err != nil {
 		p = problemOf(err)
 	}
-	tokens := payer.tokens()
+	tokens := buckets.tokens()
 	refused, ok := errors.AsType[*payment.Error](err)
 	limited := p.status == http.StatusTooManyRequests && !ok // a refund that is too soon counts as any refused payment
 	switch {
 	case errors.Is(err, edge.ErrDisplaced) || errors.Is(err, edge.ErrCrowded): // by requests of its own address, most likely
-		s.rates.addresses.Charge(payer.address, 1)
+		s.rates.addresses.Charge(buckets.address, 1)
 		return err
 	case p.unread && down, p.unknown && p.charged:
 		return err // an unavailable database is not the caller's fault, nor that a settled payment cannot be delivered yet
-	case limited && !payer.admitted: // its body was checked all the same: who goes on soon is refused before that
-		s.rates.addresses.Charge(payer.address, tokens)
+	case limited && !buckets.admitted: // its body was checked all the same: who goes on soon is refused before that
+		s.rates.addresses.Charge(buckets.address, tokens)
 		return err
 	case record.paid, p.charged && !p.redeeming:
-		s.rates.addresses.Give(payer.address)
-		if payer.account != uuid.Nil {
-			s.rates.accounts.Give(payer.account)
+		s.rates.addresses.Give(buckets.address)
+		if buckets.account != uuid.Nil {
+			s.rates.accounts.Give(buckets.account)
 		}
 		return err
 	}
-	if payer.account != uuid.Nil {
-		s.rates.accounts.Charge(payer.account, tokens)
+	if buckets.account != uuid.Nil {
+		s.rates.accounts.Charge(buckets.account, tokens)
 	}
-	if payer.public {
-		s.rates.recent.Charge(payer.address, tokens)
+	if buckets.public {
+		s.rates.recent.Charge(buckets.address, tokens)
 	}
 	switch {
 	case limited:
 		return err
-	case !payer.checked:
-		exceeded := s.rates.addresses.Check(payer.address)
-		if !payer.admitted { // concurrent calls may all have seen the last token; each takes one, so that the bucket becomes negative
-			s.rates.addresses.Charge(payer.address, tokens)
+	case !buckets.checked:
+		exceeded := s.rates.addresses.Check(buckets.address)
+		if !buckets.admitted { // concurrent calls may all have seen the last token; each takes one, so that the bucket becomes negative
+			s.rates.addresses.Charge(buckets.address, tokens)
 		}
 		if p.unread { // a 429 would say that nothing was charged
 			return err
@@ -241,10 +241,10 @@ func (s *Server) countPayment(record *record, down bool, err error) error {
 	sentBefore := ok && refused.Correction || p.code == gen.ErrorCodePaymentReused || p.code == gen.ErrorCodePaymentInProgress ||
 		p.code == gen.ErrorCodeProofRequired
 	if !sentBefore {
-		s.rates.wallets.Charge(payer.wallet, tokens)
+		s.rates.wallets.Charge(buckets.wallet, tokens)
 	}
-	if payer.byAddress || sentBefore && payer.account == uuid.Nil {
-		s.rates.addresses.Charge(payer.address, tokens)
+	if buckets.byAddress || sentBefore && buckets.account == uuid.Nil {
+		s.rates.addresses.Charge(buckets.address, tokens)
 	}
 	return err
 }

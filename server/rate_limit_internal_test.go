@@ -30,7 +30,7 @@ func TestConcurrentFailuresAreLimited(t *testing.T) {
 		bytes   int
 		want    int
 	}{"a message of 200 KiB": {handler{}, 200 << 10, 7}, "a hundred ids": {change, 3_500, 14}} {
-		if takes := (&payer{body: (&operation{handler: one.handler}).bodyTokens(one.bytes)}).tokens(); takes != one.want {
+		if takes := (&payerBuckets{body: (&operation{handler: one.handler}).bodyTokens(one.bytes)}).tokens(); takes != one.want {
 			t.Errorf("a rejected call with %s takes %d tokens, want %d", name, takes, one.want)
 		}
 	}
@@ -44,7 +44,7 @@ func TestHangingUpIsNotFree(t *testing.T) {
 		limits := edge.Limits{Address: edge.Rate{PerSecond: 1, Burst: 10}}.WithDefaults()
 		s := &Server{rates: newRateLimits(limits)}
 		s.rates.addresses.Charge(netip.Prefix{}, 10)
-		_ = s.countPayment(&record{payment: payer{checked: true, byAddress: true, worked: 10 * time.Millisecond}}, down, errUnavailable)
+		_ = s.countPayment(&record{buckets: payerBuckets{checked: true, byAddress: true, worked: 10 * time.Millisecond}}, down, errUnavailable)
 		if wait := s.rates.addresses.Wait(netip.Prefix{}); wait.Round(time.Second) != want {
 			t.Errorf("down %t: the address waits for %s, want %s", down, wait, want)
 		}

@@ -108,7 +108,7 @@ func (s *Server) prepareWait(c echo.Context) error {
 		return err
 	}
 	record.wait = &wait{Sources: sources, Channel: record.attempt.Channel(), Call: record.attempt.Nonce + string(record.attempt.Request()),
-		Address: record.payment.address}
+		Address: record.buckets.address}
 	record.wait.Agent, record.wait.Through = record.caller.ID, through
 	return nil
 }

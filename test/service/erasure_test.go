@@ -269,7 +269,7 @@ func TestExportHasEverything(t *testing.T) {
 	o.suspend(f.agent, "a message")
 	f.Exec(`INSERT INTO refunds (payer, payment_id, amount, transaction, created_at) SELECT payer, id, 1, transaction, now() FROM payments
 		WHERE agent_id = $1 LIMIT 1`, agent)
-	found, kinds := map[string]int{}, map[string]int{}
+	found, kinds, account := map[string]int{}, map[string]int{}, map[string]any{}
 	var all strings.Builder
 	o.must(o.on.ExportAgent(t.Context(), agent, func(record store.ExportedRecord) error {
 		kinds[record.Kind]++
@@ -277,6 +277,9 @@ func TestExportHasEverything(t *testing.T) {
 		var row map[string]any
 		if err := json.Unmarshal(record.Data, &row); err != nil {
 			return err
+		}
+		if record.Kind == "account" {
+			account = row
 		}
 		for member, value := range row {
 			if value == agent.String() {
@@ -301,6 +304,17 @@ func TestExportHasEverything(t *testing.T) {
 		JOIN information_schema.key_column_usage kcu USING (constraint_schema, constraint_name)
 		JOIN information_schema.constraint_column_usage ccu USING (constraint_schema, constraint_name)
 		WHERE tc.constraint_type = 'FOREIGN KEY' AND ccu.table_name = 'agents'`)
+	f.EachRow(func(rows pgx.Rows) error {
+		var column string
+		if err := rows.Scan(&column); err != nil {
+			return err
+		}
+		if _, ok := account[column]; !ok {
+			t.Errorf("agents.%s is neither in the export nor a secret", column)
+		}
+		return nil
+	}, `SELECT column_name FROM information_schema.columns WHERE table_schema = 'public' AND table_name = 'agents'
+		AND column_name NOT IN ('key_hash', 'previous_key_hash', 'key_payment')`)
 	for _, kind := range []string{"account", "refund", "payment_channel"} {
 		if kinds[kind] != 1 {
 			t.Errorf("the export has %d records of kind %s, want one", kinds[kind], kind)
