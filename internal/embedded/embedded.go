@@ -31,7 +31,7 @@ type Options struct {
 	//
 	// If the process runs as root, PostgreSQL runs as the owner of Folder. Root's own Folder gets the owner postgres, or
 	// nobody if there is no postgres. If this user has no access to Folder (a checkout below root's home), the data is
-	// stored in a folder of /var/lib/parley instead, always the same one for the same Folder. See Server.Folder.
+	// stored in a folder of /var/lib/parley-dev instead, always the same one for the same Folder. See Server.Folder.
 	Folder string
 
 	// Volatile makes PostgreSQL faster, but a power failure may destroy the data. It is for tests and demos.

@@ -47,7 +47,7 @@ func choose(folder string, progress io.Writer) (string, *syscall.Credential, err
 		return folder, account, nil
 	}
 	hash := sha256.Sum256([]byte(folder)) // the same at the next start
-	substitute := fmt.Sprintf("/var/lib/parley/%x", hash[:8])
+	substitute := fmt.Sprintf("/var/lib/parley-dev/%x", hash[:8])
 	fmt.Fprintf(progress, "user %d, who runs PostgreSQL, has no access to %s: the data is stored in %s\n", account.Uid, folder, substitute)
 	return substitute, account, errors.Join(os.MkdirAll(substitute, 0o755), own(substitute, account))
 }

@@ -22,7 +22,7 @@ func TestUnreachableFolder(t *testing.T) {
 	}
 	private := newFolder(t) // mode 0700, like root's home
 	folder := filepath.Join(private, "checkout", "data")
-	_, err := os.Stat("/var/lib/parley")
+	_, err := os.Stat("/var/lib/parley-dev")
 	isNew := errors.Is(err, fs.ErrNotExist)
 
 	var progress bytes.Buffer
@@ -33,11 +33,11 @@ func TestUnreachableFolder(t *testing.T) {
 			t.Errorf("remove the substitute folder: %v", err)
 		}
 		if isNew {
-			_ = os.Remove("/var/lib/parley") // fails if somebody else has begun to use it
+			_ = os.Remove("/var/lib/parley-dev") // fails if somebody else has begun to use it
 		}
 	})
-	if !strings.HasPrefix(server.Folder(), "/var/lib/parley/") {
-		t.Errorf("the data of %s is in %s, want it below /var/lib/parley", folder, server.Folder())
+	if !strings.HasPrefix(server.Folder(), "/var/lib/parley-dev/") {
+		t.Errorf("the data of %s is in %s, want it below /var/lib/parley-dev", folder, server.Folder())
 	}
 	for _, part := range []string{folder, server.Folder()} {
 		if !strings.Contains(progress.String(), part) {

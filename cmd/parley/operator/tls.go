@@ -23,7 +23,7 @@ const certificateInterval = 5 * time.Second
 // Encryption are the settings for TLS. Without them a proxy encrypts.
 type Encryption struct {
 	CertificateFile string   `env:"CERTIFICATE_FILE" example:"/etc/parley/fullchain.pem" predictor:"file" placeholder:"FILE"`
-	KeyFile         string   `env:"KEY_FILE" example:"/run/credentials/parley.service/parley_privkey.pem" predictor:"file" placeholder:"FILE"`
+	KeyFile         string   `env:"KEY_FILE" example:"/etc/parley/privkey.pem" predictor:"file" placeholder:"FILE"`
 	Domain          []string `env:"DOMAIN" example:"[parley.example]" placeholder:"NAME,…"`
 	HTTPListen      string   `name:"http-listen" env:"HTTP_LISTEN" example:":80" placeholder:"HOST:PORT"`
 }
