@@ -31,7 +31,8 @@ func (s *Store) TakeScan(ctx context.Context, network string, pause time.Duratio
 			UPDATE payment_channel_scans s SET taken_at = now() WHERE s.network = @network AND s.taken_at <= now() - @pause::interval
 			RETURNING s.network
 		)
-		SELECT s.network, s.block, s.known_at, s.taken_at, EXISTS (SELECT FROM taken) AS taken FROM payment_channel_scans s WHERE s.network = @network`,
+		SELECT s.network, s.block, s.known_at, s.taken_at, EXISTS (SELECT FROM taken) AS taken
+		FROM payment_channel_scans s WHERE s.network = @network`,
 		named{"network": network, "pause": pause}))
 }
 

@@ -82,7 +82,8 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"reactions":        store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
 		"payment_channel_scans": store.PaymentChannelScan{},
-		"suspensions":           store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{}, "reserved_usernames": store.ReservedUsername{},
+		"suspensions":           store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{},
+		"reserved_usernames":    store.ReservedUsername{},
 		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns

@@ -128,7 +128,8 @@ func (c *Chain) transfers(ctx context.Context, asset, holder string, topics []an
 }
 
 // logs yields the events of a contract with these topics in the blocks first to last, oldest first. The events have at least as many topics
-// as are given, and three at most; nil is any topic, and a list is any of them. If the endpoint rejects a range of blocks, logs halves the range and uses the smaller size from then on.
+// as are given, and three at most; nil is any topic, and a list is any of them. If the endpoint rejects a range of blocks, logs halves the
+// range and uses the smaller size from then on.
 func (c *Chain) logs(ctx context.Context, contract string, topics []any, first, last uint64) iter.Seq2[eventLog, error] {
 	return func(yield func(eventLog, error) bool) {
 		if !isAddress(contract) {

@@ -42,8 +42,8 @@ func NewBudget(most, spared int) Budget {
 	return Budget{most: most, spared: spared, holders: map[netip.Prefix]*Holder{}}
 }
 
-// MakeRoom makes room for a further share of an address, which may hold as many as perAddress. It returns false if nothing waits that could be
-// displaced.
+// MakeRoom makes room for a further share of an address, which may hold as many as perAddress. It returns false if nothing waits that could
+// be displaced.
 func (b *Budget) MakeRoom(address netip.Prefix, perAddress int) bool {
 	h := b.holders[address]
 	if h == nil || h.Shares < perAddress {

@@ -37,7 +37,8 @@ func statement(old, changed string) edit {
 		panic("no statement has " + old + ": adapt the control")
 	}
 	const read = "\treturn string(text)\n"
-	return edit{"store/batch_statement.go", read, "\ttext = Replaced($, text, " + strconv.Quote(old) + ", " + strconv.Quote(changed) + ")\n" + read}
+	return edit{"store/batch_statement.go", read,
+		"\ttext = Replaced($, text, " + strconv.Quote(old) + ", " + strconv.Quote(changed) + ")\n" + read}
 }
 
 // without is a file of package store in the program of the controls. The environment names the protection that is removed, so one program
@@ -77,7 +78,8 @@ var controls = []control{
 		{"store/conversation.go", "coalesce(m.status, '') AS status, ", "` + Without($, ``, `CASE WHEN m.status = 'banned' AND m.joined_at > " +
 			"now() - interval '2 seconds' THEN 'member' ELSE `) + `coalesce(m.status, '')` + Without($, ``, ` END`) + ` AS status, "},
 	}},
-	{"leaving changes nothing", "group chat", []edit{{"store/conversation_membership.go", "tx.endMemberships(ctx, conversation, []uuid.UUID{agent})",
+	{"leaving changes nothing", "group chat", []edit{{"store/conversation_membership.go",
+		"tx.endMemberships(ctx, conversation, []uuid.UUID{agent})",
 		"tx.endMemberships(ctx, conversation, Without($, []uuid.UUID{agent}, nil))"}}},
 	{"a response comes before the commit", "group chat", []edit{{"store/commit.go", "err = s.group.sends.send(ctx,",
 		"err = Without($, s.group.sends.send, func(ctx context.Context, m paidMessage) error {\n" +

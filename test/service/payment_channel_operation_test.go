@@ -70,7 +70,8 @@ func TestWithdrawalIsClaimed(t *testing.T) {
 	alice, bob, carol := w.agent("alice"), w.agent("bob"), w.agent("carol")
 	signer, refunding := alice.opened(bob, 2), carol.opened(bob, 1)
 	testkit.NoError(t, w.Ledger.InitiateWithdraw(refunding.Config, 90_000))
-	w.Exec(`UPDATE payment_channels SET state = 'refunding', refund_amount = 1, lease_until = now() + interval '1 hour' WHERE id = $1`, refunding.ID)
+	w.Exec(`UPDATE payment_channels SET state = 'refunding', refund_amount = 1, lease_until = now() + interval '1 hour' WHERE id = $1`,
+		refunding.ID)
 	testkit.NoError(t, w.Ledger.InitiateWithdraw(signer.Config, 90_000))
 	if !w.recoverUntil(func() bool { return w.Ledger.Channel(signer.ID).TotalClaimed == 10_000 }) {
 		t.Errorf("it is not claimed: %+v", w.Ledger.Channel(signer.ID))

@@ -25,7 +25,7 @@ var Help = map[string]string{
 	"facilitator-key": "Bearer token for a facilitator that asks for one, or ID:SECRET of a secret API key of the Coinbase Developer " +
 		"Platform, as the platform shows them (base64 or PEM).",
 	"tls-certificate-file": "Certificate with its intermediates, in PEM. It is read again when it changes.",
-	"tls-key-file":         "The certificate's key, in PEM. New files are taken without a restart, so the user parley must be able to read both.",
+	"tls-key-file":         "The certificate's key, in PEM. The user parley must be able to read both files, also new ones.",
 	"tls-domain": "Get certificates for these domains from Let's Encrypt, to whose terms you agree, and renew them. They are stored in " +
 		"/var/lib/parley/certificates, or in STATE_DIRECTORY. Only one server has a domain; several stand behind a proxy.",
 	"tls-http-listen": "Address on which http:// is redirected to --base-url, and where challenges over HTTP are answered; by default none.",
