@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/parley-chat/parley/x402/evm"
@@ -48,6 +49,8 @@ type Chain struct {
 	URL string
 	// HTTPClient sends the requests. If nil, [http.DefaultClient] is used.
 	HTTPClient *http.Client
+
+	logSize atomic.Uint64 // for how many blocks the last eth_getLogs was allowed to ask
 }
 
 // AuthorizationState is the state of an EIP-3009 authorization on the chain. If Used and Cancelled are both false, the

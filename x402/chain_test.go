@@ -160,7 +160,7 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			asked := map[uint64]int{}
+			asked, refused := map[uint64]int{}, 0
 			e := newEndpoint(t, func(_ int, call rpcCall) (string, error) {
 				var filter struct{ FromBlock, ToBlock string }
 				if err := json.Unmarshal(call.Params[0], &filter, json.MatchCaseInsensitiveNames(true)); err != nil {
@@ -169,6 +169,7 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 				from, _ := strconv.ParseUint(filter.FromBlock, 0, 64)
 				to, _ := strconv.ParseUint(filter.ToBlock, 0, 64)
 				if to-from+1 > test.allowed {
+					refused++
 					return "", errors.New(test.refusal)
 				}
 				for block := from; block <= to; block++ {
@@ -196,6 +197,12 @@ func TestChainAsksForFewerBlocks(t *testing.T) {
 				if want := block >= 100 && block <= 2200 && !test.fails; (asked[block] == 1) != want || asked[block] > 1 {
 					t.Fatalf("block %d was read %d times", block, asked[block])
 				}
+			}
+			refused = 0
+			for range e.Transfers(t.Context(), chainToken, chainPayee, 100, 2200) {
+			}
+			if refused > 1 && !test.fails {
+				t.Errorf("%d further calls asked for too many blocks, want one", refused)
 			}
 		})
 	}

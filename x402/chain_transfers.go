@@ -1,6 +1,7 @@
 package x402
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,14 +130,14 @@ func (c *Chain) transfers(ctx context.Context, asset, holder string, topics []an
 
 // logs yields the events of a contract with these topics in the blocks first to last, oldest first. The events have at least as many topics
 // as are given, and three at most; nil is any topic, and a list is any of them. If the endpoint rejects a range of blocks, logs halves the
-// range and uses the smaller size from then on.
+// range; the next call begins with twice the size that was accepted.
 func (c *Chain) logs(ctx context.Context, contract string, topics []any, first, last uint64) iter.Seq2[eventLog, error] {
 	return func(yield func(eventLog, error) bool) {
 		if !isAddress(contract) {
 			yield(eventLog{}, fmt.Errorf("contract %q is not an address", contract))
 			return
 		}
-		for size := uint64(logBlocks); first <= last; {
+		for size := min(cmp.Or(2*c.logSize.Load(), logBlocks), logBlocks); first <= last; {
 			end := min(first+size-1, last)
 			var found []eventLog
 			err := c.call(ctx, &found, "eth_getLogs", map[string]any{
@@ -150,6 +151,7 @@ func (c *Chain) logs(ctx context.Context, contract string, topics []any, first, 
 				yield(eventLog{}, err)
 				return
 			}
+			c.logSize.Store(size)
 			for _, log := range found {
 				if log.Removed || log.Address != evm.HexToAddress(contract) {
 					continue
