@@ -67,7 +67,7 @@ export async function prepareScans(world) {
 
     await check("a withdrawal is claimed through an endpoint that refuses more than 500 blocks", async () => {
       endpoint.range = 500;
-      await mine(400); // and those that are read again
+      await mine(260); // and those that are read again
       const began = await withdraw(payers.refused);
       await claimed(payers.refused, began);
       endpoint.range = Infinity;
@@ -85,7 +85,7 @@ export async function prepareScans(world) {
     await check("a withdrawal is claimed by a server that starts after a day", async () => {
       await server.stop();
       const began = await withdraw(payers.stopped);
-      await mine(600, day / 600);
+      await mine(48, day / 48);
       await server.start("--channel-claim-sum", "10.00");
       await claimed(payers.stopped, began, 2 * day);
     });
