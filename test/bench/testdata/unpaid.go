@@ -12,7 +12,7 @@ import (
 // without prices only, with which the benchmark compares.
 func (s *Server) unpaid(c echo.Context, operation *operation, request any) (_ any, err error) {
 	ctx, work := c.Request().Context(), operation.work(call{server: s, caller: recordFrom(c).caller}, request, nil)
-	var response []byte
+	var response store.Response
 	if operation.Reads() {
 		response, err = s.store.Read(ctx, work)
 	} else {
@@ -24,5 +24,5 @@ func (s *Server) unpaid(c echo.Context, operation *operation, request any) (_ an
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.JSONBlob(http.StatusOK, response) // nil: already written
+	return nil, c.JSONBlob(http.StatusOK, response.Body) // nil: already written
 }
