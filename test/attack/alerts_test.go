@@ -58,8 +58,14 @@ var alertCases = map[string]alertCase{
 	"ParleyDatabaseDown": {every: time.Second, run: databaseAway},
 	"ParleyErrors":       {every: time.Second, run: databaseAway},
 	"ParleyDatabasePoolExhausted": {every: 3 * time.Second, run: func(w *alertWorld) {
-		end := w.lock("agents")
-		w.fires(func() { w.polls(60) })
+		end := w.lock("blocks")
+		w.fires(func() { // each call needs a transaction, and a connection
+			orders := make([]order, 60)
+			for i := range orders {
+				orders[i] = w.order(w.alice.wallet, w.alice.key, "/agent/block", map[string]any{"agent_id": w.bob.id})
+			}
+			w.s.sendAll(orders...)
+		})
 		end()
 		w.ends(func() { w.polls(1) })
 	}},
