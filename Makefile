@@ -415,11 +415,11 @@ upgrade: postgres build older #: Upgrade, go back and restart servers behind HAP
 # BENCH_ARGS=-quick takes two minutes; test/bench/README.md lists the arguments.
 bench: build postgres ## Measure the operations with real payments (test/bench/README.md), draw docs/images/peers.svg: 35 minutes
 	go build -o $(BIN)/bench ./test/bench
-	mkdir -p $(BIN)/free # a build without prices, to compare with
-	sed '/^      x-payment-info:/,+2d' openapi.yaml >$(BIN)/free/openapi.yaml
-	sed 's/return operation\.handler\.batched(.*/return s.unpaid(c, operation, request)/' server/payment.go >$(BIN)/free/payment.go
-	go build -overlay test/bench/testdata/free.json -o $(BIN)/free/parley ./cmd/parley
-	$(BIN)/bench -parley $(BIN)/parley -free $(BIN)/free/parley -picture docs/images/peers.svg $(BENCH_ARGS) >$(BIN)/bench.md
+	mkdir -p $(BIN)/_free # a build without prices, to compare with
+	sed '/^      x-payment-info:/,+2d' openapi.yaml >$(BIN)/_free/openapi.yaml
+	sed 's/return operation\.handler\.batched(.*/return s.unpaid(c, operation, request)/' server/payment.go >$(BIN)/_free/payment.go
+	go build -overlay test/bench/testdata/free.json -o $(BIN)/_free/parley ./cmd/parley
+	$(BIN)/bench -parley $(BIN)/parley -free $(BIN)/_free/parley -picture docs/images/peers.svg $(BENCH_ARGS) >$(BIN)/bench.md
 	@cat $(BIN)/bench.md
 
 allocs: postgres #: Fail if a micro-benchmark allocates more than in test/bench/allocs.txt

@@ -62,7 +62,7 @@ func TestContractIsShort(t *testing.T) {
 }
 
 // TestContractIsTheInterface compares openapi.yaml with the specification's tables in test/testdata/interface.txt: nothing is missing,
-// nothing differs, and only what the tables mark as an addition is added.
+// nothing differs, and only what the tables have is added. Their mark * tells readers what the specification lacks.
 func TestContractIsTheInterface(t *testing.T) {
 	t.Parallel()
 	var want []string

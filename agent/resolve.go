@@ -107,7 +107,7 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 	}
 	if known.ID == "" {
 		if wants(KindGroup) {
-			missing.Message += "; one to which others added this account is known after listUnreadMessages"
+			missing.Message += "; a group chat to which others added this account is known after listUnreadMessages"
 		}
 		if of, err := contacts.named(KindChannel, name, func(Contact) bool { return wants(KindChannel) }); err == nil && of.ID != "" {
 			missing.Message, missing.Action, missing.Next = missing.Message+"; there is a channel, write "+Quoted(of.String()), nil, ""

@@ -118,9 +118,9 @@ func (s *admission) turn(ctx context.Context, a *Attempt) (release func(), err e
 	}), nil
 }
 
-// read calls do with the work of a call, which may read a short page. If the page is long, it waits for its turn and calls do again. The
+// run calls do with the work of a call, which may read a short page. If the page is long, it waits for its turn and calls do again. The
 // turn ends when the page is read: what follows shares a commit with others.
-func (s *admission) read(ctx context.Context, call *Call, do func(work store.Work) error) error {
+func (s *admission) run(ctx context.Context, call *Call, do func(work store.Work) error) error {
 	if err := do(s.work(call, store.ShortPage)); !errors.Is(err, store.ErrLongPage) {
 		return err
 	}

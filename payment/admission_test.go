@@ -139,7 +139,7 @@ func TestLongPagesTakeTurns(t *testing.T) {
 						return store.Response{}, work(paid.Page)
 					}}
 				}}
-			return s.read(t.Context(), call, func(work store.Work) error {
+			return s.run(t.Context(), call, func(work store.Work) error {
 				_, err := work.Batched(t.Context(), nil, nil)
 				return err
 			})

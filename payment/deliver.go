@@ -47,7 +47,7 @@ func (e *Engine) CommitDelivery(
 ) (_ store.Response, refusal *store.Refusal, err error) {
 	a := call.Attempt
 	a.id = row.ID // which the effect keeps: an earlier attempt may have written the row
-	response, err = e.Execute(ctx, call, row, response, store.Closing{
+	response, err = e.Execute(ctx, call, response, store.Closing{
 		Delivery: &store.Delivery{Payment: row.ID, State: row.State, Fingerprint: a.fingerprint[:], Transaction: transaction}, Deposit: deposit,
 	})
 	refusal, refused := errors.AsType[*store.Refusal](err)
@@ -72,7 +72,7 @@ func (e *Engine) NotDelivered(ctx context.Context, row *store.Payment, transacti
 
 // Execute runs the call and closes its payment in one transaction. Response, if not zero, is the dry run's: a read is not executed again.
 func (e *Engine) Execute(
-	ctx context.Context, call *Call, row *store.Payment, response store.Response, closing store.Closing,
+	ctx context.Context, call *Call, response store.Response, closing store.Closing,
 ) (_ store.Response, err error) {
 	closing.Encode = call.Attempt.encodeResponse
 	if response.Body != nil {
@@ -83,7 +83,7 @@ func (e *Engine) Execute(
 		return response, err
 	}
 	defer leave()
-	err = e.admission.read(ctx, call, func(work store.Work) (err error) {
+	err = e.admission.run(ctx, call, func(work store.Work) (err error) {
 		response, err = e.Store.Commit(ctx, work, closing)
 		return err
 	})

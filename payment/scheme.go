@@ -95,7 +95,7 @@ type Mover interface {
 // Charger is a payment that the ledger charges, in the transaction of the effect, or whose deposit can be in the ledger without the call.
 type Charger interface {
 	Payment
-	// Fits returns why the ledger cannot charge the payment now, or nil.
+	// Chargeable returns why the ledger cannot charge the payment now, or nil.
 	Chargeable(ctx context.Context) error
 	// Compact forgets what of the payload the checks alone need. Thousands of payments are held while their calls wait.
 	Compact()

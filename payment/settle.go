@@ -74,7 +74,7 @@ func (e *Engine) dryRun(ctx, detached context.Context, call *Call) (response sto
 	if !a.Operation.ReadOnly {
 		return store.Response{}, e.Store.DryRun(detached, e.admission.work(call, 0))
 	}
-	err = e.admission.read(detached, call, func(work store.Work) (err error) {
+	err = e.admission.run(detached, call, func(work store.Work) (err error) {
 		response, err = e.Store.Read(detached, work)
 		return err
 	})

@@ -1,8 +1,8 @@
 // Package store keeps all data of Parley in PostgreSQL 15 or later. GORM and SQL are used only in this package. Callers
 // use domain types, and get a Refusal if the rules forbid a call.
 //
-// Its files are layers: the database (Store, Reader, Tx, query), the nouns above it, the group commit of what nouns do (batch*.go,
-// group_commit.go), and Commit and Open at the top.
+// Its files are layers: the database (Store, Reader, Tx, query), the nouns above it, the group commit of what nouns do (batch*.go),
+// and Commit and Open at the top.
 package store
 
 import (

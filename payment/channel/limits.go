@@ -29,7 +29,8 @@ func (u *unclaimed) reached(bound, price uint64) bool {
 	return bound > 0 && uint64(max(u.sum.Load(), 0))+price > bound //nolint:gosec // not negative
 }
 
-// barred returns the error for a voucher or a deposit while no payment channel is charged, or nil.
+// barred returns the error for a voucher or a deposit while no payment channel is charged, or nil. It may read the blockchain: see
+// informed.
 func (v *voucher) barred(ctx context.Context) error {
 	switch {
 	case !v.offered():

@@ -195,7 +195,7 @@ func (v *voucher) recordedMismatch(ctx context.Context) error {
 func (v *voucher) chargeOnce(ctx context.Context, call *payment.Call) (*payment.Receipt, error) {
 	row := v.a.Charged()
 	charge := &store.VoucherCharge{Voucher: v.toCharge(), Payment: row}
-	response, err := v.engine.Execute(ctx, call, row, store.Response{}, store.Closing{Charge: charge})
+	response, err := v.engine.Execute(ctx, call, store.Response{}, store.Closing{Charge: charge})
 	_, refused := errors.AsType[*store.Refusal](err)
 	_, busy := errors.AsType[*payment.Error](err) // it was not admitted
 	switch {

@@ -120,6 +120,11 @@ func TestErasedAgent(t *testing.T) {
 			t.Errorf("the test finds no trace of %q before", secret)
 		}
 	}
+	const texts = `SELECT count(*) FROM agents a, jsonb_each_text(to_jsonb(a)) e JOIN information_schema.columns c
+		ON c.table_name = 'agents' AND c.column_name = e.key AND c.data_type = 'text' WHERE a.id = $1 AND e.key <> 'username' AND e.value `
+	if n := f.Count(texts+"= ''", agent); n != 0 {
+		t.Errorf("newFull gives %d texts of the account no value", n)
+	}
 	o.suspend(f.agent, "zorblax, write to us")
 	books, revenue := f.books(), f.Revenue()
 	counted, err := o.on.CountErasure(t.Context(), agent)
@@ -137,6 +142,9 @@ func TestErasedAgent(t *testing.T) {
 		if found := f.traces(secret); len(found) > 0 {
 			t.Errorf("%q is still there: %v", secret, found)
 		}
+	}
+	if n := f.Count(texts+"<> ''", agent); n != 0 {
+		t.Errorf("%d texts of the account are left", n)
 	}
 	if replies := f.Count(`SELECT count(*) FROM messages WHERE reply_to IS NOT NULL`); replies != 0 {
 		t.Errorf("%d messages of the agent still say what they answer", replies)

@@ -19,8 +19,8 @@ type limit struct {
 	ok    bool
 }
 
-// limitsOf returns the values around the limits of a field's schema. Messages are left out: a call that does not pay gets its price before a
-// long body is read.
+// limitsOf returns the values around the limits of a field's schema. Messages are left out: a call that does not pay gets its price before
+// a long body is read.
 func limitsOf(schema *openapi3.Schema) (limits []limit) {
 	if most := schema.MaxLength; most != nil && *most < 10_000 {
 		letter := "ö"
@@ -48,7 +48,8 @@ func limitsOf(schema *openapi3.Schema) (limits []limit) {
 	return limits
 }
 
-// TestFieldLimits sends each field of each request at the limits of the contract and beyond: what is within is priced, what is beyond is 400.
+// TestFieldLimits sends each field of each request at the limits of the contract and beyond: what is within is priced, what is beyond is
+// 400.
 func TestFieldLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimits)
