@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for
-// the next batch, so a call never waits for other calls to arrive. Short statements that read (batch_read.go) and polls
-// (unread_waiting.go) share round trips in the same way. There are six kinds of batch that write or check what is written: messages to check
-// (checkMessage), payments to begin (BeginSettlement), and the four kinds of Commit: payments to deliver, and vouchers to charge, some with
-// a page to mark as read (batch_mark.go), and messages to send together with the one or the other. A contended conversation has its own
-// queues of messages (batch_contended.go), which the metrics count as a seventh kind.
+// Group commit: concurrent calls share one statement, and so one commit. While a batch runs, new calls are queued for the next batch, so a
+// call never waits for other calls to arrive. Short statements that read (batch_read.go) and polls (unread_waiting.go) share round trips in
+// the same way. There are six kinds of batch that write or check what is written: messages to check (checkMessage), payments to begin
+// (BeginSettlement), and the four kinds of Commit: payments to deliver, and vouchers to charge, some with a page to mark as read
+// (batch_mark.go), and messages to send together with the one or the other. A contended conversation has its own queues of messages
+// (batch_contended.go), which the metrics count as a seventh kind.
 
 // errNotBatched means that a call cannot be part of a batch. The call changed nothing and needs a transaction of its
 // own.
