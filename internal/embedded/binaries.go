@@ -22,7 +22,7 @@ import (
 type source struct {
 	folders    []string
 	cache      string // empty if this user has none
-	repository string // of the downloads
+	repository string // the download URL; empty for the downloader's default
 	version    string // the major version of a new cluster; empty for any supported one
 }
 
@@ -38,7 +38,7 @@ var downloads = map[string]embeddedpostgres.PostgresVersion{
 
 // machine returns the source for everything except some tests.
 func machine() source {
-	s := source{version: os.Getenv(versionVariable), repository: "https://repo1.maven.org/maven2"}
+	s := source{version: os.Getenv(versionVariable)}
 	s.folders = filepath.SplitList(os.Getenv("PATH"))
 	for _, pattern := range []string{
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
@@ -125,10 +125,13 @@ func (s source) download(folder string, version embeddedpostgres.PostgresVersion
 		return err
 	}
 	unpacked := filepath.Join(workshop, "postgresql")
-	config := embeddedpostgres.DefaultConfig().Version(version).BinaryRepositoryURL(s.repository).
+	config := embeddedpostgres.DefaultConfig().Version(version).
 		CachePath(workshop).BinariesPath(unpacked).RuntimePath(filepath.Join(workshop, "run")).
 		Port(0).              // always free
 		Username("pg_parley") // initdb refuses names with pg_, see below
+	if s.repository != "" {
+		config = config.BinaryRepositoryURL(s.repository)
+	}
 	// Start downloads, verifies the checksum and unpacks. Then it creates a cluster that is not needed here. With this user
 	// name that fails, and this error is the only one that means that the earlier steps succeeded.
 	err = embeddedpostgres.NewDatabase(config).Start()
