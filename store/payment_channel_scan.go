@@ -15,11 +15,12 @@ type PaymentChannelScan struct {
 	Taken            bool `gorm:"-"`
 }
 
-// ChannelEvents are events of payment channels on the blockchain: the ids, in lower case, what happened, and, of a claim, what was claimed
-// in all. The slices have the same length.
+// ChannelEvents are events of payment channels on the blockchain: the ids, in lower case, whether a withdrawal began (true) or ended
+// (false), and, of a claim, what was claimed in all. Both are nil for another event. The slices have the same length.
 type ChannelEvents struct {
-	IDs, Kinds []string
-	Claimed    []int64
+	IDs       []string
+	Withdraws []*bool
+	Claimed   []*int64
 }
 
 // TakeScan returns how far the scan of a network is, or nil if it has not begun. The caller is to read on if nobody has taken it within
@@ -60,12 +61,11 @@ func (s *Store) ChangedChannels(ctx context.Context, network, asset string, even
 	return query[PaymentChannel](ctx, s, `
 		SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
 		WHERE network = @network AND asset = @asset AND id IN (
-			SELECT c.id FROM unnest(@ids::text[], @kinds::text[], @claimed::bigint[]) AS e (id, kind, claimed)
+			SELECT c.id FROM unnest(@ids::text[], @withdraws::boolean[], @claimed::bigint[]) AS e (id, withdraws, claimed)
 			JOIN payment_channels c ON c.id = e.id
-			WHERE CASE e.kind
-				WHEN 'withdraw initiated' THEN c.withdraw_requested_at = 0
-				WHEN 'withdraw finalized' THEN c.withdraw_requested_at <> 0
-				WHEN 'claimed' THEN c.claimed < e.claimed AND (c.claim_after IS NULL OR c.claim_after < now())
+			WHERE CASE
+				WHEN e.withdraws IS NOT NULL THEN e.withdraws = (c.withdraw_requested_at = 0)
+				WHEN e.claimed IS NOT NULL THEN c.claimed < e.claimed AND (c.claim_after IS NULL OR c.claim_after < now())
 				ELSE true END)`,
-		named{"network": network, "asset": asset, "ids": events.IDs, "kinds": events.Kinds, "claimed": events.Claimed})
+		named{"network": network, "asset": asset, "ids": events.IDs, "withdraws": events.Withdraws, "claimed": events.Claimed})
 }

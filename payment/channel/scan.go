@@ -150,8 +150,16 @@ func (c *Scheme) readEvents(ctx context.Context, first, last uint64, kinds []str
 		if err != nil {
 			return err
 		}
-		events.IDs, events.Kinds = append(events.IDs, event.ID), append(events.Kinds, event.Kind)
-		events.Claimed = append(events.Claimed, int64(event.Claimed)) //nolint:gosec // at most x402.MaxChannelAmount
+		var withdraws *bool
+		var claimed *int64
+		switch event.Kind {
+		case x402.EventWithdrawInitiated, x402.EventWithdrawFinalized:
+			withdraws = new(event.Kind == x402.EventWithdrawInitiated)
+		case x402.EventClaimed:
+			claimed = new(int64(event.Claimed)) //nolint:gosec // at most x402.MaxChannelAmount
+		}
+		events.IDs, events.Withdraws = append(events.IDs, event.ID), append(events.Withdraws, withdraws)
+		events.Claimed = append(events.Claimed, claimed)
 	}
 	if len(events.IDs) == 0 {
 		return nil

@@ -48,7 +48,7 @@ export async function prepareScans(world) {
       await server.kill();
       endpoint.release();
       await claimed(payers.killed, began);
-      await server.start("--channel-claim-sum", "10.00");
+      await world.start();
       await other.stop();
     });
 
@@ -86,7 +86,7 @@ export async function prepareScans(world) {
       await server.stop();
       const began = await withdraw(payers.stopped);
       await mine(48, day / 48);
-      await server.start("--channel-claim-sum", "10.00");
+      await world.start();
       await claimed(payers.stopped, began, 2 * day);
     });
   };

@@ -64,10 +64,12 @@ export async function startWorld(seconds) {
   const fail = () => assert.fail("it took longer");
   const late = setTimeout(() => check(`the whole takes less than ${seconds} seconds`, fail), seconds * 1000);
 
-  await server.start(...calm);
+  const start = () => server.start(...calm);
+  await start();
   const contract = await (await fetch(`${server.url}/openapi.json`)).json();
   const world = {
     ...{ chain, query, endpoint, facilitator, payee, server, books, check },
+    start,
     another: () => newServer([...settings, ...calm]),
     price: (path) => {
       const { post, get } = contract.paths[path];
