@@ -16,7 +16,7 @@ import (
 const (
 	// claimBatch is how many vouchers are claimed in one transaction. Facilitators take at least 25.
 	claimBatch = 25
-	// claimRetry is the pause after a claim of a payment channel that failed.
+	// claimRetry is the pause after a claim of a payment channel that failed, or the eighth part of the withdraw delay if that is shorter.
 	claimRetry = 10 * time.Minute
 	// claimLooks is how often the chain is asked for a claim that the facilitator reports, with claimPause in between.
 	claimLooks = 5
@@ -63,7 +63,7 @@ func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 			ID: id, Age: age, Sum: int64(c.ClaimSum), //nolint:gosec // a sum of money
 		}
 		for ctx.Err() == nil {
-			due, err := c.store.UnclaimedChannels(ctx, policy, claimBatch, max(payment.Lease, claimRetry))
+			due, err := c.store.UnclaimedChannels(ctx, policy, claimBatch, max(payment.Lease, min(claimRetry, c.WithdrawDelay/8)))
 			if err != nil && ctx.Err() == nil {
 				c.engine.Log.WarnContext(ctx, "look for payment channels to claim", "error", err)
 			}

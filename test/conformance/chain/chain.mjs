@@ -21,7 +21,7 @@ import { startWorld } from "./world.mjs";
 
 globalThis.crypto ??= webcrypto; // Node 18 does not export it
 
-const world = await startWorld(300);
+const world = await startWorld(1200);
 const { chain, check, facilitator } = world;
 
 await check("the contract on the chain has the channel ids and digests of the official packages", async () => {
@@ -46,11 +46,10 @@ await check("the server starts without its facilitator; a payment takes nothing 
 
 await checkJourneys(world);
 await checkExact(world);
-const withdrawals = await checkWithdrawals(world);
 await checkLosses(world);
 await checkRestarts(world);
 await checkRefunds(world);
-const finish = await withdrawals();
+const finish = await checkWithdrawals(world);
 await checkBatches(world);
 const checkScans = await prepareScans(world);
 await finish();
