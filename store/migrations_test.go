@@ -57,7 +57,7 @@ func migrationFaults(version int, text string) (faults []string) {
 		fault(faultAnnotation)
 	}
 	statements := statementsOf(text)
-	own := map[string]bool{"schema_compat": version == 2}
+	own := map[string]bool{}
 	for _, match := range created.FindAllStringSubmatch(strings.Join(statements, ";"), -1) {
 		own[match[1]] = true
 	}

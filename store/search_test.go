@@ -384,13 +384,13 @@ func TestSearchUsesTheIndexes(t *testing.T) {
 		want    string
 		never   string // a part of the plan that must not have run
 	}{
-		{"a rare word", directory("", "c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
-		{"a common and a rare word", directory("", "forecast c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
-		{"words that nobody has together", directory("", "crowd_39999 c4ca4238"), "Bitmap Index Scan on agents_folded", "agents_newest"},
-		{"a word without a trigram", directory("", "zz"), "Index Scan using agents_newest", "agents_folded"},
-		{"a group", directory(store.KindGroup, "c4ca4238"), "Bitmap Index Scan on conversations_folded", "conversations_newest"},
-		{"a channel", directory(store.KindChannel, "c4ca4238"), "Bitmap Index Scan on conversations_folded", "conversations_newest"},
-		{"a channel without a trigram", directory(store.KindChannel, "zz"), "Index Scan using conversations_newest", "conversations_folded"},
+		{"a rare word", directory("", "c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
+		{"a common and a rare word", directory("", "forecast c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
+		{"words that nobody has together", directory("", "crowd_39999 c4ca4238"), "Bitmap Index Scan on agents_search", "agents_newest"},
+		{"a word without a trigram", directory("", "zz"), "Index Scan using agents_newest", "agents_search"},
+		{"a group", directory(store.KindGroup, "c4ca4238"), "Bitmap Index Scan on conversations_search", "conversations_newest"},
+		{"a channel", directory(store.KindChannel, "c4ca4238"), "Bitmap Index Scan on conversations_search", "conversations_newest"},
+		{"a channel without a trigram", directory(store.KindChannel, "zz"), "Index Scan using conversations_newest", "conversations_search"},
 		{"a rare word in messages", message("c4ca4238"), "Bitmap Index Scan on messages_search", "messages_pkey"},
 		{"a rare word in messages that are not under NFC", message("c4ca4238"), "Bitmap Index Scan on messages_not_nfc", "messages_pkey"},
 		{"two rare words in messages", message("number.*(c4ca4238|eccbc87e)"), "Bitmap Index Scan on messages_search", "messages_pkey"},

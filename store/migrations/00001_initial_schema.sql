@@ -21,6 +21,19 @@ END
 $$;
 -- +goose StatementEnd
 
+-- fold_nfc returns what fold returns for the text under NFC: a letter with its accent as one character equals the letter followed by the
+-- combining accent. Most texts are ASCII or NFC already, which is quicker to check than to normalize.
+-- +goose StatementBegin
+CREATE FUNCTION fold_nfc(content text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE COST 500 AS $$
+BEGIN
+    IF octet_length(content) > char_length(content) AND content IS NOT NFC NORMALIZED THEN
+        content := normalize(content, NFC);
+    END IF;
+    RETURN lower(upper(content));
+END
+$$;
+-- +goose StatementEnd
+
 CREATE TABLE agents (
     id                uuid        PRIMARY KEY,
     username          text        NOT NULL UNIQUE CHECK (username ~ '^[a-z0-9_]{1,32}$'),
@@ -37,7 +50,7 @@ COMMENT ON COLUMN agents.key_payment IS 'The payment whose stored response holds
 CREATE UNIQUE INDEX agents_previous_key ON agents (previous_key_hash) WHERE previous_key_hash IS NOT NULL;
 -- The directory (store/search.go). A word of a query contains no space, so it never matches across the space between
 -- name and description.
-CREATE INDEX agents_search ON agents USING gin (fold(username || ' ' || description) gin_trgm_ops) WHERE is_discoverable;
+CREATE INDEX agents_search ON agents USING gin (fold_nfc(username || ' ' || description) gin_trgm_ops) WHERE is_discoverable;
 CREATE INDEX agents_name ON agents (username text_pattern_ops) WHERE is_discoverable;
 CREATE INDEX agents_newest ON agents (created_at DESC, id DESC) WHERE is_discoverable;
 
@@ -63,6 +76,8 @@ CREATE TABLE blocks (
     CHECK (blocker_id <> blocked_id)
 );
 COMMENT ON TABLE blocks IS 'Blocks: blocker_id has blocked blocked_id.';
+-- Whom an agent has blocked. The condition is always true, as that of memberships_banned is.
+CREATE INDEX blocks_newest ON blocks (blocker_id, created_at) WHERE created_at > '-infinity';
 
 CREATE TABLE conversations (
     id              uuid        PRIMARY KEY,
@@ -77,19 +92,24 @@ CREATE TABLE conversations (
     pinned          uuid[]      NOT NULL DEFAULT '{}' CHECK (cardinality(pinned) <= 5),
     created_at      timestamptz NOT NULL,
     deleted_at      timestamptz,
+    first_number    bigint      NOT NULL DEFAULT 1,
+    oldest_at       timestamptz,
+    erased_at       timestamptz,
     CHECK ((kind = 'private') = (admin_id IS NULL)),
-    CHECK ((kind = 'private') = (name IS NULL))
+    CHECK ((kind = 'private') = (name IS NULL)),
+    CONSTRAINT conversations_first_number_check CHECK (first_number BETWEEN 1 AND last_number + 1)
 );
 COMMENT ON TABLE conversations IS 'Private chats, group chats and channels. One table for all kinds, so that messages, unread and search need no special cases.';
 COMMENT ON COLUMN conversations.last_number IS 'The number of the newest message. It is incremented under the row lock, so the number order equals the commit order.';
 COMMENT ON COLUMN conversations.deleted_at IS 'When the group chat or channel was deleted. Its rows stay, but no agent can use it.';
+COMMENT ON COLUMN conversations.first_number IS 'The number of the oldest message that was not removed; last_number + 1 if there is none. Only the oldest messages are removed, so the numbers from first_number to last_number have no gaps.';
+COMMENT ON COLUMN conversations.oldest_at IS 'No message of the conversation is older; NULL: none is older than the conversation. So most conversations need no look at their messages.';
+COMMENT ON COLUMN conversations.erased_at IS 'When everything of a deleted group chat or channel was erased. The row stays: calls get 410, and last_number counts the messages that were sent.';
 CREATE INDEX conversations_of_admin ON conversations (admin_id) WHERE kind = 'channel' AND deleted_at IS NULL;
--- The directories. There is one partial index for each kind, because a search names the kind.
-CREATE INDEX groups_search ON conversations USING gin (fold(name || ' ' || coalesce(description, '')) gin_trgm_ops)
-    WHERE kind = 'group' AND is_discoverable AND deleted_at IS NULL;
-CREATE INDEX channels_search ON conversations USING gin (fold(name || ' ' || coalesce(description, '')) gin_trgm_ops)
-    WHERE kind = 'channel' AND is_discoverable AND deleted_at IS NULL;
-CREATE INDEX conversations_name ON conversations (kind, fold(name) text_pattern_ops) WHERE is_discoverable AND deleted_at IS NULL;
+-- The directories.
+CREATE INDEX conversations_search ON conversations USING gin (kind, fold_nfc(name || ' ' || coalesce(description, '')) gin_trgm_ops)
+    WHERE is_discoverable AND deleted_at IS NULL;
+CREATE INDEX conversations_name ON conversations (kind, fold_nfc(name) text_pattern_ops) WHERE is_discoverable AND deleted_at IS NULL;
 CREATE INDEX conversations_newest ON conversations (kind, created_at DESC, id DESC) WHERE is_discoverable AND deleted_at IS NULL;
 
 CREATE TABLE private_pairs (
@@ -109,12 +129,17 @@ CREATE TABLE memberships (
     joined_number   bigint      NOT NULL CHECK (joined_number >= 0),
     joined_at       timestamptz NOT NULL,
     unread_own      bigint      NOT NULL DEFAULT 0 CHECK (unread_own >= 0),
+    quiet           boolean     NOT NULL DEFAULT false,
     PRIMARY KEY (conversation_id, agent_id)
 );
 COMMENT ON TABLE memberships IS 'Members of chats, subscribers of channels, and banned agents.';
 COMMENT ON COLUMN memberships.read_number IS 'The number of the newest message that the agent has read. It never decreases.';
 COMMENT ON COLUMN memberships.unread_own IS 'The count of the agent''s own messages with a number above read_number. The number of unread messages is last_number - read_number - unread_own, so no query counts messages.';
+COMMENT ON COLUMN memberships.quiet IS 'Another agent added this one to the group chat, and it has neither fetched its messages nor sent one since. What is unread there does not end a wait.';
 CREATE INDEX memberships_of_agent ON memberships (agent_id) WHERE status = 'member';
+-- Whom the admin has banned. The second condition is always true. Only a query that names it uses the index: whether an agent is banned is
+-- looked up by the primary key, however many are.
+CREATE INDEX memberships_banned ON memberships (conversation_id, joined_at) WHERE status = 'banned' AND joined_at > '-infinity';
 
 CREATE TABLE messages (
     conversation_id uuid        NOT NULL REFERENCES conversations,
@@ -122,14 +147,24 @@ CREATE TABLE messages (
     id              uuid        NOT NULL,
     sender_id       uuid        NOT NULL REFERENCES agents,
     content         text        NOT NULL CHECK (char_length(content) BETWEEN 1 AND 16384),
+    reply_to        uuid,
     about           jsonb,
     created_at      timestamptz NOT NULL,
+    removed_at      timestamptz,
     PRIMARY KEY (conversation_id, number),
     CONSTRAINT messages_id UNIQUE (id, conversation_id)
 );
 COMMENT ON TABLE messages IS 'Messages. Numbers run 1, 2, 3 … in each conversation without gaps, so the newest n messages, page p, and all messages after a read marker are each one range.';
+COMMENT ON COLUMN messages.reply_to IS 'The id of the message that this one answers. Retention can have removed that message, so it is no foreign key.';
+COMMENT ON COLUMN messages.removed_at IS 'When the operator removed the content. The column content then has a fixed text.';
 COMMENT ON COLUMN messages.about IS 'What the message is about, if the service wrote it in the name of the sender (store.About); otherwise NULL.';
-CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops);
+-- New messages are indexed when their list is full, by the call that fills it. With the default of 4 MiB that call took over half a second
+-- if the messages had many different characters. Less than 1 MiB makes ordinary messages cost more.
+CREATE INDEX messages_search ON messages USING gin (conversation_id, fold(content) gin_trgm_ops) WITH (gin_pending_list_limit = 1024);
+-- The few messages that are not under NFC. messages_search has all messages as they are, which for all others is the same text, so that no
+-- send pays for a second index.
+CREATE INDEX messages_not_nfc ON messages USING gin (conversation_id, fold_nfc(content) gin_trgm_ops) WITH (gin_pending_list_limit = 1024)
+    WHERE content IS NOT NFC NORMALIZED;
 
 CREATE TABLE reactions (
     conversation_id uuid        NOT NULL,
@@ -173,6 +208,7 @@ CREATE TABLE payments (
     fingerprint        bytea       NOT NULL CHECK (octet_length(fingerprint) = 32),
     signature_hash     bytea       NOT NULL CHECK (octet_length(signature_hash) = 32),
     payment_identifier text,
+    idempotency_key    text,
     request            bytea,
     payload            bytea,
     payment_channel_id text,
@@ -210,11 +246,16 @@ COMMENT ON COLUMN payments.payload IS 'The data that settlement after a crash ne
 COMMENT ON COLUMN payments.key_hash IS 'The hash of the API key of the caller. A rotation replaces only this key, also after a crash.';
 COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. While it is alive, it holds the advisory lock with this number (store/server_presence.go).';
 COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. The wallet that paid can request it again. It is erased when the secret is used, ten minutes after delivery at the latest.';
-COMMENT ON COLUMN payments.response IS 'The response.';
+COMMENT ON COLUMN payments.idempotency_key IS 'SHA-256 of the Idempotency-Key of the call, without an account also of the address that signed. A failed payment keeps none.';
+COMMENT ON COLUMN payments.response IS 'The response, without a TAN or API key that it had.';
 CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
     WHERE payment_identifier IS NOT NULL;
+CREATE UNIQUE INDEX payments_idempotency_key ON payments (coalesce(agent_id::text, payer), operation, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
 CREATE INDEX payments_created ON payments (created_at, id);
 CREATE INDEX payments_open ON payments (lease_until) WHERE state IN ('settling', 'unknown');
+-- When each operation was last paid with scheme exact (Store.LastSettled).
+CREATE INDEX payments_settled ON payments (operation, created_at) WHERE scheme = 'exact' AND state IN ('delivered', 'undeliverable');
 CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
 CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
 -- A deposit carries a voucher. This index finds it by the voucher; other vouchers are found by their nonce.
@@ -295,3 +336,105 @@ COMMENT ON COLUMN payment_channel_transactions.claimed IS 'By how much it raised
 COMMENT ON COLUMN payment_channel_transactions.paid IS 'What it transferred: to the payee, or back to the payer.';
 COMMENT ON COLUMN payment_channel_transactions.transaction IS 'The transaction hash; empty if the response of the facilitator was lost. Not unique: see payments.';
 CREATE INDEX payment_channel_transactions_created ON payment_channel_transactions (created_at, id);
+
+CREATE TABLE payment_channel_scans (
+    network  text        NOT NULL PRIMARY KEY,
+    block    bigint      NOT NULL CHECK (block >= 0),
+    known_at timestamptz NOT NULL,
+    taken_at timestamptz NOT NULL
+);
+COMMENT ON TABLE payment_channel_scans IS 'Up to where the events of payment channels on the blockchain are read, which tell of withdrawals. One server reads at a time, for all.';
+COMMENT ON COLUMN payment_channel_scans.block IS 'The newest block that was read. Reading begins again some blocks before it, because the chain may reorganise.';
+COMMENT ON COLUMN payment_channel_scans.known_at IS 'The time of the newest block of the chain when everything up to it was read. Vouchers are charged only while it is young.';
+COMMENT ON COLUMN payment_channel_scans.taken_at IS 'When a server last began to read. If it dies, another one reads after the usual pause; two that read at once do no harm.';
+
+-- Wrong TANs are counted for all servers together (store/registration_tan_tries.go).
+CREATE TABLE tan_tries (
+    key_hash bytea       PRIMARY KEY CHECK (octet_length(key_hash) = 32),
+    wrong    integer     NOT NULL CHECK (wrong >= 0),
+    checking integer     NOT NULL CHECK (checking >= 0),
+    expires_at timestamptz NOT NULL
+);
+COMMENT ON TABLE tan_tries IS 'Tries of TANs by wallets and client addresses that could pay. A row is deleted some time after it has expired.';
+COMMENT ON COLUMN tan_tries.key_hash IS 'SHA-256 of the wallet or of the address. A hash, because the database keeps no client addresses.';
+COMMENT ON COLUMN tan_tries.checking IS 'Tries whose TAN is being checked. They count like wrong ones, so that concurrent tries cannot exceed the limit.';
+CREATE INDEX tan_tries_expires_at ON tan_tries (expires_at);
+
+-- What operators do: suspend and erase accounts, remove messages and conversations, refund payments. And the audit of it.
+
+CREATE TABLE suspensions (
+    agent_id   uuid        PRIMARY KEY REFERENCES agents,
+    message    text        NOT NULL CHECK (char_length(message) <= 512),
+    was_listed boolean     NOT NULL,
+    erased     boolean     NOT NULL DEFAULT false,
+    created_at timestamptz NOT NULL
+);
+COMMENT ON TABLE suspensions IS 'Accounts that cannot be used. It is small, so that looking an agent up in it costs little.';
+COMMENT ON COLUMN suspensions.message IS 'What the agent is told; may be empty.';
+COMMENT ON COLUMN suspensions.was_listed IS 'is_discoverable of the agent before. Meanwhile it is false, so that the directory does not list the agent.';
+COMMENT ON COLUMN suspensions.erased IS 'The account was erased and can never be used again.';
+
+CREATE TABLE reserved_usernames (
+    username_hash bytea       PRIMARY KEY CHECK (octet_length(username_hash) = 32),
+    agent_id      uuid        REFERENCES agents,
+    created_at    timestamptz NOT NULL
+);
+COMMENT ON TABLE reserved_usernames IS 'Former usernames, as SHA-256. Nobody can register them, because others know the former owner by them. A hash, because erasing an account must leave no username.';
+COMMENT ON COLUMN reserved_usernames.agent_id IS 'The agent that had the username; NULL if it was erased.';
+
+CREATE TABLE conversation_removals (
+    conversation_id uuid        PRIMARY KEY REFERENCES conversations,
+    created_at      timestamptz NOT NULL
+);
+COMMENT ON TABLE conversation_removals IS 'Conversations whose deleted_at the operator has set. Only these can be restored.';
+
+CREATE TABLE refunds (
+    payer       text        NOT NULL CHECK (payer = lower(payer)),
+    payment_id  uuid        NOT NULL,
+    amount      bigint      NOT NULL CHECK (amount > 0),
+    transaction text        NOT NULL CHECK (transaction = lower(transaction)),
+    created_at  timestamptz NOT NULL,
+    PRIMARY KEY (payment_id, payer),
+    CONSTRAINT refunds_transaction UNIQUE (payer, transaction)
+);
+COMMENT ON TABLE refunds IS 'Refunds of payments that the operator made by hand, each with its transfer. Refunds of payment channels are in payment_channel_transactions.';
+
+CREATE TABLE audit (
+    target_id   uuid        NOT NULL,
+    id          uuid        NOT NULL,
+    target_kind text        NOT NULL CHECK (target_kind IN ('agent', 'conversation', 'message', 'payment')),
+    action      text        NOT NULL,
+    agent_id    uuid        REFERENCES agents,
+    actor       text        NOT NULL CHECK (char_length(actor) BETWEEN 1 AND 128),
+    reason      text        NOT NULL CHECK (char_length(reason) BETWEEN 1 AND 1024),
+    details     jsonb       NOT NULL,
+    created_at  timestamptz NOT NULL,
+    PRIMARY KEY (target_id, id)
+);
+COMMENT ON TABLE audit IS 'What operators did. Rows are only added. They have no content, username or secret, so that they can stay when an account is erased.';
+COMMENT ON COLUMN audit.agent_id IS 'The agent concerned: the account, the sender of the message, the admin of the conversation, the account that paid.';
+CREATE INDEX audit_created ON audit (created_at, id);
+
+-- The role that serves gets all rights on new tables by default (docs/roles.sql). It must not change what is in the audit.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    other text;
+BEGIN
+    FOR other IN
+        SELECT DISTINCT grantee FROM information_schema.role_table_grants
+        WHERE table_schema = current_schema() AND table_name = 'audit' AND grantee <> current_user
+    LOOP
+        EXECUTE format('REVOKE UPDATE, DELETE, TRUNCATE ON audit FROM %s', CASE other WHEN 'PUBLIC' THEN other ELSE quote_ident(other) END);
+    END LOOP;
+END
+$$;
+-- +goose StatementEnd
+
+-- Which programs can work with the schema (store/schema.go).
+CREATE TABLE schema_compat (
+    oldest bigint NOT NULL CHECK (oldest > 0)
+);
+CREATE UNIQUE INDEX schema_compat_single ON schema_compat ((true));
+COMMENT ON TABLE schema_compat IS 'One row: the schema version of the oldest program that can work with this schema. A migration that takes something away from older programs raises it.';
+INSERT INTO schema_compat (oldest) VALUES (1);

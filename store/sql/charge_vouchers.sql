@@ -2,7 +2,7 @@
 -- cannot deadlock: what is locked needs a transaction of its own.
 --
 --   due       locks the payment channels that the vouchers fit. A row lock reads the current version of the row, so what voucher_fits
---             (migrations/00019_rules.sql) says holds until the transaction ends.
+--             (migrations/00002_rules.sql) says holds until the transaction ends.
 --   recorded  are the payments, unless the payment identifier or the key is in the ledger. The order is fixed, as two servers may insert
 --             the same identifiers.
 WITH item AS (
