@@ -38,6 +38,7 @@ func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) p
 		{"price", column(batch, func(t T) int64 { return voucher(t).Price })},
 		{"cumulative", column(batch, func(t T) int64 { return voucher(t).Max })},
 		{"max_unclaimed", column(batch, func(t T) int64 { return voucher(t).MaxUnclaimed })},
+		{"claim_sum", column(batch, func(t T) int64 { return voucher(t).ClaimSum })},
 		{"signature", column(batch, func(t T) string { return voucher(t).Signature })},
 		{"operation", column(batch, func(t T) string { return payment(t).Operation })},
 		{"account", column(batch, func(t T) *[16]byte { return (*[16]byte)(payment(t).AgentID) })},

@@ -173,7 +173,7 @@ func TestVoucherFits(t *testing.T) {
 		{"a withdrawal is known", "withdraw_requested_at = 1", 0, no},
 		{"a refund is being settled", "state = 'refunding', refund_amount = 1, lease_until = now()", 0, no},
 		{"the balance does not cover it", "balance = 6", 0, no},
-		{"too much would be unclaimed", "charged = 14, signed_max = 14", 14, no},
+		{"too much would be unclaimed", "charged = 14, signed_max = 14, unclaimed_since = now()", 14, no},
 		{"it skips the next voucher", "charged = 0", 7, no},
 		{"it is as it must be", "charged = 0", 0, nil},
 	} {

@@ -38,16 +38,17 @@ type PaymentChannel struct {
 	RefundAmount           int64
 	RefundedAt, LeaseUntil *time.Time
 
-	UnclaimedSince, ClaimAfter *time.Time
-	UsedAt, CreatedAt          time.Time
-	Now                        time.Time `gorm:"-"`
+	UnclaimedSince, ClaimAfter, IdleSince *time.Time
+	ClaimSumReached                       bool
+	UsedAt, CreatedAt                     time.Time
+	Now                                   time.Time `gorm:"-"`
 }
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
 	charged, signed_max, signature,
 	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, refunded_at, lease_until,
-	unclaimed_since, claim_after, used_at, created_at`
+	unclaimed_since, claim_sum_reached, claim_after, idle_since, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.
 type OnChain struct {
@@ -55,12 +56,12 @@ type OnChain struct {
 }
 
 // Voucher is a voucher to charge: it raises what the payment channel was charged by Price to Max. MaxUnclaimed is how much
-// of it may be unclaimed.
+// of it may be unclaimed, and ClaimSum from how much on it is claimed whatever its age.
 type Voucher struct {
-	Channel, Payer string
-	Price, Max     int64
-	MaxUnclaimed   int64
-	Signature      string
+	Channel, Payer         string
+	Price, Max             int64
+	MaxUnclaimed, ClaimSum int64
+	Signature              string
 }
 
 // ErrVoucherMismatch means that a voucher cannot be charged now. Read the payment channel to learn why.
@@ -148,6 +149,7 @@ func (tx *Tx) chargeDeposit(ctx context.Context, payment uuid.UUID, voucher Vouc
 	changes["charged"], changes["signed_max"], changes["signature"] = voucher.Max, voucher.Max, voucher.Signature
 	changes["state"], changes["payment_id"], changes["used_at"] = PaymentChannelOpen, nil, gorm.Expr("now()")
 	changes["unclaimed_since"] = gorm.Expr("coalesce(unclaimed_since, now())")
+	changes["claim_sum_reached"] = gorm.Expr("claim_sum_reached OR ? - claimed >= ?", voucher.Max, voucher.ClaimSum)
 	return tx.advance(ctx, changes, "id = ? AND payer = ? AND payment_id = ? AND charged + ? = ?",
 		voucher.Channel, voucher.Payer, payment, voucher.Price, voucher.Max)
 }
@@ -200,7 +202,7 @@ func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel
 
 // insertPaymentChannel inserts a payment channel, unless it is known.
 func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
-	channel.SyncedAt, channel.UsedAt, channel.CreatedAt = now, now, now
+	channel.SyncedAt, channel.UsedAt, channel.CreatedAt, channel.IdleSince = now, now, now, &now
 	err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
 	wrapInto(&err, "insert payment channel")
 	return err
@@ -212,10 +214,13 @@ func (c OnChain) changes() map[string]any {
 	return map[string]any{
 		"balance": c.Balance, "claimed": gorm.Expr("greatest(claimed, ?)", c.Claimed), "withdraw_requested_at": c.WithdrawRequestedAt,
 		"refund_nonce": c.RefundNonce, "synced_at": gorm.Expr("now()"),
-		"unclaimed_since": gorm.Expr("CASE WHEN charged > ? THEN unclaimed_since END", c.Claimed),
-		"charged":         gorm.Expr("greatest(charged, ?)", c.Claimed),
-		"signature":       gorm.Expr("CASE WHEN signed_max < ? THEN '' ELSE signature END", c.Claimed),
-		"signed_max":      gorm.Expr("greatest(signed_max, ?)", c.Claimed),
+		"unclaimed_since": gorm.Expr("CASE WHEN least(charged, ?) > greatest(claimed, ?) THEN coalesce(unclaimed_since, now()) END", c.Balance,
+			c.Claimed),
+		"claim_sum_reached": gorm.Expr("claim_sum_reached AND least(charged, ?) > greatest(claimed, ?)", c.Balance, c.Claimed),
+		"idle_since":        gorm.Expr("coalesce(idle_since, now())"),
+		"charged":           gorm.Expr("greatest(charged, ?)", c.Claimed),
+		"signature":         gorm.Expr("CASE WHEN signed_max < ? THEN '' ELSE signature END", c.Claimed),
+		"signed_max":        gorm.Expr("greatest(signed_max, ?)", c.Claimed),
 	}
 }
 

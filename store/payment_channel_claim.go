@@ -14,6 +14,13 @@ type ChannelScope struct {
 	Authorizers    []string
 }
 
+// PaymentChannelSum is what a statement added to the sums of payment channels. In all rows together, Channels is their number, Withdrawing
+// the number of those whose payers withdraw, and the others are as in UnclaimedSum.
+type PaymentChannelSum struct {
+	Network, Asset, ReceiverAuthorizer, PayTo string
+	Channels, Withdrawing, Unclaimed, Lost    int64
+}
+
 // UnclaimedSum is what the payment channels of one authorizer and one payee were charged and what is not claimed, in atomic
 // units. Age is that of the oldest voucher. Lost is what was charged and is no longer in the payment channels, because the payer
 // withdrew it before it was claimed; it is not part of Sum. It can be claimed if the payer deposits again.
@@ -23,53 +30,76 @@ type UnclaimedSum struct {
 	Age                       time.Duration
 }
 
-// Unclaimed sums up what is not claimed.
+// Unclaimed returns the sums of all payment channels.
 func (s *Store) Unclaimed(ctx context.Context, network, asset string) (_ []UnclaimedSum, err error) {
 	defer wrapInto(&err, "sum up unclaimed vouchers")
 	return query[UnclaimedSum](ctx, s, `
-		SELECT receiver_authorizer, pay_to, sum(least(charged, balance) - claimed)::bigint AS sum, sum(charged - least(charged,
-			balance))::bigint AS lost,
-			coalesce(now() - min(unclaimed_since) FILTER (WHERE claimed < balance), interval '0') AS age FROM payment_channels
-		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to
-			ORDER BY receiver_authorizer, pay_to`,
-		named{"network": network, "asset": asset})
+		SELECT s.receiver_authorizer, s.pay_to, s.sum, s.lost, coalesce(now() - (
+			SELECT c.unclaimed_since FROM payment_channels c
+			WHERE c.receiver_authorizer = s.receiver_authorizer AND c.pay_to = s.pay_to AND c.network = @network AND c.asset = @asset
+				AND c.unclaimed_since IS NOT NULL ORDER BY c.unclaimed_since LIMIT 1), interval '0') AS age
+		FROM (SELECT receiver_authorizer, pay_to, sum(unclaimed)::bigint AS sum, sum(lost)::bigint AS lost FROM payment_channel_sums
+			WHERE network = @network AND asset = @asset GROUP BY receiver_authorizer, pay_to) s
+		WHERE s.sum <> 0 OR s.lost <> 0 ORDER BY s.receiver_authorizer, s.pay_to`, named{"network": network, "asset": asset})
 }
 
-// ClaimPolicy says when a payment channel is claimed: when its oldest unclaimed voucher has this age, when the unclaimed sum
-// reaches Sum, or when its payer withdraws. One transaction can claim from payment channels of one authorizer. ID restricts it to
-// one payment channel, if it is not "".
+// FoldSums makes one row of those that statements have added to the sums of payment channels, if there are many. Several servers may call
+// it concurrently.
+func (s *Store) FoldSums(ctx context.Context) (err error) {
+	defer wrapInto(&err, "fold the sums of payment channels")
+	_, err = exec(ctx, s, `
+		WITH old AS (
+			DELETE FROM payment_channel_sums WHERE ctid = ANY (ARRAY(SELECT ctid FROM payment_channel_sums
+				WHERE (SELECT count(*) FROM payment_channel_sums) > @many FOR UPDATE SKIP LOCKED))
+			RETURNING network, asset, receiver_authorizer, pay_to, channels, withdrawing, unclaimed, lost
+		)
+		INSERT INTO payment_channel_sums (network, asset, receiver_authorizer, pay_to, channels, withdrawing, unclaimed, lost)
+		SELECT network, asset, receiver_authorizer, pay_to, sum(channels), sum(withdrawing), sum(unclaimed), sum(lost)
+		FROM old GROUP BY network, asset, receiver_authorizer, pay_to`, named{"many": foldedSums})
+	return err
+}
+
+// ClaimPolicy says which payment channels are claimed: those whose oldest unclaimed voucher has this age, whose unclaimed sum reached
+// Voucher.ClaimSum, or whose payer withdraws. One transaction can claim from payment channels of one authorizer. ID restricts it to one
+// payment channel, if it is not "".
 type ClaimPolicy struct {
 	ID                                        string
 	Network, Asset, ReceiverAuthorizer, PayTo string
 	Age                                       time.Duration
-	Sum                                       int64
 }
 
 const (
+	// foldedSums is how many rows of sums are not worth folding.
+	foldedSums = 100
 	// claimable payment channels have something to claim and no claim under way.
 	claimable = `unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer
 		AND pay_to = @payee
-		AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND claimed < least(charged, balance)
-		AND (claim_after IS NULL OR claim_after < now())`
-	// claimDue is true for a claimable payment channel that is due.
-	claimDue = `(unclaimed_since <= now() - @age::interval OR charged - claimed >= @sum OR withdraw_requested_at <> 0)`
+		AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND (claim_after IS NULL OR claim_after < now())`
+	// urgent ones are claimed whatever their age.
+	urgent = `(claim_sum_reached OR withdraw_requested_at <> 0)`
 )
 
 // UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller. Several servers may call it
 // concurrently; each payment channel goes to one of them. If any is due, those with half of the age come along: a further one in a
-// transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together.
+// transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together. It reads from indexes what
+// is due, however many payment channels there are.
 func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for unclaimed payment channels")
 	return query[PaymentChannel](ctx, s, `
-		UPDATE payment_channels SET claim_after = now() + @lease::interval
-		WHERE (id, payer) IN (
+		WITH urgent AS MATERIALIZED (
+			SELECT id, payer FROM payment_channels WHERE `+claimable+` AND `+urgent+` LIMIT @limit FOR UPDATE SKIP LOCKED
+		), aged AS MATERIALIZED (
 			SELECT id, payer FROM payment_channels
-			WHERE `+claimable+` AND (`+claimDue+`
-				OR unclaimed_since < now() - @age::interval / 2 AND EXISTS (SELECT FROM payment_channels WHERE `+claimable+` AND `+claimDue+`))
-			ORDER BY `+claimDue+` DESC, unclaimed_since LIMIT @limit FOR UPDATE SKIP LOCKED
-		) RETURNING `+paymentChannelColumns, named{
+			WHERE `+claimable+` AND NOT `+urgent+` AND unclaimed_since <= now() - @age::interval / 2 AND (
+				EXISTS (SELECT FROM urgent)
+				OR (SELECT min(unclaimed_since) FROM payment_channels WHERE `+claimable+`) <= now() - @age::interval)
+			ORDER BY unclaimed_since LIMIT @limit - (SELECT count(*) FROM urgent) FOR UPDATE SKIP LOCKED
+		)
+		UPDATE payment_channels SET claim_after = now() + @lease::interval
+		WHERE (id, payer) IN (SELECT id, payer FROM urgent UNION ALL SELECT id, payer FROM aged)
+		RETURNING `+paymentChannelColumns, named{
 		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
-		"id": policy.ID, "age": policy.Age, "sum": policy.Sum, "limit": limit,
+		"id": policy.ID, "age": policy.Age, "limit": limit,
 	})
 }
 
@@ -78,7 +108,7 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 func (s *Store) ClaimAtOnce(ctx context.Context, network, asset, id string) (_ int64, err error) {
 	defer wrapInto(&err, "make payment channels due")
 	return exec(ctx, s, `UPDATE payment_channels SET claim_after = NULL
-		WHERE claimed < least(charged, balance) AND network = @network AND asset = @asset AND (@id = '' OR id = @id)`,
+		WHERE unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND (@id = '' OR id = @id)`,
 		named{"network": network, "asset": asset, "id": id})
 }
 
@@ -107,7 +137,8 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 			ORDER BY c.id FOR UPDATE OF c
 		), claimed AS (
 			UPDATE payment_channels c SET claimed = greatest(c.claimed, old.total), claim_after = NULL,
-				unclaimed_since = CASE WHEN c.charged > old.total THEN now() END
+				unclaimed_since = CASE WHEN least(c.charged, c.balance) > greatest(c.claimed, old.total) THEN now() END,
+				claim_sum_reached = false
 			FROM old WHERE c.id = old.id AND c.payer = old.payer
 			RETURNING greatest(old.total - old.claimed, 0) AS amount
 		)

@@ -118,16 +118,15 @@ func (f TransactionFilter) apply(search *gorm.DB) *gorm.DB {
 // CountPaymentChannels counts the payment channels by state. Those with a withdrawal count as "withdrawing".
 func (s *Store) CountPaymentChannels(ctx context.Context) (_ map[string]int64, err error) {
 	defer wrapInto(&err, "count payment channels")
-	rows, err := query[struct {
-		State string
-		Count int64
-	}](ctx, s, `SELECT CASE WHEN withdraw_requested_at <> 0 THEN 'withdrawing' ELSE state END AS state, count(*) AS count
-		FROM payment_channels GROUP BY 1`, none)
-	counts := map[string]int64{PaymentChannelOpen: 0, PaymentChannelDepositing: 0, PaymentChannelRefunding: 0, "withdrawing": 0}
-	for _, row := range rows {
-		counts[row.State] = row.Count
-	}
-	return counts, err
+	counts, err := single(query[struct{ Channels, Withdrawing, Depositing, Refunding int64 }](ctx, s, `
+		SELECT coalesce(sum(channels), 0)::bigint AS channels, coalesce(sum(withdrawing), 0)::bigint AS withdrawing,
+			(SELECT count(*) FROM payment_channels WHERE payment_id IS NOT NULL AND withdraw_requested_at = 0) AS depositing,
+			(SELECT count(*) FROM payment_channels WHERE state = 'refunding' AND withdraw_requested_at = 0) AS refunding
+		FROM payment_channel_sums`, none))
+	return map[string]int64{
+		PaymentChannelOpen:       counts.Channels - counts.Withdrawing - counts.Depositing - counts.Refunding,
+		PaymentChannelDepositing: counts.Depositing, PaymentChannelRefunding: counts.Refunding, "withdrawing": counts.Withdrawing,
+	}, err
 }
 
 // SettlementSums are the transactions and amounts that brought the revenue of a period to the payee. Vouchers need no transaction.
@@ -169,7 +168,7 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
 	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS " +
 		"bigint) AS amount").
-		Where("unclaimed_since IS NOT NULL AND claimed < least(charged, balance)").Take(&sums.Unclaimed).Error
+		Where("unclaimed_since IS NOT NULL").Take(&sums.Unclaimed).Error
 	wrapInto(&err, "sum up unclaimed vouchers")
 	return sums, err
 }

@@ -83,17 +83,24 @@ func (s *Store) EndRefund(
 	return ended, err
 }
 
-// IdleChannels returns up to limit payment channels that were not used for the time idle and have at least the sum least that
-// is not charged. It leaves out those whose state was read from the blockchain within the time pause.
+// IdleChannels returns payment channels that were not used for the time idle and have at least the sum least that is not charged. It looks
+// at up to limit whose idle_since is over. It does not look at them again within the time pause, or before they can be idle.
 func (s *Store) IdleChannels(
 	ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int,
 ) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for idle payment channels")
-	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
-		WHERE state = 'open' AND withdraw_requested_at = 0 AND balance - charged >= @least
-			AND used_at < now() - @idle::interval AND synced_at < now() - @pause::interval
-			AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
-		ORDER BY synced_at LIMIT @limit`, named{
+	return query[PaymentChannel](ctx, s, `
+		WITH looked AS (
+			UPDATE payment_channels SET idle_since = CASE WHEN balance - charged >= @least
+				THEN greatest(used_at, now() - @idle::interval + @pause::interval) END
+			WHERE (id, payer) IN (
+				SELECT id, payer FROM payment_channels WHERE idle_since < now() - @idle::interval
+					AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
+				ORDER BY idle_since LIMIT @limit FOR UPDATE SKIP LOCKED
+			) RETURNING `+paymentChannelColumns+`
+		)
+		SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM looked
+		WHERE idle_since IS NOT NULL AND state = 'open' AND withdraw_requested_at = 0 AND used_at < now() - @idle::interval`, named{
 		"idle": idle, "pause": pause, "least": least, "limit": limit,
 		"network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers,
 	})

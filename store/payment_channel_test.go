@@ -55,7 +55,7 @@ func TestPaymentChannelsToClaim(t *testing.T) {
 		})
 	}
 	update(`UPDATE payment_channels SET charged = 14, signed_max = 14, signature = 'x', unclaimed_since = now()`)
-	update(`UPDATE payment_channels SET balance = 7, claimed = 7 WHERE id = $1`, withdrawn)
+	update(`UPDATE payment_channels SET balance = 7, claimed = 7, unclaimed_since = NULL WHERE id = $1`, withdrawn)
 	policy := store.ClaimPolicy{Network: "eip155:84532", Asset: "0xa", ReceiverAuthorizer: "0xe", PayTo: "0xd"}
 	for _, want := range []int{1, 0} {
 		due, err := g.UnclaimedChannels(t.Context(), policy, 10, time.Minute)

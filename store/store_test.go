@@ -81,8 +81,8 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"memberships":   store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{},
 		"reactions":        store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
-		"payment_channel_scans": store.PaymentChannelScan{},
-		"suspensions":           store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{},
+		"payment_channel_scans": store.PaymentChannelScan{}, "payment_channel_sums": store.PaymentChannelSum{},
+		"suspensions": store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{},
 		"reserved_usernames":    store.ReservedUsername{},
 		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},
 	}
@@ -372,12 +372,15 @@ func TestConstraints(t *testing.T) {
 		return strings.Replace(payment(columns, values), "'0xc'", "gen_random_uuid()::text", 1)
 	}
 	channel := func(charged, signed, claimed, balance int, state, payment string) string {
+		since := "NULL"
+		if claimed < min(charged, balance) {
+			since = "now()"
+		}
 		return fmt.Sprintf(`INSERT INTO payment_channels (id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer,
 			withdraw_delay, salt, charged, signed_max,
-			signature, claimed, balance, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, used_at, created_at) VALUES ('0x' ||
-			repeat('a', 64), '0xb', '0xb', 'eip155:8453',
-			'0xa', '0xd', '0xe', 86400, '0x0', %d, %d, '', %d, %d, 0, 0, now(), '%s', %s, now(), now())`, charged, signed, claimed, balance, state,
-			payment)
+			signature, claimed, balance, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, unclaimed_since, used_at, created_at)
+			VALUES ('0x' || repeat('a', 64), '0xb', '0xb', 'eip155:8453', '0xa', '0xd', '0xe', 86400, '0x0', %d, %d, '', %d, %d, 0, 0, now(), '%s',
+			%s, %s, now(), now())`, charged, signed, claimed, balance, state, payment, since)
 	}
 	transaction := func(kind string, claimed, paid int) string {
 		return fmt.Sprintf(`INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid,
@@ -426,6 +429,7 @@ func TestConstraints(t *testing.T) {
 		"an unheard-of transaction":          transaction("deposit", 0, 1),
 		"a deposit that nobody settles":      channel(1, 1, 0, 3, "depositing", "NULL"),
 		"an open channel with a deposit":     channel(1, 1, 0, 3, "open", "gen_random_uuid()"),
+		"something unclaimed of no age":      strings.Replace(channel(1, 1, 0, 3, "open", "NULL"), "NULL, now(), now(), now()", "NULL, NULL, now(), now()", 1),
 	} {
 		if _, err := connection.Exec(t.Context(), statement); err == nil {
 			t.Errorf("the database allows %s", name)

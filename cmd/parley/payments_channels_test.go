@@ -144,7 +144,7 @@ func TestReconcileChannels(t *testing.T) {
 	for _, change := range []string{
 		`UPDATE payment_channels SET charged = 5000, signed_max = 5000, claimed = 5000 WHERE id = '` + restored.ID + `'`,
 		`DELETE FROM payment_channels WHERE id = '` + stranger.ID + `'`,
-		`UPDATE payment_channels SET claimed = 5000 WHERE id = '` + open.ID + `'`,
+		`UPDATE payment_channels SET claimed = 5000, unclaimed_since = NULL WHERE id = '` + open.ID + `'`,
 		`DELETE FROM payment_channel_transactions WHERE kind = 'settle' AND paid = 15000`,
 		`UPDATE payment_channel_transactions SET paid = 11000 WHERE kind = 'settle'`} {
 		b.exec(change)

@@ -35,7 +35,7 @@ func TestReconcileStrict(t *testing.T) {
 		}, "behind: 1"},
 		"a claim": {func(b *books) {
 			b.act("claim", "--all")
-			b.exec(`UPDATE payment_channels SET claimed = 0`)
+			b.exec(`UPDATE payment_channels SET claimed = 0, unclaimed_since = now()`)
 		}, "behind: 1"},
 		"a payout without a transaction": {func(b *books) {
 			b.act("claim", "--all")

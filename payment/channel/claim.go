@@ -37,7 +37,10 @@ func (c *Scheme) claimDue(ctx context.Context) {
 
 // sumUp reads from the ledger what is not claimed.
 func (c *Scheme) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total int64) {
-	sums, err := c.store.Unclaimed(ctx, c.network, c.asset)
+	err := c.store.FoldSums(ctx)
+	if err == nil {
+		sums, err = c.store.Unclaimed(ctx, c.network, c.asset)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			c.engine.Log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
@@ -60,9 +63,9 @@ func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 		}
 		policy := store.ClaimPolicy{
 			Network: c.network, Asset: c.asset, ReceiverAuthorizer: one.ReceiverAuthorizer, PayTo: one.PayTo,
-			ID: id, Age: age, Sum: int64(c.ClaimSum), //nolint:gosec // a sum of money
+			ID: id, Age: age,
 		}
-		for ctx.Err() == nil {
+		for done := 1; done > 0 && ctx.Err() == nil; {
 			due, err := c.store.UnclaimedChannels(ctx, policy, claimBatch, max(payment.Lease, min(claimRetry, c.WithdrawDelay/8)))
 			if err != nil && ctx.Err() == nil {
 				c.engine.Log.WarnContext(ctx, "look for payment channels to claim", "error", err)
@@ -71,7 +74,8 @@ func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 				break
 			}
 			settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), payment.Lease)
-			claimed += c.claimAll(settling, due)
+			done = c.claimAll(settling, due) // if nothing can be claimed, the next round tries others
+			claimed += done
 			cancel()
 		}
 	}

@@ -220,7 +220,7 @@ func (v *voucher) toCharge() store.Voucher {
 	}
 	return store.Voucher{
 		Channel: v.of.ChannelID, Payer: v.a.Payer(), Price: int64(v.a.Operation.Price), Max: v.max(), //nolint:gosec // a price
-		MaxUnclaimed: most, Signature: v.payload.Payload.Voucher.Signature,
+		MaxUnclaimed: most, ClaimSum: int64(v.ClaimSum), Signature: v.payload.Payload.Voucher.Signature, //nolint:gosec // a sum of money
 	}
 }
 

@@ -289,11 +289,14 @@ CREATE TABLE payment_channels (
     refunded_at           timestamptz,
     lease_until           timestamptz,
     unclaimed_since       timestamptz,
+    claim_sum_reached     boolean     NOT NULL DEFAULT false,
     claim_after           timestamptz,
     used_at               timestamptz NOT NULL,
+    idle_since            timestamptz,
     created_at            timestamptz NOT NULL,
     PRIMARY KEY (id, payer),
     CONSTRAINT payment_channels_sums_check CHECK (claimed <= charged AND claimed <= balance),
+    CONSTRAINT payment_channels_unclaimed_check CHECK ((unclaimed_since IS NOT NULL) = (claimed < least(charged, balance))),
     CONSTRAINT payment_channels_newest_check CHECK (signed_max >= charged),
     CONSTRAINT payment_channels_deposit_check CHECK ((state = 'depositing') = (payment_id IS NOT NULL)),
     CONSTRAINT payment_channels_refund_check CHECK (CASE state WHEN 'refunding' THEN refund_amount > 0 AND lease_until IS NOT NULL ELSE refund_amount = 0 END)
@@ -310,11 +313,17 @@ COMMENT ON COLUMN payment_channels.payment_id IS 'The deposit that is being sett
 COMMENT ON COLUMN payment_channels.refund_amount IS 'The refund that is being settled, signed for refund_nonce. Meanwhile no voucher is charged.';
 COMMENT ON COLUMN payment_channels.refunded_at IS 'When the last refund began. Refunds cost the operator a transaction each, so the next one must wait.';
 COMMENT ON COLUMN payment_channels.lease_until IS 'Until then a server settles the refund. After that any server may settle the same refund again.';
-COMMENT ON COLUMN payment_channels.unclaimed_since IS 'When the oldest voucher was charged whose amount is not claimed; NULL if nothing is.';
+COMMENT ON COLUMN payment_channels.unclaimed_since IS 'When the oldest voucher was charged whose amount can be claimed and is not; NULL if there is none.';
+COMMENT ON COLUMN payment_channels.claim_sum_reached IS 'What is unclaimed reached channel-claim-sum when a voucher was charged.';
 COMMENT ON COLUMN payment_channels.claim_after IS 'Until then a server claims, or waits after a claim that failed.';
+COMMENT ON COLUMN payment_channels.idle_since IS 'The payment channel was not used between used_at and this time, or used_at is later. NULL if nothing is left to refund. Charging leaves it alone: an index of used_at would be written with each call.';
 -- A deposit that is closed without effect releases its payment channel.
 CREATE INDEX payment_channels_depositing ON payment_channels (payment_id) WHERE payment_id IS NOT NULL;
-CREATE INDEX payment_channels_unclaimed ON payment_channels (unclaimed_since) WHERE unclaimed_since IS NOT NULL;
+CREATE INDEX payment_channels_unclaimed ON payment_channels (receiver_authorizer, pay_to, unclaimed_since) WHERE unclaimed_since IS NOT NULL;
+-- Those that are claimed whatever their age (urgent in store/payment_channel_claim.go).
+CREATE INDEX payment_channels_urgent ON payment_channels (receiver_authorizer, pay_to)
+    WHERE unclaimed_since IS NOT NULL AND (claim_sum_reached OR withdraw_requested_at <> 0);
+CREATE INDEX payment_channels_idle ON payment_channels (idle_since) WHERE idle_since IS NOT NULL;
 CREATE INDEX payment_channels_refunding ON payment_channels (lease_until) WHERE state = 'refunding';
 
 CREATE TABLE payment_channel_transactions (

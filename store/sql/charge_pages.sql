@@ -7,16 +7,16 @@
 --   turn      is whether no other transaction reads unread messages of the agent and marks them (see takeTurn in unread.go).
 --   unready   are the items with a membership that is locked or has changed, and those whose messages another call returns or has returned.
 WITH item AS (
-    SELECT payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, operation, account, fingerprint,
+    SELECT payment, channel, channel_payer, price, cumulative, max_unclaimed, claim_sum, signature, operation, account, fingerprint,
         signature_hash, identifier, idempotency_key, secret, response, n
     FROM unnest(
         (SELECT CAST(@payment AS uuid[])), (SELECT CAST(@channel AS text[])), (SELECT CAST(@channel_payer AS text[])),
         (SELECT CAST(@price AS bigint[])), (SELECT CAST(@cumulative AS bigint[])), (SELECT CAST(@max_unclaimed AS bigint[])),
-        (SELECT CAST(@signature AS text[])), (SELECT CAST(@operation AS text[])),
+        (SELECT CAST(@claim_sum AS bigint[])), (SELECT CAST(@signature AS text[])), (SELECT CAST(@operation AS text[])),
         (SELECT CAST(@account AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])),
         (SELECT CAST(@identifier AS text[])), (SELECT CAST(@idempotency_key AS text[])), (SELECT CAST(@secret AS boolean[])),
         (SELECT CAST(@response AS bytea[]))
-    ) WITH ORDINALITY AS i (payment, channel, channel_payer, price, cumulative, max_unclaimed, signature, operation, account,
+    ) WITH ORDINALITY AS i (payment, channel, channel_payer, price, cumulative, max_unclaimed, claim_sum, signature, operation, account,
         fingerprint, signature_hash, identifier, idempotency_key, secret, response, n)
 ), due AS MATERIALIZED (
     SELECT i.*, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
@@ -58,7 +58,8 @@ WITH item AS (
     ORDER BY account, operation, identifier, idempotency_key ON CONFLICT DO NOTHING RETURNING id
 ), closed AS (
     UPDATE payment_channels c SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),
-        unclaimed_since = coalesce(c.unclaimed_since, now())
+        unclaimed_since = coalesce(c.unclaimed_since, now()),
+        claim_sum_reached = c.claim_sum_reached OR d.cumulative - c.claimed >= d.claim_sum
     FROM due d JOIN recorded r ON r.id = d.payment
     WHERE c.id = d.channel AND c.payer = d.channel_payer
     RETURNING d.n, d.payment AS id, c.balance, c.claimed, c.refund_nonce

@@ -13,21 +13,21 @@
 --              message of another agent, and the other own messages are counted in unread_own. What was quiet for the sender is so no more.
 WITH item AS (
     SELECT kind, conversation, recipient, sender, message, content, reply_to, about, payment, channel, channel_payer, price,
-        cumulative, max_unclaimed, signature, operation, account, fingerprint, signature_hash, identifier, idempotency_key, secret,
-        response, n
+        cumulative, max_unclaimed, claim_sum, signature, operation, account, fingerprint, signature_hash, identifier, idempotency_key,
+        secret, response, n
     FROM unnest(
         (SELECT CAST(@kind AS text[])), (SELECT CAST(@conversation AS uuid[])), (SELECT CAST(@recipient AS uuid[])),
         (SELECT CAST(@sender AS uuid[])), (SELECT CAST(@message AS uuid[])), (SELECT CAST(@content AS text[])),
         (SELECT CAST(@reply_to AS uuid[])), (SELECT CAST(@about AS jsonb[])),
         (SELECT CAST(@payment AS uuid[])), (SELECT CAST(@channel AS text[])), (SELECT CAST(@channel_payer AS text[])),
         (SELECT CAST(@price AS bigint[])), (SELECT CAST(@cumulative AS bigint[])), (SELECT CAST(@max_unclaimed AS bigint[])),
-        (SELECT CAST(@signature AS text[])), (SELECT CAST(@operation AS text[])),
+        (SELECT CAST(@claim_sum AS bigint[])), (SELECT CAST(@signature AS text[])), (SELECT CAST(@operation AS text[])),
         (SELECT CAST(@account AS uuid[])), (SELECT CAST(@fingerprint AS bytea[])), (SELECT CAST(@signature_hash AS bytea[])),
         (SELECT CAST(@identifier AS text[])), (SELECT CAST(@idempotency_key AS text[])), (SELECT CAST(@secret AS boolean[])),
         (SELECT CAST(@response AS bytea[]))
     ) WITH ORDINALITY AS i (kind, conversation, recipient, sender, message, content, reply_to, about, payment, channel, channel_payer, price,
-        cumulative, max_unclaimed, signature, operation, account, fingerprint, signature_hash, identifier, idempotency_key, secret,
-        response, n)
+        cumulative, max_unclaimed, claim_sum, signature, operation, account, fingerprint, signature_hash, identifier, idempotency_key,
+        secret, response, n)
 ), due AS MATERIALIZED (
     SELECT i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
         SELECT c.network, c.asset, c.pay_to FROM payment_channels c
@@ -84,7 +84,8 @@ WITH item AS (
     SELECT conversation, number, message, sender, content, reply_to, about, last_message_at FROM numbered
 ), charged AS (
     UPDATE payment_channels c SET charged = d.cumulative, signed_max = d.cumulative, signature = d.signature, used_at = now(),
-        unclaimed_since = coalesce(c.unclaimed_since, now())
+        unclaimed_since = coalesce(c.unclaimed_since, now()),
+        claim_sum_reached = c.claim_sum_reached OR d.cumulative - c.claimed >= d.claim_sum
     FROM sent d WHERE c.id = d.channel AND c.payer = d.channel_payer
     RETURNING d.n, c.balance, c.claimed, c.refund_nonce
 )

@@ -57,6 +57,15 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// WrongChannelSums counts the payees and authorizers whose sums of payment channels are not those that a recount finds.
+const WrongChannelSums = `SELECT count(*) FROM (
+	SELECT pay_to, receiver_authorizer, sum(channels) AS channels, sum(withdrawing) AS withdrawing, sum(unclaimed) AS unclaimed, sum(lost) AS lost
+	FROM payment_channel_sums GROUP BY 1, 2) s
+	FULL JOIN (SELECT pay_to, receiver_authorizer, count(*) AS channels, count(*) FILTER (WHERE withdraw_requested_at <> 0) AS withdrawing,
+		sum(least(charged, balance) - claimed) AS unclaimed, sum(charged - least(charged, balance)) AS lost
+	FROM payment_channels GROUP BY 1, 2) c USING (pay_to, receiver_authorizer)
+	WHERE (s.channels, s.withdrawing, s.unclaimed, s.lost) IS DISTINCT FROM (c.channels, c.withdrawing, c.unclaimed, c.lost)`
+
 // Patient are the limits of a server whose tests share a busy machine, where none of them is about time.
 var Patient = store.Limits{Queue: 5 * store.Serving.Queue, Acquire: 5 * store.Serving.Acquire, Statement: 5 * store.Serving.Statement,
 	Transaction: 5 * store.Serving.Transaction, Call: 5 * store.Serving.Call}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/parley-chat/parley/internal/devnet"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -299,6 +300,9 @@ func (r *randomRun) checkChannels(chain map[[2]string]spent) {
 	if has := r.Ledger.Balance(x402.BatchSettlementContract); sums.Claimed != claimed || has != balances-sums.Settled {
 		r.offence("the contract has %d and the payee claimed %+v, but the channels have %d, of which %d are claimed", has, sums, balances,
 			claimed)
+	}
+	if n := r.Count(storetest.WrongChannelSums); n != 0 {
+		r.offence("the sums of payment channels are not theirs for %d payees", n)
 	}
 	if n := r.Count("SELECT count(*) FROM payment_channels"); n > count {
 		r.offence("the ledger has %d payment channels, but %d were opened", n, count)

@@ -27,7 +27,7 @@ func (a *agent) opened(to *agent, messages uint64) *x402.ChannelSigner {
 
 // due makes everything unclaimed old enough to be claimed.
 func (w *world) due() {
-	w.Exec(`UPDATE payment_channels SET unclaimed_since = now() - interval '7 hours', claim_after = NULL`)
+	w.Exec(`UPDATE payment_channels SET unclaimed_since = now() - interval '7 hours', claim_after = NULL WHERE unclaimed_since IS NOT NULL`)
 }
 
 // TestClaimWithABadRow: a voucher that the chain rejects does not hold up the others.

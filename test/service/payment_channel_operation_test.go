@@ -127,7 +127,7 @@ func TestIdleRefund(t *testing.T) {
 	w := newWorld(t, withChannels, func(config *server.Config, _ *payment.Chain, _ string) { config.Channels.IdleRefund = 720 * time.Hour })
 	alice, bob := w.agent("alice"), w.agent("bob")
 	idle, used := alice.opened(bob, 1), bob.opened(alice, 1)
-	w.Exec(`UPDATE payment_channels SET used_at = now() - interval '31 days', synced_at = now() - interval '11 minutes' WHERE id = $1`,
+	w.Exec(`UPDATE payment_channels SET used_at = now() - interval '31 days', idle_since = now() - interval '31 days' WHERE id = $1`,
 		idle.ID)
 	before, revenue := w.Ledger.Balance(testkit.Address(alice.Wallet)), w.Revenue()
 	if !w.recoverUntil(func() bool {
@@ -173,7 +173,7 @@ func TestRotatedKey(t *testing.T) {
 		payer.signer(sendPath).ID == old.ID {
 		t.Errorf("a channel with the new key: %v", a)
 	}
-	w.Exec(`UPDATE payment_channels SET used_at = now() - interval '2 hours', synced_at = now() - interval '11 minutes' WHERE id = $1`, old.ID)
+	w.Exec(`UPDATE payment_channels SET used_at = now() - interval '2 hours', idle_since = now() - interval '2 hours' WHERE id = $1`, old.ID)
 	if !kept.recoverUntil(func() bool {
 		return w.Ledger.Channel(old.ID).Balance == 10_000 && w.Ledger.Received(devnet.Payee).Settled == 10_000
 	}) {
@@ -193,7 +193,7 @@ func TestRestoredUnderAServer(t *testing.T) {
 	if !w.recoverUntil(claimed) {
 		t.Fatal("nothing is claimed")
 	}
-	w.Exec(`UPDATE payment_channels SET claimed = 0, charged = 5000, signed_max = 5000`)
+	w.Exec(`UPDATE payment_channels SET claimed = 0, charged = 5000, signed_max = 5000, unclaimed_since = now()`)
 	w.Exec(`UPDATE payment_channel_scans SET block = 1`)
 	if !w.recoverUntil(claimed) {
 		t.Error("what the backup lacks is not recorded")

@@ -11,6 +11,7 @@ import (
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/server"
+	"github.com/parley-chat/parley/store/storetest"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -128,6 +129,9 @@ func (w *world) checkChannels() {
 		SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.payment_channel_id = c.id AND p.state = 'delivered')`)
 	if wrong != 0 {
 		w.T.Errorf("%d payment channels were charged something else than their delivered calls cost", wrong)
+	}
+	if n := w.Count(storetest.WrongChannelSums); n != 0 {
+		w.T.Errorf("the sums of payment channels are not theirs for %d payees", n)
 	}
 	if unpaid := w.Count(`SELECT count(*) FROM payment_channels WHERE charged > balance`); unpaid != 0 {
 		w.T.Errorf("%d payment channels were charged more than they hold", unpaid)
