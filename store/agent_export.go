@@ -39,7 +39,7 @@ var exports = []struct{ kind, query string }{
 	{"payment", `SELECT id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
 		payment_channel_id,
 			cumulative_amount, deposit_amount, state, transaction, failure_reason, attempts, created_at, updated_at
-		FROM payments WHERE agent_id = @agent ORDER BY created_at, id`},
+		FROM payment_records WHERE agent_id = @agent ORDER BY created_at, id`},
 	{"refund", `SELECT payer, payment_id, amount, transaction, created_at FROM refunds r
 		WHERE EXISTS (SELECT FROM payments p WHERE p.id = r.payment_id AND p.payer = r.payer AND p.agent_id = @agent)`},
 	{"payment_channel", `SELECT id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged,

@@ -150,7 +150,7 @@ func (g *ground) checkCharged() {
 	g.query(func(c *pgx.Conn) error {
 		return c.QueryRow(g.t.Context(), `SELECT count(*) FROM payment_channels c CROSS JOIN LATERAL (
 			SELECT coalesce(sum(amount), 0) AS sum, coalesce(max(cumulative_amount), 0) AS newest FROM payments p
-			WHERE p.payment_channel_id = c.id AND p.payer = c.payer AND p.state = 'delivered' AND p.nonce = c.id || ':' || p.cumulative_amount
+			WHERE p.payment_channel_id = c.id AND p.payer = c.payer AND p.state = 'delivered' AND p.nonce IS NULL
 		) p WHERE c.charged <> p.sum OR c.charged <> p.newest OR c.signature <> CASE WHEN p.newest > 0 THEN 'signature ' || p.newest ELSE ''
 		END`).Scan(&wrong)
 	})

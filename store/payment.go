@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,7 +38,8 @@ const ShortResponse = 512
 const Refunded = "refunded"
 
 // PaymentRecord is what an operator may see of a payment: everything except data that can be spent and the content of
-// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case. PaymentIdentifier and IdempotencyKey are hashes.
+// calls. Amount is in atomic units of the asset. Addresses and nonce are in lower case; the nonce of a voucher is the id of its payment
+// channel, a colon, and CumulativeAmount. PaymentIdentifier and IdempotencyKey are hashes.
 type PaymentRecord struct {
 	ID                                          uuid.UUID
 	X402Version                                 int16 `gorm:"column:x402_version"`
@@ -56,9 +58,8 @@ type PaymentRecord struct {
 	Refund                                      *Refund `gorm:"-"` // nil if the operator has recorded none
 }
 
-// TableName returns the table of the ledger. GORM selects only the columns of the record, never request, payload and
-// response.
-func (PaymentRecord) TableName() string { return "payments" }
+// TableName returns a view of the ledger, which adds to a voucher what its payment channel has.
+func (PaymentRecord) TableName() string { return "payment_records" }
 
 // Refund is a transfer with which the operator gave the money of a payment back, or a part of it.
 type Refund struct {
@@ -86,11 +87,16 @@ type Payment struct {
 	Lease         time.Duration `gorm:"-" db:"-"` // of a payment that begins
 }
 
+// TableName returns the table of the ledger. Network, Asset, Nonce and PayTo of a voucher are NULL there.
+func (Payment) TableName() string { return "payments" }
+
 // LeaseOver reports whether the lease of the server that worked on the payment is over.
 func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 
-// paymentColumns are the columns of Payment, and the current time.
-const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id, key_hash,
+// paymentColumns are the columns of Payment, and the current time. A voucher has no network, asset and payee: see PaymentRecord.
+const paymentColumns = `id, x402_version, scheme, coalesce(network, '') AS network, coalesce(asset, '') AS asset, payer,
+	coalesce(nonce, payment_channel_id || ':' || cumulative_amount) AS nonce, coalesce(pay_to, '') AS pay_to,
+	amount, valid_before, operation, agent_id, key_hash,
 	fingerprint, signature_hash, payment_identifier, idempotency_key, request, payload, payment_channel_id, cumulative_amount,
 	deposit_amount, state, transaction, failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at,
 	clock_timestamp() AS now`
@@ -98,8 +104,12 @@ const paymentColumns = `id, x402_version, scheme, network, asset, payer, nonce, 
 // ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
 var ErrStalePayment = errors.New("the payment is in another state by now")
 
-// Payment returns the row of an authorization, or nil. Asset, payer and nonce must be in lower case.
+// Payment returns the row of an authorization or a voucher, or nil. Asset, payer and nonce must be in lower case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
+	if channel, cumulative, ok := strings.Cut(nonce, ":"); ok {
+		return s.onePayment(ctx, `nonce IS NULL AND payment_channel_id = @channel AND cumulative_amount = CAST(CAST(@cumulative AS text) AS bigint)
+			AND payer = @payer`, named{"channel": channel, "cumulative": cumulative, "payer": payer})
+	}
 	return s.onePayment(ctx, "network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce",
 		named{"network": network, "asset": asset, "payer": payer, "nonce": nonce})
 }
@@ -130,7 +140,7 @@ func (s *Store) paymentNamed(ctx context.Context, column string, agent *uuid.UUI
 func (s *Store) PaymentOfWallet(
 	ctx context.Context, network, asset, payer, operation string, agent *uuid.UUID, fingerprint []byte, channel string,
 ) (*Payment, error) {
-	return s.onePayment(ctx, `secret AND network = @network AND asset = @asset AND payer = @payer AND operation = @operation
+	return s.onePayment(ctx, `secret AND (nonce IS NULL OR network = @network AND asset = @asset) AND payer = @payer AND operation = @operation
 		AND (payment_channel_id IS NULL OR payment_channel_id = @channel
 			OR (SELECT c.payer_authorizer = c.payer FROM payment_channels c WHERE c.id = payments.payment_channel_id
 				AND c.payer = payments.payer)) AND (

@@ -81,8 +81,7 @@ func (s *Store) PaymentChannelsOf(ctx context.Context, payer string, ids []strin
 		FROM payment_channels WHERE id = ANY(@ids) AND payer = @payer`, named{"ids": ids, "payer": payer})
 }
 
-// PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. A voucher without a deposit is found
-// with [Store.Payment], by its nonce.
+// PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. [Store.Payment] finds a voucher without a deposit.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
 	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0
 		AND state = 'delivered'`,

@@ -143,10 +143,10 @@ type SettlementSums struct {
 // SettlementSums sums up the period. A zero time is no limit.
 func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*SettlementSums, error) {
 	sums := &SettlementSums{}
-	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
-		sumOf("exact", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
-		sumOf("vouchers", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
-		sumOf("deposits", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
+	err := s.withRemoved(ctx, PaymentFilter{Since: since, Until: until}).Select(strings.Join([]string{
+		sumOf("exact", "calls", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
+		sumOf("vouchers", "calls", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
+		sumOf("deposits", "calls", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
 	}, ", ")).Take(sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
@@ -160,7 +160,7 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 		Select(strings.Join([]string{
 			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount",
 			// refunds claim too
-			sumOf("payouts", "paid", "kind = 'settle'"), sumOf("refunds", "paid", "kind = 'refund'"),
+			sumOf("payouts", "1", "paid", "kind = 'settle'"), sumOf("refunds", "1", "paid", "kind = 'refund'"),
 		}, ", ")).Take(&done).Error
 	if err != nil {
 		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,12 +29,9 @@ func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, acc
 	return single(query[bool](ctx, s, `SELECT
 		EXISTS (SELECT FROM payments WHERE payment_channel_id = @id AND deposit_amount > 0 AND agent_id = @account
 			AND state IN ('delivered', 'deposited'))
-		OR EXISTS (SELECT FROM payments WHERE network = @network AND asset = @asset AND payer = @payer AND nonce = @voucher
+		OR EXISTS (SELECT FROM payments WHERE nonce IS NULL AND payment_channel_id = @id AND cumulative_amount = @charged AND payer = @payer
 			AND agent_id = @account) AS found`,
-		named{
-			"id": channel.ID, "account": account, "network": channel.Network, "asset": channel.Asset, "payer": channel.Payer,
-			"voucher": channel.ID + ":" + strconv.FormatInt(channel.Charged, 10),
-		}))
+		named{"id": channel.ID, "account": account, "payer": channel.Payer, "charged": channel.Charged}))
 }
 
 // TakeRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may take

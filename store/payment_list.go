@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,24 +12,23 @@ import (
 	"gorm.io/gorm"
 )
 
-// PaymentFilter selects payments. Empty fields are ignored, and all others must match. Addresses and nonces must be in
-// lower case. Since is inclusive and Until is exclusive; both refer to the time of creation.
+// PaymentFilter selects payments. Empty fields are ignored, and all others must match. Addresses must be in lower
+// case. Since is inclusive and Until is exclusive; both refer to the time of creation.
 type PaymentFilter struct {
-	States                              []string
-	Operation                           string
-	AgentID                             *uuid.UUID
-	Scheme                              string
-	Channel                             string // the id of a payment channel
-	Network, Asset, PayTo, Payer, Nonce string
-	Since, Until                        time.Time
-	NewestFirst                         bool // for calls that return an order
+	States                       []string
+	Operation                    string
+	AgentID                      *uuid.UUID
+	Scheme                       string
+	Channel                      string // the id of a payment channel
+	Network, Asset, PayTo, Payer string
+	Since, Until                 time.Time
+	NewestFirst                  bool // for calls that return an order
 }
 
 // apply adds the filter to a query for payments.
 func (f PaymentFilter) apply(search *gorm.DB) *gorm.DB {
 	c := match(search, &PaymentRecord{
 		Operation: f.Operation, AgentID: f.AgentID, Scheme: f.Scheme, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo, Payer: f.Payer,
-		Nonce: f.Nonce,
 	}, "created_at", f.Since, f.Until)
 	c.add(f.States != nil, "state IN ?", f.States)
 	c.add(f.Channel != "", "payment_channel_id = ?", f.Channel)
@@ -66,11 +66,30 @@ type PaymentSum struct {
 	Calls, Amount int64
 }
 
-// sumOf returns the columns of a PaymentSum of the rows for which the condition holds.
-func sumOf(name, amount, condition string) string {
-	return fmt.Sprintf(`count(*) FILTER (WHERE %[3]s) AS %[1]s_calls, CAST(coalesce(sum(%[2]s) FILTER (WHERE %[3]s), 0) AS bigint)
-		AS %[1]s_amount`,
-		name, amount, condition)
+// sumOf returns the columns of a PaymentSum of the rows for which the condition holds. Each row stands for a number of calls.
+func sumOf(name, calls, amount, condition string) string {
+	return fmt.Sprintf(`CAST(coalesce(sum(%[2]s) FILTER (WHERE %[4]s), 0) AS bigint) AS %[1]s_calls,
+		CAST(coalesce(sum(%[3]s) FILTER (WHERE %[4]s), 0) AS bigint) AS %[1]s_amount`, name, calls, amount, condition)
+}
+
+// RemovedVouchers are the vouchers of one day (UTC) and one operation that retention has removed. Amount is in atomic units.
+type RemovedVouchers struct {
+	Day                              time.Time
+	Operation, Network, Asset, PayTo string
+	Calls, Amount                    int64
+}
+
+// withRemoved is a query for the payments that match the filter, and for the vouchers that retention has removed. A day of those belongs to
+// the period in which it begins. They match no account, payer and payment channel: the database does not know these any more.
+func (s *Store) withRemoved(ctx context.Context, f PaymentFilter) *gorm.DB {
+	kept := f.apply(s.gorm(ctx, &PaymentRecord{})).Select(
+		"id, payer, created_at, operation, payment_channel_id, state, amount, deposit_amount, 1 AS calls")
+	gone := match(s.db.WithContext(ctx), &RemovedVouchers{Operation: f.Operation, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo},
+		"day", f.Since, f.Until)
+	gone.add(f.AgentID != nil || f.Payer != "" || f.Channel != "" || f.Scheme == "exact" ||
+		f.States != nil && !slices.Contains(f.States, PaymentDelivered), "false")
+	removed := gone.search.Model(&RemovedVouchers{}).Select("NULL::uuid, NULL, day, operation, '', 'delivered', amount, 0, calls")
+	return s.db.WithContext(ctx).Table("(? UNION ALL ?) AS p", kept, removed)
 }
 
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
@@ -89,15 +108,16 @@ type PaymentSums struct {
 }
 
 // refundOf is what the operator gave back of a payment, or NULL.
-const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = payments.id AND r.payer = payments.payer)"
+const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = p.id AND r.payer = p.payer)"
 
-// PaymentSums sums the payments that match the filter, by day and operation.
+// PaymentSums sums the payments that match the filter, by day and operation, with those that retention has removed.
 func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) (sums []PaymentSums, err error) {
 	defer wrapInto(&err, "add payments up")
-	err = filter.apply(s.gorm(ctx, &Payment{})).Select(strings.Join([]string{
-		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "amount", "state = 'delivered'"),
-		sumOf("undeliverable", "amount", "state = 'undeliverable'"), sumOf("failed", "amount", "state = 'failed'"),
-		sumOf("open", "amount", "state IN ('settling', 'unknown')"), sumOf("deposited", "deposit_amount", "state = 'deposited'"),
+	err = s.withRemoved(ctx, filter).Select(strings.Join([]string{
+		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "calls", "amount", "state = 'delivered'"),
+		sumOf("undeliverable", "calls", "amount", "state = 'undeliverable'"), sumOf("failed", "calls", "amount", "state = 'failed'"),
+		sumOf("open", "calls", "amount", "state IN ('settling', 'unknown')"),
+		sumOf("deposited", "calls", "deposit_amount", "state = 'deposited'"),
 		"count(" + refundOf + ") AS refunded_calls, CAST(coalesce(sum(" + refundOf + "), 0) AS bigint) AS refunded_amount",
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
 	return sums, err
@@ -129,10 +149,10 @@ type PaymentTerms struct {
 }
 
 // PaymentTerms returns the distinct terms of all payments.
-func (s *Store) PaymentTerms(ctx context.Context) (terms []PaymentTerms, err error) {
+func (s *Store) PaymentTerms(ctx context.Context) (_ []PaymentTerms, err error) {
 	defer wrapInto(&err, "list payment terms")
-	err = s.gorm(ctx, &Payment{}).Distinct("network", "asset", "pay_to").Order("network, asset, pay_to").Find(&terms).Error
-	return terms, err
+	return query[PaymentTerms](ctx, s, `SELECT network, asset, pay_to FROM payments WHERE nonce IS NOT NULL
+		UNION SELECT network, asset, pay_to FROM payment_channel_sums ORDER BY network, asset, pay_to`, none)
 }
 
 // ResolveSettled records that a payment with unknown outcome was settled in this transaction (0x and 64 hex digits),
@@ -162,7 +182,7 @@ func (s *Store) resolve(ctx context.Context, by Operator, id uuid.UUID, outcome 
 // Refunds returns all refunds of payments with these terms.
 func (s *Store) Refunds(ctx context.Context, terms PaymentTerms) (refunds []Refund, err error) {
 	defer wrapInto(&err, "list refunds")
-	err = s.gorm(ctx, &Refund{}).Joins("JOIN payments p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
+	err = s.gorm(ctx, &Refund{}).Joins("JOIN payment_records p ON p.id = refunds.payment_id AND p.payer = refunds.payer").
 		Where("p.network = ? AND p.asset = ? AND p.pay_to = ?", terms.Network, terms.Asset,
 			terms.PayTo).Order("refunds.created_at").Find(&refunds).Error
 	return refunds, err

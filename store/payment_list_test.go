@@ -114,7 +114,6 @@ func checkFilters(t *testing.T, s *store.Store, all []store.PaymentRecord, alice
 		"an operation": {store.PaymentFilter{Operation: "send"}, func(r store.PaymentRecord) bool { return r.Operation == "send" }},
 		"a payer":      {store.PaymentFilter{Payer: "0xaa"}, func(r store.PaymentRecord) bool { return r.Amount%2 == 0 }},
 		"an agent":     {store.PaymentFilter{AgentID: &alice}, func(r store.PaymentRecord) bool { return r.Amount%5 == 0 }},
-		"a nonce":      {store.PaymentFilter{Nonce: "0x4711"}, func(r store.PaymentRecord) bool { return r.Amount == 4711 }},
 		"the terms": {store.PaymentFilter{Network: "eip155:84532", Asset: "0xa", PayTo: "0xd"},
 			func(store.PaymentRecord) bool { return true }},
 		"another chain": {store.PaymentFilter{Network: "eip155:1"}, func(store.PaymentRecord) bool { return false }},

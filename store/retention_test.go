@@ -148,3 +148,56 @@ func TestSweepsTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestRetentionOfPayments: old vouchers are removed, unless something can still follow from them, and all sums stay as they were. A voucher
+// that was removed is not charged again.
+func TestRetentionOfPayments(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	id, payer := g.openChannel(1, 100)
+	const price = voucherPrice
+	charge := func(n int64) error {
+		return g.charge(t.Context(), g.Store, chargeOf(id, payer, n*price, g.agents[0]), toGroup(g.agents[0], g.group, "text"))
+	}
+	for n := range int64(8) {
+		testkit.NoError(t, charge(n+1))
+	}
+	exact := beginning(payer, g.agents[0])
+	testkit.NoError(t, errors.Join(g.BeginSettlement(t.Context(), exact, time.Minute, nil),
+		commit(t.Context(), g.Store, sending(), deliveryOf(exact))))
+	day := g.Now().UTC().Truncate(24 * time.Hour)
+	g.exec(`UPDATE payments SET created_at = $1::timestamptz - interval '1 day' * (43 - coalesce(cumulative_amount, $2) / $2) + interval '23 hours'`,
+		day, price) // 42, 41, …, 35 days ago
+	g.exec(`UPDATE payments SET secret = true WHERE cumulative_amount = 2 * $1`, price)
+	g.exec(`INSERT INTO refunds (payer, payment_id, amount, transaction, created_at)
+		SELECT payer, id, 1, '0xf', now() FROM payments WHERE cumulative_amount = 3 * $1`, price)
+
+	type sums struct {
+		Days        []store.PaymentSums
+		Settlements *store.SettlementSums
+	}
+	read := func() (found []sums) {
+		for _, since := range []time.Time{{}, day.AddDate(0, 0, -41), day.AddDate(0, 0, -38), day.AddDate(0, 0, -30)} {
+			days, err := g.PaymentSums(t.Context(), store.PaymentFilter{Since: since, Network: "eip155:84532", PayTo: "0xd"})
+			settlements, otherErr := g.SettlementSums(t.Context(), since, time.Time{})
+			testkit.NoError(t, errors.Join(err, otherErr))
+			found = append(found, sums{days, settlements})
+		}
+		return found
+	}
+	before := read()
+	for _, retention := range []time.Duration{38 * 24 * time.Hour, 30 * 24 * time.Hour, 30 * 24 * time.Hour} {
+		g.sweep(store.Retention{Payments: retention})
+		if diff := gocmp.Diff(before, read()); diff != "" {
+			t.Errorf("the sums have changed (-before +after):\n%s", diff)
+		}
+	}
+	// The second is secret, the third was refunded, the eighth was charged last.
+	if n := g.number(`SELECT sum(1 << coalesce(cumulative_amount / $1, 0)::int) FROM payments`, price); n != 1<<0+1<<2+1<<3+1<<8 {
+		t.Errorf("the payments %b are left", n)
+	}
+	if err := charge(1); !errors.Is(err, store.ErrVoucherMismatch) {
+		t.Errorf("the voucher of a removed row: %v, want %v", err, store.ErrVoucherMismatch)
+	}
+	testkit.NoError(t, charge(9))
+}

@@ -81,7 +81,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"memberships":   store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{},
 		"reactions":        store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
-		"payment_channel_scans": store.PaymentChannelScan{}, "payment_channel_sums": store.PaymentChannelSum{},
+		"payment_channel_scans": store.PaymentChannelScan{}, "payment_channel_sums": store.PaymentChannelSum{}, "payment_records": store.PaymentRecord{}, "removed_vouchers": store.RemovedVouchers{},
 		"suspensions": store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{},
 		"reserved_usernames":    store.ReservedUsername{},
 		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},
@@ -445,9 +445,9 @@ func TestConstraints(t *testing.T) {
 		t.Fatalf("a good refund: %v", err)
 	}
 	for what, good := range map[string]string{
-		"payments_network_asset_payer_nonce_key": payment("state, request, payload", `'settling', 'x', 'x'`),
-		"payments_identifier":                    other("state, payment_identifier", `'delivered', 'x'`),
-		"payments_idempotency_key":               other("state, idempotency_key", `'delivered', 'x'`),
+		"payments_authorization":   payment("state, request, payload", `'settling', 'x', 'x'`),
+		"payments_identifier":      other("state, payment_identifier", `'delivered', 'x'`),
+		"payments_idempotency_key": other("state, idempotency_key", `'delivered', 'x'`),
 	} {
 		if _, err := connection.Exec(t.Context(), good); err != nil {
 			t.Fatalf("a good payment: %v", err)

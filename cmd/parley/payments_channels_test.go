@@ -53,7 +53,8 @@ func (b *books) channel(account int, calls uint64) *x402.ChannelSigner {
 	testkit.NoError(b.t, err)
 	for n := range calls {
 		b.enter(store.PaymentDelivered, account, map[string]string{
-			"scheme": "'batch-settlement'", "payment_channel_id": quote(signer.ID), "cumulative_amount": strconv.FormatUint(5000*(n+1), 10)})
+			"scheme": "'batch-settlement'", "payment_channel_id": quote(signer.ID), "cumulative_amount": strconv.FormatUint(5000*(n+1), 10),
+			"network": "NULL", "asset": "NULL", "nonce": "NULL", "pay_to": "NULL"})
 	}
 	return signer
 }

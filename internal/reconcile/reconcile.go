@@ -254,11 +254,11 @@ func (c *comparison) explain(ctx context.Context, transaction string, left []x40
 
 // paymentOf returns the payment that was made with an authorization, or nil.
 func (c *comparison) paymentOf(ctx context.Context, used x402.UsedAuthorization) (*store.PaymentRecord, error) {
-	filter := store.PaymentFilter{Network: c.Network, Asset: c.Asset, Payer: used.Authorizer, Nonce: used.Nonce}
-	for record, err := range c.database.PaymentRecords(ctx, filter) {
-		return &record, err
+	row, err := c.database.Payment(ctx, c.Network, c.Asset, used.Authorizer, used.Nonce)
+	if err != nil || row == nil {
+		return nil, err
 	}
-	return nil, nil
+	return &row.PaymentRecord, nil
 }
 
 // settle updates the report with a transfer whose payment was found by its authorization.

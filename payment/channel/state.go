@@ -73,6 +73,9 @@ func (v *voucher) present(ctx context.Context, channel *store.PaymentChannel, ba
 		v.preferExact()
 		message = v.lostState(channel)
 	default:
+		if v.max() <= channel.Charged {
+			message = "this amount was charged before, and the ledger has no response for it any more; " + message
+		}
 		if v.isBehind() {
 			if _, ok := v.offerNext(ctx, channel, slotOf(v.a.Operation, v.a.Client), v.remembered()); !ok {
 				v.preferExact()

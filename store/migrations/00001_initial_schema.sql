@@ -195,11 +195,11 @@ CREATE TABLE payments (
     id                 uuid        NOT NULL,
     x402_version       smallint    NOT NULL CHECK (x402_version IN (1, 2)),
     scheme             text        NOT NULL,
-    network            text        NOT NULL,
-    asset              text        NOT NULL CHECK (asset = lower(asset)),
+    network            text,
+    asset              text        CHECK (asset = lower(asset)),
     payer              text        NOT NULL CHECK (payer = lower(payer)),
-    nonce              text        NOT NULL CHECK (nonce = lower(nonce)),
-    pay_to             text        NOT NULL CHECK (pay_to = lower(pay_to)),
+    nonce              text        CHECK (nonce = lower(nonce)),
+    pay_to             text        CHECK (pay_to = lower(pay_to)),
     amount             bigint      NOT NULL CHECK (amount > 0),
     valid_before       timestamptz NOT NULL,
     operation          text        NOT NULL,
@@ -225,7 +225,8 @@ CREATE TABLE payments (
     created_at         timestamptz NOT NULL,
     updated_at         timestamptz NOT NULL,
     PRIMARY KEY (id, payer),
-    UNIQUE (network, asset, payer, nonce),
+    CONSTRAINT payments_terms_check CHECK (CASE WHEN scheme = 'batch-settlement' AND deposit_amount = 0 AND state = 'delivered'
+        THEN num_nonnulls(network, asset, nonce, pay_to) = 0 ELSE num_nonnulls(network, asset, nonce, pay_to) = 4 END),
     CONSTRAINT payments_open_check CHECK ((state IN ('settling', 'unknown')) = (payload IS NOT NULL AND request IS NOT NULL)),
     CONSTRAINT payments_failed_check CHECK (state <> 'failed' OR response IS NULL),
     CONSTRAINT payments_channel_check CHECK ((scheme = 'batch-settlement') = (payment_channel_id IS NOT NULL AND cumulative_amount IS NOT NULL)),
@@ -237,7 +238,7 @@ CREATE TABLE payments (
 WITH (toast_tuple_target = 8160);
 ALTER TABLE payments ALTER COLUMN response SET STORAGE EXTERNAL; -- a long response is compressed already
 COMMENT ON TABLE payments IS 'The ledger: one row for each x402 authorization, and for each voucher of a payment channel that was charged. Amounts are in atomic units of the asset.';
-COMMENT ON COLUMN payments.nonce IS 'The nonce of the EIP-3009 authorization of a payment or of a deposit. Of a voucher: the id of the payment channel, a colon, and cumulative_amount. So each voucher is charged once.';
+COMMENT ON COLUMN payments.nonce IS 'The nonce of the EIP-3009 authorization of a payment or of a deposit. NULL for a voucher, as network, asset and pay_to are: its payment channel has them (payment_records).';
 COMMENT ON COLUMN payments.payment_channel_id IS 'The payment channel that pays; NULL with scheme exact. Not a broadcast channel.';
 COMMENT ON COLUMN payments.cumulative_amount IS 'What the payment channel was charged in all after this payment: the amount of the voucher.';
 COMMENT ON COLUMN payments.deposit_amount IS 'What the payment adds to the payment channel; 0 for a voucher alone and with scheme exact.';
@@ -248,6 +249,9 @@ COMMENT ON COLUMN payments.owner IS 'The server that works on the payment. While
 COMMENT ON COLUMN payments.secret IS 'The response holds a TAN or an API key. The wallet that paid can request it again. It is erased when the secret is used, ten minutes after delivery at the latest.';
 COMMENT ON COLUMN payments.idempotency_key IS 'SHA-256 of the Idempotency-Key of the call, without an account also of the address that signed. A failed payment keeps none.';
 COMMENT ON COLUMN payments.response IS 'The response, without a TAN or API key that it had.';
+-- Each authorization pays once, and each voucher is charged once.
+CREATE UNIQUE INDEX payments_authorization ON payments (network, asset, payer, nonce) WHERE nonce IS NOT NULL;
+CREATE UNIQUE INDEX payments_voucher ON payments (payment_channel_id, cumulative_amount, payer) WHERE nonce IS NULL;
 CREATE UNIQUE INDEX payments_identifier ON payments (coalesce(agent_id::text, payer), operation, payment_identifier)
     WHERE payment_identifier IS NOT NULL;
 CREATE UNIQUE INDEX payments_idempotency_key ON payments (coalesce(agent_id::text, payer), operation, idempotency_key)
@@ -258,7 +262,7 @@ CREATE INDEX payments_open ON payments (lease_until) WHERE state IN ('settling',
 CREATE INDEX payments_settled ON payments (operation, created_at) WHERE scheme = 'exact' AND state IN ('delivered', 'undeliverable');
 CREATE INDEX payments_undeliverable ON payments (created_at) WHERE state = 'undeliverable';
 CREATE INDEX payments_secret ON payments (payer, operation, created_at) WHERE secret;
--- A deposit carries a voucher. This index finds it by the voucher; other vouchers are found by their nonce.
+-- A deposit carries a voucher. This index finds it by the voucher.
 CREATE INDEX payments_deposits ON payments (payment_channel_id, cumulative_amount) WHERE deposit_amount > 0;
 -- Data that is erased some time after its last change (store/payment_response.go).
 CREATE INDEX payments_secret_responses ON payments (updated_at) WHERE secret AND response IS NOT NULL;
@@ -325,6 +329,14 @@ CREATE INDEX payment_channels_urgent ON payment_channels (receiver_authorizer, p
     WHERE unclaimed_since IS NOT NULL AND (claim_sum_reached OR withdraw_requested_at <> 0);
 CREATE INDEX payment_channels_idle ON payment_channels (idle_since) WHERE idle_since IS NOT NULL;
 CREATE INDEX payment_channels_refunding ON payment_channels (lease_until) WHERE state = 'refunding';
+
+CREATE VIEW payment_records AS
+SELECT p.id, p.x402_version, p.scheme, coalesce(p.network, c.network) AS network, coalesce(p.asset, c.asset) AS asset, p.payer,
+    coalesce(p.nonce, p.payment_channel_id || ':' || p.cumulative_amount) AS nonce, coalesce(p.pay_to, c.pay_to) AS pay_to, p.amount,
+    p.valid_before, p.operation, p.agent_id, p.payment_identifier, p.idempotency_key, p.payment_channel_id, p.cumulative_amount,
+    p.deposit_amount, p.state, p.transaction, p.failure_reason, p.attempts, p.lease_until, p.created_at, p.updated_at
+FROM payments p LEFT JOIN payment_channels c ON c.id = p.payment_channel_id AND c.payer = p.payer AND p.nonce IS NULL;
+COMMENT ON VIEW payment_records IS 'What an operator may see of payments (store.PaymentRecord). The nonce of a voucher is the id of its payment channel, a colon, and cumulative_amount.';
 
 CREATE TABLE payment_channel_transactions (
     id                  uuid        NOT NULL PRIMARY KEY,

@@ -18,16 +18,16 @@ WITH item AS (
     ) WITH ORDINALITY AS i (payment, channel, channel_payer, price, cumulative, max_unclaimed, claim_sum, signature, operation, account,
         fingerprint, signature_hash, identifier, idempotency_key, secret, response, n)
 ), due AS MATERIALIZED (
-    SELECT i.*, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
-        SELECT c.network, c.asset, c.pay_to FROM payment_channels c
+    SELECT i.* FROM item i CROSS JOIN LATERAL (
+        SELECT FROM payment_channels c
         WHERE c.id = i.channel AND c.payer = i.channel_payer AND voucher_fits(c, i.price, i.cumulative, i.max_unclaimed)
         FOR NO KEY UPDATE SKIP LOCKED
     ) p
 ), recorded AS (
-    INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
+    INSERT INTO payments (id, x402_version, scheme, payer, amount, valid_before, operation, agent_id,
         fingerprint, signature_hash, payment_identifier, idempotency_key, payment_channel_id, cumulative_amount, state, lease_until,
         secret, response, created_at, updated_at)
-    SELECT payment, 2, 'batch-settlement', network, asset, channel_payer, channel || ':' || cumulative, pay_to, price, now(), operation,
+    SELECT payment, 2, 'batch-settlement', channel_payer, price, now(), operation,
         account, fingerprint, signature_hash, identifier, idempotency_key, channel, cumulative, 'delivered', now(),
         secret, response, now(), now()
     FROM due

@@ -29,8 +29,8 @@ WITH item AS (
         cumulative, max_unclaimed, claim_sum, signature, operation, account, fingerprint, signature_hash, identifier, idempotency_key,
         secret, response, n)
 ), due AS MATERIALIZED (
-    SELECT i.n, p.network, p.asset, p.pay_to FROM item i CROSS JOIN LATERAL (
-        SELECT c.network, c.asset, c.pay_to FROM payment_channels c
+    SELECT i.n FROM item i CROSS JOIN LATERAL (
+        SELECT FROM payment_channels c
         WHERE c.id = i.channel AND c.payer = i.channel_payer AND voucher_fits(c, i.price, i.cumulative, i.max_unclaimed)
         FOR NO KEY UPDATE SKIP LOCKED
     ) p
@@ -41,16 +41,16 @@ WITH item AS (
         SELECT count(*) FROM memberships m WHERE m.conversation_id = i.conversation AND m.agent_id = i.sender AND m.status = 'member') = 1
     ) AS allowed
     FROM (
-        SELECT i.*, d.network, d.asset, d.pay_to, d.n IS NOT NULL AS due,
+        SELECT i.*, d.n IS NOT NULL AS due,
             send_refusal(i.kind, i.conversation, i.sender, i.recipient, i.reply_to) AS refusal
         FROM item i LEFT JOIN due d ON d.n = i.n LEFT JOIN locked l ON l.id = i.conversation
         WHERE l.id IS NOT NULL OR (SELECT count(*) FROM conversations c WHERE c.id = i.conversation) = 0
     ) i
 ), recorded AS (
-    INSERT INTO payments (id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
+    INSERT INTO payments (id, x402_version, scheme, payer, amount, valid_before, operation, agent_id,
         fingerprint, signature_hash, payment_identifier, idempotency_key, payment_channel_id, cumulative_amount, state, lease_until,
         secret, response, created_at, updated_at)
-    SELECT payment, 2, 'batch-settlement', network, asset, channel_payer, channel || ':' || cumulative, pay_to, price, now(), operation,
+    SELECT payment, 2, 'batch-settlement', channel_payer, price, now(), operation,
         account, fingerprint, signature_hash, identifier, idempotency_key, channel, cumulative, 'delivered', now(),
         secret, response, now(), now()
     FROM judged WHERE allowed

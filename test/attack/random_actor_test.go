@@ -520,7 +520,7 @@ func servedSecret(old sample, got testkit.Reply) bool {
 func (r *randomRun) onlyProved(old sample, got testkit.Reply) bool {
 	p := old.payment
 	return secret[old.request.path] && got.Code == "payment_refused" && p.validBefore < time.Now().Add(x402.MinimumValidity).Unix() &&
-		r.Count("SELECT count(*) FROM payments WHERE payer = $1 AND nonce = $2", p.purse.address, p.nonce) == 0
+		r.Count("SELECT count(*) FROM payment_records WHERE payer = $1 AND nonce = $2", p.purse.address, p.nonce) == 0
 }
 
 // redeems tries a payment that settled for nothing with other requests of the same operation.

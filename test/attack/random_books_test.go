@@ -95,7 +95,7 @@ func (r *randomRun) checkBooks() {
 			known.row = &p
 		}
 		return err
-	}, "SELECT id::text, payer, nonce, operation, state, transaction, failure_reason, amount FROM payments")
+	}, "SELECT id::text, payer, nonce, operation, state, transaction, failure_reason, amount FROM payment_records")
 	if kept := r.Count("SELECT count(*) FROM payments WHERE payload IS NOT NULL OR request IS NOT NULL OR key_hash IS NOT NULL"); kept > 0 {
 		r.offence("%d closed payments still hold their payload, request or key's hash", kept)
 	}

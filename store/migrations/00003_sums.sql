@@ -1,4 +1,4 @@
--- What payment channels sum up to (Store.Unclaimed), without reading all of them.
+-- What payment channels sum up to (Store.Unclaimed), without reading all of them, and what vouchers that were removed sum up to.
 
 -- +goose Up
 
@@ -49,3 +49,15 @@ $$;
 CREATE TRIGGER payment_channels_summed AFTER UPDATE ON payment_channels
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION sum_payment_channels();
 CREATE TRIGGER payment_channels_counted AFTER INSERT OR DELETE ON payment_channels FOR EACH ROW EXECUTE FUNCTION count_payment_channel();
+
+CREATE TABLE removed_vouchers (
+    day       timestamptz NOT NULL,
+    operation text        NOT NULL,
+    network   text        NOT NULL,
+    asset     text        NOT NULL,
+    pay_to    text        NOT NULL,
+    calls     bigint      NOT NULL,
+    amount    bigint      NOT NULL,
+    PRIMARY KEY (day, operation, network, asset, pay_to)
+);
+COMMENT ON TABLE removed_vouchers IS 'Delivered vouchers that retention removed from payments, by day (UTC) and operation. With payments they are all revenue. Kept for ever.';
