@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -191,8 +192,9 @@ func TestTextsAreUnchanged(t *testing.T) {
 		text, fields := s.does("parley_inbox", nil)
 		_, id, _ := strings.Cut(text, "[data ")
 		testkit.Contains(t, text, "[data "+id[:8]+"]\n"+sent+"\n[/data "+id[:8]+"]", "alice", "paid 0.001 USD")
-		if got := fields["messages"].([]any)[0].(map[string]any)["content"]; got != sent {
-			t.Errorf("%q came as %q", sent, got)
+		got := fields["messages"].([]any)[0].(map[string]any)["content"]
+		if marked := fields["data_not_instructions"].([]any); got != sent || !slices.Contains(marked, any("messages")) {
+			t.Errorf("%q came as %q, marked are %v", sent, got, marked)
 		}
 		read, _ := s.does("parley_read", map[string]any{"conversation": "alice", "n": 1})
 		testkit.Contains(t, read, sent)
@@ -310,8 +312,8 @@ func TestWithoutWallet(t *testing.T) {
 	s.does("parley_status", nil)
 }
 
-// TestConfirmation: what is dear or final asks the human in a form with one boolean; a no costs nothing. A client without forms names the
-// whole command.
+// TestConfirmation: what is dear or final asks the human in a form without fields; a no costs nothing. A client without forms, or that
+// fails to ask, is told the whole command.
 func TestConfirmation(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"", "2025-06-18"} {
@@ -320,22 +322,27 @@ func TestConfirmation(t *testing.T) {
 			w := newWorld(t)
 			alice := w.register("alice")
 			var asked []string
-			say := map[string]any{"confirmed": false}
+			say, failing := "decline", error(nil)
 			forms := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked = append(asked, r.Params.Message)
-				return &mcp.ElicitResult{Action: "accept", Content: say}, nil
+				return &mcp.ElicitResult{Action: say, Content: map[string]any{}}, failing
 			}}
 			s, before := alice.session(Options{}, forms, version), w.Revenue()
 			team := map[string]any{"action": "create", "name": "team"}
 			if s.fails("declined", "parley_group", team); w.Revenue() != before {
 				t.Errorf("after a no %d was paid", w.Revenue()-before)
 			}
-			say["confirmed"] = true
+			say = "cancel"
+			if failing = errors.New("no window"); version == "" { // a new client keeps its own failure
+				failing = nil
+			}
+			testkit.Contains(t, s.fails("confirmation_needed", "parley_group", team), "run: parley group create team --yes")
+			say, failing = "accept", nil
 			text, _ := s.does("parley_group", team)
 			testkit.Contains(t, text, "created", "paid 0.15 USD")
 			s.does("parley_group", map[string]any{"action": "delete", "conversation": "team"})
-			if len(asked) != 3 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
-				!strings.Contains(asked[2], "This is final") {
+			if len(asked) != 4 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
+				!strings.Contains(asked[3], "This is final") {
 				t.Errorf("the human was asked %q", asked)
 			}
 			without := alice.session(Options{}, nil, version)
@@ -346,8 +353,7 @@ func TestConfirmation(t *testing.T) {
 }
 
 // TestLostOutcome: a call whose response is lost is finished by making it again, and charged once. A result that the client did not get
-// comes
-// again, free, also in the next session.
+// comes again, free, also in the next session.
 func TestLostOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
