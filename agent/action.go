@@ -87,7 +87,7 @@ func (a *Action) Cost() string {
 	if a.Price == "free" {
 		return "Free."
 	}
-	return "Costs USD " + a.Price + "."
+	return "Costs " + map[bool]string{true: "USD "}[a.Price[0] <= '9'] + a.Price + "."
 }
 
 // Fields are the fields of the result as JSON, beside those of all results.

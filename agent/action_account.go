@@ -157,7 +157,7 @@ func runReport(r *Run) (*Value, error) {
 			return err
 		}
 		*cost = object{"day": on, "operation": operation, "calls": calls, "charged_usd": USD(charged), "open_usd": USD(open)}
-		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, operation, calls, USD(charged))
+		line := fmt.Sprintf("%s  %-24s %s USD, calls: %d", on, operation, USD(charged), calls)
 		if open > 0 {
 			line += ", open " + USD(open)
 		}
@@ -203,39 +203,28 @@ func runRefund(r *Run) (*Value, error) {
 	return said(data, Contact{}, "%s USD came back to the wallet from the payment channels", USD(refunded)), nil
 }
 
-// runPrices lists the actions that the face has, with their prices, or the operations whose names contain a text. Of one operation it lists
-// the arguments.
+// runPrices lists the operations of the contract whose names contain a text, with their prices and the commands that make them. Of one
+// operation it lists the arguments.
 func runPrices(r *Run) (*Value, error) {
 	part, v, list := r.text("operation"), newValue(object{}), []any{}
-	for _, a := range Actions {
-		if part != "" || len(a.Operations) == 0 || !commandOf(r.Context).face().Has(a) {
-			continue
-		}
-		list = append(list, object{"command": r.how(a.Name, nil), "price_usd": a.Price, "summary": a.Summary})
-		v.line("%-24s %s: %s", r.how(a.Name, nil), a.Price, a.Summary)
-	}
 	for _, o := range r.contract.ByPath() {
-		if part == "" || r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
+		if r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
 			continue
 		}
-		price := USD(o.Price)
-		one := object{"operation": o.ID, "price_usd": price, "command": r.nameOf(o.ID), "summary": o.Summary}
-		list = append(list, one)
-		v.line("%-8s %-24s %s", price, o.ID, o.Summary)
-		if o.ID != part {
-			continue
-		}
-		arguments := []any{}
-		for _, name := range slices.Sorted(maps.Keys(o.Arguments.Properties)) {
-			schema, need := o.Arguments.Properties[name].Value, ""
-			if slices.Contains(o.Arguments.Required, name) {
-				need = ", required"
+		var commands []string
+		for _, a := range Actions {
+			if slices.Contains(a.Operations, o.ID) {
+				commands = append(commands, r.how(a.Name, nil))
 			}
-			kind := strings.Join(schema.Type.Slice(), ", ")
-			v.line("  %s (%s%s) %s", name, kind, need, schema.Description)
-			arguments = append(arguments, object{"name": name, "type": kind, "required": need != "", "description": schema.Description})
 		}
-		one["arguments"] = arguments
+		one := object{"operation": o.ID, "price_usd": USD(o.Price), "commands": commands, "summary": o.Summary}
+		list = append(list, one)
+		v.line("%-8s %-24s %s (%s)", USD(o.Price), o.ID, o.Summary, strings.Join(commands, ", "))
+		if o.ID == part {
+			arguments, lines := o.takes()
+			one["arguments"] = arguments
+			v.line("  %s", strings.Join(lines, "\n  "))
+		}
 	}
 	v.Data["prices"] = list
 	if len(list) == 0 {
@@ -246,6 +235,9 @@ func runPrices(r *Run) (*Value, error) {
 
 func runCall(r *Run) (*Value, error) {
 	operation := r.text("operation")
+	if operation == "" {
+		return runPrices(r)
+	}
 	if isRegistration(operation) {
 		return nil, Usagef("accounts are created with %s, which stores the TAN and the API key", r.how("init", nil))
 	}
@@ -254,6 +246,10 @@ func runCall(r *Run) (*Value, error) {
 		return nil, err
 	}
 	arguments, _ := r.Args["arguments"].(object)
+	if len(arguments) == 0 && len(o.Arguments.Required) > 0 {
+		_, lines := o.takes()
+		return nil, Usagef("%s needs arguments; nothing was paid. It takes: %s", operation, strings.Join(lines, "; "))
+	}
 	for name, property := range o.Arguments.Properties {
 		for _, kind := range property.Value.Type.Slice() {
 			p := Param{Name: name, Type: Type(kind), Empty: true}

@@ -159,6 +159,4 @@ func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
 	return t.name + " " + string(text)
 }
 
-func (s *parleyServer) Has(a *agent.Action) bool { return s.toolOf(a) != nil }
-
 func (*parleyServer) Param(p agent.Param) string { return p.Name }

@@ -250,10 +250,11 @@ func TestArgumentsOfClients(t *testing.T) {
 	s.fails("usage", "parley_inbox", map[string]any{"nonsense": 1})
 	s.fails("usage", "parley_group", map[string]any{"action": "explode"})
 	prices, _ := s.does("parley_status", map[string]any{"action": "prices"})
-	testkit.Contains(t, prices, `parley_inbox`, `parley_group {"action":"unban"}`)
-	if strings.Contains(prices, "listUnreadMessages") {
-		t.Error("the prices name operations")
-	}
+	testkit.Contains(t, prices, `0.001    listUnreadMessages`, `(parley_inbox)`, `parley_group {"action":"unban"}`)
+	operations, _ := s.does("parley_call", nil)
+	testkit.Contains(t, operations, prices)
+	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "getChannel"}), "takes: channel_id (string, required)")
+	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "sendMesage"}), `parley_status {"action":"prices","operation":"send"}`)
 	said := s.fails("agent_not_found", "parley_send", map[string]any{"to": "nobody", "text": "hi"})
 	testkit.Contains(t, said, "known after parley_inbox", `next: call parley_find {"kind":"agents","words":"nobody"}`)
 	testkit.Contains(t, s.fails("usage", "parley_send", map[string]any{"to": "bob", "text": "x", "reply_to": "y"}), "usage: reply_to: it must")
