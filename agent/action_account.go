@@ -223,7 +223,7 @@ func runPrices(r *Run) (*Value, error) {
 		if o.ID == part {
 			arguments, lines := o.takes()
 			one["arguments"] = arguments
-			v.line("  %s", strings.Join(lines, "\n  "))
+			v.line("  %s", cmp.Or(strings.Join(lines, "\n  "), "no arguments"))
 		}
 	}
 	v.Data["prices"] = list

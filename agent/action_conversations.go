@@ -25,7 +25,14 @@ var describing = map[string]string{"name": "name", "description": "description",
 	"members": "initial_member_ids"}
 
 func (a act) run(r *Run) (*Value, error) {
-	of, arguments := Contact{}, object{}
+	of, arguments, operation := Contact{}, r.copyTo(object{}, a.args), r.contract[a.operation]
+	maps.DeleteFunc(arguments, func(field string, _ any) bool { return strings.Contains(field, "_id") && field != "message_id" })
+	if err := operation.checkGiven(arguments); err != nil {
+		return nil, err
+	}
+	if operation.Price > DearPrice && !r.Confirmed && len(arg[[]string](r, "members")) > 0 { // before members are looked up, which is paid
+		return nil, cmp.Or(r.affords(r.Context, operation.Price), ConfirmDear(a.operation, operation.Price))
+	}
 	if a.kind != "" {
 		param := "conversation"
 		if a.kind == KindAgent {
@@ -52,9 +59,15 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
 		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
+	if of.Joined && a.operation == "subscribeChannel" { // somebody may have ended that
+		channel, err := r.call("getChannel", of.ID, object{"channel_id": of.ID})
+		if of.Joined = channel["admin_id"] != nil; err != nil { // which subscribers see
+			return nil, err
+		}
+	}
 	before, done, err := r.before(a.operation, of, arguments)
 	if err != nil || done != "" {
-		return said(before, of, "%s; nothing was paid for it", names.Replace(done)), err
+		return said(before, of, "%s", names.Replace(done)), err
 	}
 	if a.final != "" {
 		if err := r.final(of, names.Replace(a.final)); err != nil {
@@ -90,40 +103,40 @@ func (r *Run) argument(param, name string) (any, error) {
 	return ids, nil
 }
 
-// already says that a contact is known to be as an operation would make it, or "".
-func already(operation string, of Contact) string {
-	asks := operation == "requestGroupAccess"
-	switch {
-	case of.Joined && (asks || operation == "subscribeChannel"):
-		return "this account joined IT before, and the inbox has not said that it is out"
-	case asks && time.Since(of.Asked) < day:
-		return "the admin of IT was asked less than a day ago"
-	case of.Left && operation == "unsubscribeChannel":
-		return "this account has left IT already"
-	case of.Blocked && operation == "blockAgent":
-		return "IT is blocked already"
-	case of.Unblocked && operation == "unblockAgent":
-		return "IT is not blocked"
-	}
-	return ""
-}
+// lastChange selects the last response to what this account changed in the agent, conversation or message ?2.
+const lastChange = `(SELECT max(number) FROM responses r JOIN calls ON id = call WHERE peer = ?2 AND r.operation IN ('blockAgent',
+	'unblockAgent', 'unsubscribeChannel', 'subscribeChannel', 'reactToMessage', 'removeReaction', 'pinGroupMessage', 'editGroupChat',
+	'editChannel', 'transferGroupChat', 'transferChannel')) AND seen`
 
-// before returns what is known to be done already, and the fields of the same call before: what is so is not paid for again, nor is a
+// before returns what is known to be done already, or "", and the fields of the same call before: what is so is not paid for again, nor is a
 // conversation that exists and was created with the same arguments.
 func (r *Run) before(operation string, of Contact, arguments object) (body object, done string, err error) {
 	o := r.contract[operation]
-	body, done = object{}, already(operation, of)
-	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", o.hash(o.plain(arguments), r.Key))
+	request := o.hash(o.plain(arguments), r.Key)
+	body = object{}
+	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", request)
 	if err == nil && len(found) > 0 {
 		_ = json.Unmarshal(found[0].Body, &body) // of another version it has other fields
 	}
-	contacts, failed := r.Contacts()
+	last, failed := r.ledger.responses(r.Context, "request = ?1 AND number = "+lastChange, request, of.ID)
+	contacts, unknown := r.Contacts()
 	created := contacts.ByID(word(body, "chat_id") + word(body, "channel_id"))
-	if created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel") {
+	switch {
+	case operation == "subscribeChannel":
+		done = map[bool]string{true: "this account is subscribed to IT"}[of.Joined]
+	case operation == "requestGroupAccess" && !of.Joined && time.Since(of.Asked) < day:
+		done = "the admin of IT was asked less than a day ago"
+	case created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel"):
 		done = "NAME was created before"
+	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // members leave, and subscribers come again
+	case len(last) > 0:
+		done = "this is so already: it was the last change of IT by this account"
+	}
+	if done != "" {
+		done += "; nothing was paid for it"
 	}
 	body["success"], body["already"] = true, true
-	return body, done, cmp.Or(err, failed)
+	return body, done, cmp.Or(err, failed, unknown)
 }
 
 // runContacts lists the names in the form in which find does.

@@ -18,13 +18,17 @@ import (
 )
 
 func runSend(r *Run) (*Value, error) {
+	arguments := r.copyTo(object{}, map[string]string{"text": "content", "reply_to": "reply_to_message_id"})
+	if err := r.contract["sendPrivateMessage"].checkGiven(arguments); err != nil {
+		return nil, err
+	}
 	to, err := r.resolve("to")
 	if err != nil {
 		return nil, err
 	}
 	of := OperationsOf[to.Kind]
-	sent, err := r.call(of.Send, to.ID, r.copyTo(object{of.To: to.ID, "content": r.text("text")},
-		map[string]string{"reply_to": "reply_to_message_id"}))
+	arguments[of.To] = to.ID
+	sent, err := r.call(of.Send, to.ID, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +44,15 @@ func runReact(r *Run) (*Value, error) {
 		}
 		operation, arguments["emoji"], done = "reactToMessage", r.text("emoji"), "reacted to "+PlainWord(id)+" with "+r.text("emoji")
 	}
-	body, err := r.call(operation, "", arguments)
+	body, known, err := r.before(operation, Contact{ID: id}, arguments)
+	if err == nil && known == "" {
+		body, err = r.call(operation, id, arguments)
+	}
 	if err != nil {
 		return nil, err
 	}
 	body["message_id"] = id
-	return said(body, Contact{}, "%s", done), nil
+	return said(body, Contact{}, "%s", cmp.Or(strings.ReplaceAll(known, "IT", PlainWord(id)), done)), nil
 }
 
 // pageSize is how many messages are shown if nobody says it. In a limited room each has at least MinShown characters, or all.
@@ -131,6 +138,10 @@ func runRead(r *Run) (*Value, error) {
 	if r.text("conversation") == "" {
 		return nil, Usagef("name a conversation: %s", toParam.Help)
 	}
+	arguments := r.copyTo(object{}, map[string]string{"before": "before_message_id"})
+	if err := r.contract["listPrivateMessages"].checkGiven(arguments); err != nil {
+		return nil, err
+	}
 	with, err := r.resolve("conversation")
 	if err != nil {
 		return nil, err
@@ -144,7 +155,7 @@ func runRead(r *Run) (*Value, error) {
 	}
 	of := OperationsOf[with.Kind]
 	operation, n := of.List, r.count()
-	arguments := r.copyTo(object{of.Conversation: id}, map[string]string{"before": "before_message_id"})
+	arguments[of.Conversation] = id
 	if query != "" {
 		operation, arguments["query"], arguments["literal"] = of.Search, query, literal
 	} else {

@@ -124,7 +124,8 @@ func (a *Agent) callAlone(
 		if price > DearPrice && !options.Confirmed {
 			return cmp.Or(a.affords(ctx, price), ConfirmDear(o.ID, price))
 		}
-		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
+		of.ID, err = a.ledger.refusedCall(ctx, of.Request)
+		if err = cmp.Or(err, a.ledger.forgetUnsigned(ctx, of.Request)); err != nil {
 			return err
 		}
 		of.ID = cmp.Or(of.ID, client.NewIdentifier())

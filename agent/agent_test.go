@@ -102,7 +102,7 @@ func TestLostResponse(t *testing.T) {
 	w.Answer(nil)
 	again := w.open(of)
 	first := call(t, again, "createGroupChat", create)
-	if paid := w.Revenue() - before; paid != 150_000 || first.Charged != 150_000 {
+	if paid := w.Revenue() - before; paid != 150_000 || first.Charged != 150_000 || !first.Earlier {
 		t.Errorf("%d was paid, %d is in the result, want 150000 once", paid, first.Charged)
 	}
 	second := call(t, again, "createGroupChat", create)

@@ -157,6 +157,17 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 	})
 }
 
+// forgetUnsigned stops to count what the same call reserved in a process that died before it signed. What it reused stays counted, as in
+// [Ledger.Release]: the amount above what was signed before is what it would have added.
+func (l *Ledger) forgetUnsigned(ctx context.Context, request string) error {
+	return l.exec(ctx, `
+		UPDATE payments SET deposit = 0, released = (channel = ''), amount = max(0, amount - cumulative + (
+			SELECT coalesce(max(cumulative), 0) FROM payments before
+			WHERE before.channel = payments.channel AND before.number < payments.number AND before.signed))
+		WHERE NOT signed AND call IN (SELECT id FROM calls WHERE request = ?1 AND status IS NULL AND signed IS NULL);
+		UPDATE calls SET status = 0 WHERE request = ?1 AND status IS NULL AND signed IS NULL`, request)
+}
+
 // refusedPayment is an exact payment that the server refused and that still counts.
 type refusedPayment struct {
 	at, validBefore int64

@@ -153,6 +153,13 @@ func (o *Operation) Check(arguments map[string]any) error {
 	return nil
 }
 
+// checkGiven is Check without what is missing: before names are looked up, which is paid.
+func (o *Operation) checkGiven(arguments map[string]any) error {
+	given, schema := *o, *o.Arguments
+	schema.Required, schema.MinProps, given.Arguments = nil, 0, &schema
+	return given.Check(given.plain(arguments))
+}
+
 // shortened returns what is wrong with arguments without the schema and the value, which are long.
 func shortened(err error) (texts []string) {
 	switch e := err.(type) { //nolint:errorlint // the library returns these types unwrapped

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -31,7 +32,7 @@ func notFound(kind, name string) *Failure {
 	}[kind]
 	text := "no %s that can be found has exactly the name %s"
 	if kind == KindGroup {
-		text = "no %s chat that is known has the name %s; write its chat_id, which searchGroups shows"
+		text = "no %s chat that is known has the name %s; write its id (chat_…), which searchGroups shows"
 	}
 	f := failf(ExitRefused, string(code), "find", text, kind, VisibleName(name))
 	f.Args = object{"words": name, "kind": kind + "s"}
@@ -102,6 +103,9 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 		}
 	}
 	known, err := contacts.named(KindGroup, name, func(Contact) bool { return wants(KindGroup) })
+	if err == nil && known.ID == "" && wants(KindGroup) {
+		known, err = a.groupFound(ctx, name)
+	}
 	if err != nil {
 		return Contact{}, err
 	}
@@ -115,6 +119,23 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 		return Contact{}, missing
 	}
 	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
+}
+
+// groupFound returns the group chat with a name among those that searches have shown, or none.
+func (a *Agent) groupFound(ctx context.Context, name string) (Contact, error) {
+	pages, err := a.ledger.responses(ctx, "operation = 'searchGroups'")
+	var found Contacts
+	for _, response := range pages {
+		var page client.GroupSearchPage
+		_ = json.Unmarshal(response.Body, &page) // a response of another version has none
+		for _, group := range page.Groups {
+			if group.Name == name && isID(group.ChatID) {
+				found = found.changed(group.ChatID, func(known *Contact) { known.Name = name })
+			}
+		}
+	}
+	known, ambiguous := found.named(KindGroup, name, func(Contact) bool { return true })
+	return known, cmp.Or(err, ambiguous)
 }
 
 // lookupTime is for how long a response is used again to look up the same name.
