@@ -17,15 +17,9 @@ import (
 
 func runStatus(r *Run) (*Value, error) {
 	account, err := r.HasAccount()
-	if err != nil {
-		return nil, err
-	}
-	own, err := r.Own(r.Context)
-	if err != nil {
-		return nil, err
-	}
-	today, err := r.today()
-	if err != nil {
+	own, failed := r.Own(r.Context)
+	today, unknown := r.today()
+	if err = cmp.Or(err, failed, unknown); err != nil {
 		return nil, err
 	}
 	data := today.fields()
@@ -72,11 +66,8 @@ func (d Day) fields() object {
 
 func (r *Run) addOpen(v *Value) error {
 	contacts, err := r.Contacts()
-	if err != nil {
-		return err
-	}
-	calls, err := r.ledger.Open()
-	if err != nil {
+	calls, failed := r.ledger.Open()
+	if err = cmp.Or(err, failed); err != nil {
 		return err
 	}
 	list := []any{}
@@ -95,18 +86,13 @@ func (r *Run) addOpen(v *Value) error {
 
 func runProfile(r *Run) (*Value, error) {
 	body, err := r.call(operationGetOwnAgent, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	return Shown(body), nil
+	return Shown(body), err
 }
 
 func runBalance(r *Run) (*Value, error) {
 	data := object{}
-	if err := r.balances(data); err != nil {
-		return nil, err
-	}
-	return Shown(data), nil
+	err := r.balances(data)
+	return Shown(data), err
 }
 
 func runLimit(r *Run) (*Value, error) {
@@ -120,10 +106,7 @@ func runLimit(r *Run) (*Value, error) {
 		}
 	}
 	today, err := r.today()
-	if err != nil {
-		return nil, err
-	}
-	return Shown(today.fields()), nil
+	return Shown(today.fields()), err
 }
 
 // ParseUSD converts dollars with at most six decimals to atomic units.
@@ -136,12 +119,10 @@ func ParseUSD(text string) (uint64, error) {
 	return amount, nil
 }
 
-const reportDays = 30
-
 // runReport sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
 // released. Calls that cost nothing, such as refused ones, are left out.
 func runReport(r *Run) (*Value, error) {
-	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(day)
+	since := time.Now().UTC().AddDate(0, 0, -30).Truncate(day)
 	if text := r.text("since"); text != "" {
 		var err error
 		if since, err = time.Parse(time.DateOnly, text); err != nil {
@@ -175,9 +156,6 @@ func runReport(r *Run) (*Value, error) {
 
 func runDeposits(r *Run) (*Value, error) {
 	all, err := channels{r.ledger}.All()
-	if err != nil {
-		return nil, err
-	}
 	v, list := newValue(object{}), []any{}
 	for _, c := range all {
 		list = append(list, object{"network": c.Network, "payee": c.Config.Receiver, "deposited_usd": USD(c.Balance),
@@ -188,7 +166,7 @@ func runDeposits(r *Run) (*Value, error) {
 	if len(list) == 0 {
 		v.line("none")
 	}
-	return v, nil
+	return v, err
 }
 
 func runRefund(r *Run) (*Value, error) {

@@ -45,12 +45,12 @@ func (a act) run(r *Run) (*Value, error) {
 		arguments[OperationsOf[a.kind].ID] = of.ID
 	}
 	for _, param := range slices.Sorted(maps.Keys(a.args)) {
-		if _, there := r.Args[param]; !there {
-			continue
-		}
-		var err error
-		if arguments[a.args[param]], err = r.argument(param, a.args[param]); err != nil {
-			return nil, err
+		_, there := r.Args[param]
+		if _, plain := arguments[a.args[param]]; there && !plain {
+			var err error
+			if arguments[a.args[param]], err = r.argument(param, a.args[param]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	var agents []string
@@ -89,8 +89,6 @@ func (r *Run) argument(param, name string) (any, error) {
 	case strings.HasSuffix(name, "agent_id"):
 		found, err := r.resolve(param, KindAgent)
 		return found.ID, err
-	case !strings.HasSuffix(name, "_ids"):
-		return r.Args[param], nil
 	}
 	ids := []any{}
 	for _, username := range arg[[]string](r, param) {
@@ -108,8 +106,8 @@ const lastChange = `(SELECT max(number) FROM responses r JOIN calls ON id = call
 	'unblockAgent', 'unsubscribeChannel', 'subscribeChannel', 'reactToMessage', 'removeReaction', 'pinGroupMessage', 'editGroupChat',
 	'editChannel', 'transferGroupChat', 'transferChannel')) AND seen`
 
-// before returns what is known to be done already, or "", and the fields of the same call before: what is so is not paid for again, nor is a
-// conversation that exists and was created with the same arguments.
+// before returns what is known to be done already, or "", and the fields of the same call before: what is so is not paid for again, nor is
+// a conversation that exists and was created with the same arguments.
 func (r *Run) before(operation string, of Contact, arguments object) (body object, done string, err error) {
 	o := r.contract[operation]
 	request := o.hash(o.plain(arguments), r.Key)
@@ -128,7 +126,7 @@ func (r *Run) before(operation string, of Contact, arguments object) (body objec
 		done = "the admin of IT was asked less than a day ago"
 	case created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel"):
 		done = "NAME was created before"
-	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // members leave, and subscribers come again
+	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // they leave, or come again
 	case len(last) > 0:
 		done = "this is so already: it was the last change of IT by this account"
 	}
@@ -142,9 +140,6 @@ func (r *Run) before(operation string, of Contact, arguments object) (body objec
 // runContacts lists the names in the form in which find does.
 func runContacts(r *Run) (*Value, error) {
 	contacts, err := r.Contacts()
-	if err != nil {
-		return nil, err
-	}
 	v := newValue(object{})
 	for _, kind := range []string{KindAgent, KindGroup, KindChannel} {
 		list := []any{}
@@ -168,5 +163,5 @@ func runContacts(r *Run) (*Value, error) {
 	if len(v.Parts) == 0 {
 		v.line("no names are known yet: whom this account writes to and who writes to it is listed here")
 	}
-	return v, nil
+	return v, err
 }

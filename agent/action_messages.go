@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -138,10 +137,6 @@ func runRead(r *Run) (*Value, error) {
 	if r.text("conversation") == "" {
 		return nil, Usagef("name a conversation: %s", toParam.Help)
 	}
-	arguments := r.copyTo(object{}, map[string]string{"before": "before_message_id"})
-	if err := r.contract["listPrivateMessages"].checkGiven(arguments); err != nil {
-		return nil, err
-	}
 	with, err := r.resolve("conversation")
 	if err != nil {
 		return nil, err
@@ -155,7 +150,7 @@ func runRead(r *Run) (*Value, error) {
 	}
 	of := OperationsOf[with.Kind]
 	operation, n := of.List, r.count()
-	arguments[of.Conversation] = id
+	arguments := r.copyTo(object{of.Conversation: id}, map[string]string{"before": "before_message_id"})
 	if query != "" {
 		operation, arguments["query"], arguments["literal"] = of.Search, query, literal
 	} else {
@@ -194,27 +189,15 @@ func runRead(r *Run) (*Value, error) {
 
 // readOne shows a message that was read before, whole.
 func (r *Run) readOne(id string) (*Value, error) {
-	responses, err := r.ledger.responses(r.Context, "operation = ? OR operation LIKE 'list%Messages' OR operation LIKE 'search%Messages'",
-		pollOperation)
-	if err != nil {
-		return nil, err
+	found, err := r.ledger.shown(r.Context, "messages", "message_id", id)
+	if err != nil || len(found) == 0 {
+		return nil, cmp.Or(err, Usagef("no message that was read here has the id %s; read its conversation", VisibleName(id)))
 	}
-	for _, response := range responses {
-		var page struct{ Messages []any }
-		_ = json.Unmarshal(response.Body, &page) // a response of another version has none
-		for _, one := range page.Messages {
-			m, _ := one.(object)
-			if word(m, "message_id") != id {
-				continue
-			}
-			readableTimes(m)
-			r.Room = 0
-			v := newValue(object{"messages": []any{m}})
-			_, err = r.showMessages(v, v.Data["messages"], "")
-			return v, err
-		}
-	}
-	return nil, Usagef("no message that was read here has the id %s; read its conversation", VisibleName(id))
+	readableTimes(found[0])
+	r.Room = 0
+	v := newValue(object{"messages": []any{found[0]}})
+	_, err = r.showMessages(v, v.Data["messages"], "")
+	return v, err
 }
 
 func word(fields object, name string) string {
@@ -258,11 +241,8 @@ func (r *Run) cut(m object, share int) (content, said string) {
 func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	messages, _ := list.([]any)
 	contacts, err := r.Contacts()
-	if err != nil {
-		return nil, err
-	}
-	own, err := r.Own(r.Context)
-	if err != nil {
+	own, failed := r.Own(r.Context)
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
 	share := r.share(messages)

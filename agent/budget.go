@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
@@ -76,7 +77,8 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		}
 		r.Amount += reused
 		today, err := l.counted(ctx, tx)
-		if err != nil {
+		deposits, failed := l.deposits(ctx, tx, today.Limit)
+		if err = cmp.Or(err, failed); err != nil {
 			return err
 		}
 		exempt, err := l.exempt(ctx, tx, of, today, r)
@@ -85,10 +87,6 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		}
 		if exempt == "" && r.Amount > today.Left() {
 			return today.exceeded(r.Price)
-		}
-		deposits, err := l.deposits(ctx, tx, today.Limit)
-		if err != nil {
-			return err
 		}
 		if r.Deposit > deposits.Left() {
 			return deposits.exceeded(r.Deposit)

@@ -149,18 +149,6 @@ func TestWalletOfAnotherFolder(t *testing.T) {
 	})
 }
 
-// TestKeyRotatesAlways: a leaked API key can be replaced when the daily limit is used up.
-func TestKeyRotatesAlways(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
-	testkit.NoError(t, alice.Ledger().SetLimit(t.Context(), 0))
-	if _, err := try(t, alice, "profile show", nil); !isLimit(err) {
-		t.Errorf("with a limit of 0: %v", err)
-	}
-	do(t, alice, "key rotate", nil)
-}
-
 func isLimit(err error) bool { return agent.CodeOf(err) == "limit" }
 
 func isOwned(err error) bool { return agent.CodeOf(err) == "account_elsewhere" }
@@ -210,7 +198,8 @@ func TestRefusedBeforeItIsPaid(t *testing.T) {
 	before := spent(t, alice)
 	const message = "msg_01k70t94aqeembse7n65ptksh0"
 	for name, arguments := range map[string]map[string]any{
-		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "x", "reply_to": "y"}, "read": {"conversation": "bob", "grep": "("},
+		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "x", "reply_to": "y"},
+		"read":         {"conversation": "bob", "grep": "("},
 		"profile edit": {"description": "caf\xe9"}, "find": {"words": "x", "n": "many"}, "group add": {"conversation": "x",
 			"agents": []string{"\xff"}}, "group create": {"name": "a\nb", "members": []string{"bob"}},
 	} {

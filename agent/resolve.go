@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -123,18 +122,12 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 
 // groupFound returns the group chat with a name among those that searches have shown, or none.
 func (a *Agent) groupFound(ctx context.Context, name string) (Contact, error) {
-	pages, err := a.ledger.responses(ctx, "operation = 'searchGroups'")
+	groups, err := a.ledger.shown(ctx, "groups", "name", name)
 	var found Contacts
-	for _, response := range pages {
-		var page client.GroupSearchPage
-		_ = json.Unmarshal(response.Body, &page) // a response of another version has none
-		for _, group := range page.Groups {
-			if group.Name == name && isID(group.ChatID) {
-				found = found.changed(group.ChatID, func(known *Contact) { known.Name = name })
-			}
-		}
+	for _, group := range groups {
+		found = found.met(Contact{Name: name, ID: word(group, "chat_id"), Kind: KindGroup})
 	}
-	known, ambiguous := found.named(KindGroup, name, func(Contact) bool { return true })
+	known, ambiguous := found.wellFormed().named(KindGroup, name, func(Contact) bool { return true })
 	return known, cmp.Or(err, ambiguous)
 }
 
@@ -143,11 +136,8 @@ const lookupTime = time.Minute
 
 // lookup makes a call, unless the same was made just now, and reads its response.
 func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) (*Result, error) {
-	options := CallOptions{}
-	if operation == "searchChannels" { // a search that finds nothing is paid too
-		options.recent = lookupTime
-	}
-	result, err := a.Call(ctx, operation, arguments, options)
+	recent := map[string]time.Duration{"searchChannels": lookupTime} // a search that finds nothing is paid too
+	result, err := a.Call(ctx, operation, arguments, CallOptions{recent: recent[operation]})
 	if err != nil {
 		return nil, err
 	}

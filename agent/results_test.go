@@ -11,8 +11,8 @@ import (
 	"github.com/parley-chat/parley/agent"
 )
 
-// TestDoneTwice: what is so already succeeds, says so, costs nothing or a look, and returns the fields of the first time. Each result says what
-// happened to what, with the id that the contract names.
+// TestDoneTwice: what is so already succeeds, says so, costs nothing or a look, and returns the fields of the first time. Each result says
+// what happened to what, with the id that the contract names.
 func TestDoneTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -53,7 +53,6 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	}
 }
 
-// run runs the action of a call.
 func (s *parleyServer) run(t tool, run *agent.Run, request *mcp.CallToolRequest) (*agent.Value, error) {
 	if answer(request) == "decline" {
 		return nil, errDeclined
