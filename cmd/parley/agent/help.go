@@ -40,7 +40,7 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 		if a := agent.ActionNamed(console.CommandName(one)); a != nil {
 			one.Help = a.Summary + " " + a.Cost()
 			one.Detail = "Example: parley " + a.Example
-			if fields := a.Fields(contract); fields != nil {
+			if fields := a.Fields(contract); len(fields) > 0 {
 				one.Detail += "\n\nJSON: " + strings.Join(fields, ", ") + " (parley help json)."
 			}
 		}
