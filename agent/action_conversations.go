@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/parley-chat/parley/client"
 )
 
 type act struct {
@@ -26,32 +28,24 @@ var describing = map[string]string{"name": "name", "description": "description",
 
 func (a act) run(r *Run) (*Value, error) {
 	of, arguments, operation := Contact{}, r.copyTo(object{}, a.args), r.contract[a.operation]
+	// What does not need a look-up, which is paid, is checked first.
 	maps.DeleteFunc(arguments, func(field string, _ any) bool { return strings.Contains(field, "_id") && field != "message_id" })
-	if err := operation.checkGiven(arguments); err != nil {
-		return nil, err
+	err := operation.checkGiven(arguments)
+	if err == nil && operation.Price > DearPrice && !r.Confirmed && r.Args["members"] != nil { // to look up members is paid
+		err = cmp.Or(r.affords(r.Context, operation.Price), ConfirmDear(a.operation, operation.Price))
 	}
-	if operation.Price > DearPrice && !r.Confirmed && len(arg[[]string](r, "members")) > 0 { // before members are looked up, which is paid
-		return nil, cmp.Or(r.affords(r.Context, operation.Price), ConfirmDear(a.operation, operation.Price))
-	}
-	if a.kind != "" {
-		param := "conversation"
-		if a.kind == KindAgent {
-			param = "agent"
-		}
-		var err error
-		if of, err = r.resolve(param, a.kind); err != nil {
-			return nil, err
-		}
+	if err == nil && a.kind != "" {
+		of, err = r.resolve(map[bool]string{true: "agent", false: "conversation"}[a.kind == KindAgent], a.kind)
 		arguments[OperationsOf[a.kind].ID] = of.ID
 	}
 	for _, param := range slices.Sorted(maps.Keys(a.args)) {
 		_, there := r.Args[param]
-		if _, plain := arguments[a.args[param]]; there && !plain {
-			var err error
-			if arguments[a.args[param]], err = r.argument(param, a.args[param]); err != nil {
-				return nil, err
-			}
+		if _, plain := arguments[a.args[param]]; err == nil && there && !plain {
+			arguments[a.args[param]], err = r.argument(param, a.args[param])
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	var agents []string
 	for _, one := range arg[[]string](r, "agents") {
@@ -60,10 +54,11 @@ func (a act) run(r *Run) (*Value, error) {
 	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
 		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
 	if of.Joined && a.operation == "subscribeChannel" { // somebody may have ended that
-		channel, err := r.call("getChannel", of.ID, object{"channel_id": of.ID})
-		if of.Joined = channel["admin_id"] != nil; err != nil { // which subscribers see
+		channel := client.Channel{}
+		if _, err := r.lookup(r.Context, "getChannel", object{"channel_id": of.ID}, &channel); err != nil {
 			return nil, err
 		}
+		of.Joined = channel.AdminID != nil // which subscribers see
 	}
 	before, done, err := r.before(a.operation, of, arguments)
 	if err != nil || done != "" {
@@ -127,7 +122,7 @@ func (r *Run) before(operation string, of Contact, arguments object) (body objec
 	case created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel"):
 		done = "NAME was created before"
 	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // they leave, or come again
-	case len(last) > 0:
+	case len(last) > 0 && r.Key == "":
 		done = "this is so already: it was the last change of IT by this account"
 	}
 	if done != "" {

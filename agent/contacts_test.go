@@ -65,6 +65,7 @@ func TestNamesAreRemembered(t *testing.T) {
 	if found, err := bob.Resolve(t.Context(), "walks", agent.KindGroup); err != nil || found.ID != group {
 		t.Errorf("a group chat that a search has shown is %+v, %v", found, err)
 	}
+	w.free(bob, "walks", group)
 	call(t, bob, "searchChannels", map[string]any{"query": "rain"})
 	before := w.Revenue()
 	if _, err := bob.Resolve(t.Context(), "#weather"); err != nil || w.Revenue() != before+5000 {

@@ -117,7 +117,7 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 		}
 		return Contact{}, missing
 	}
-	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
+	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Name, c.Named = name, true }) // no agent has it
 }
 
 // groupFound returns the group chat with a name among those that searches have shown, or none.

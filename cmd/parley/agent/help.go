@@ -88,6 +88,7 @@ var Topics = console.Topics{
 		{"charged_usd, open_usd", "What was charged, and what may still be charged."},
 		{"balance_usd, deposited_usd", "What the wallet has on the blockchain, and in payment channels in addition."},
 		{"already", "True if it was so before, so that nothing was done or paid. The other fields are those of the first time."},
+		{"prices", "Objects with operation, price_usd (a number as text), commands and summary; of one operation also arguments."},
 		{"message", "A sentence about what was done."},
 		{"created_at, joined_at", "Times in UTC, such as 2026-12-01T08:00:00Z."},
 		{"", "Standard error is empty, or has one JSON object if the command fails and standard error is no terminal:"},
