@@ -21,7 +21,7 @@ func hasForms(request *mcp.CallToolRequest) bool {
 }
 
 // ask returns the result that lets the client ask the human. The client then makes the same call with the answer. The form has no fields:
-// to accept it is the yes. Clients leave out optional fields of a form that is accepted.
+// accepting it is the yes, because clients accept a form without its optional fields.
 func ask(failed *agent.Failure) *mcp.CallToolResult {
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionName: &mcp.ElicitParams{
 		Mode: "form", Message: "Parley: " + failed.Question,
