@@ -87,7 +87,7 @@ func (a *Action) Cost() string {
 	if a.Price == "free" {
 		return "Free."
 	}
-	return "Costs USD " + a.Price + "."
+	return "Costs " + map[bool]string{true: "USD "}[a.Price[0] <= '9'] + a.Price + "."
 }
 
 // Fields are the fields of the result as JSON, beside those of all results.
@@ -106,7 +106,6 @@ func (a *Action) Fields(contract Contract) (fields []string) {
 	return slices.Compact(fields)
 }
 
-// Limited returns the help with the limits.
 func (p Param) Limited() string {
 	switch {
 	case p.Type == Number && p.Max > 0:
@@ -279,13 +278,14 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		a.complete(f, r.Args)
 	}
-	if err == nil {
-		value.Data["paid_usd"] = USD(command.Charged())
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && (a.Price != "free" || len(r.results) > 0) {
+	value.Data["paid_usd"] = USD(command.Charged())
+	if a.Price != "free" || len(r.results) > 0 {
 		r.addMoney(value)
 	}
-	return value, err
+	return value, nil
 }
 
 // complete adds to a failure that asks the human what is asked, and the command that does the same confirmed.
@@ -445,11 +445,9 @@ func (r *Run) final(of Contact, question string) error {
 	}
 	if of.ID != "" {
 		names, body := OperationsOf[of.Kind], object{}
-		if _, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body); err != nil {
-			return err
-		}
-		own, err := r.Own(r.Context)
-		if err != nil {
+		_, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body)
+		own, failed := r.Own(r.Context)
+		if err = cmp.Or(err, failed); err != nil {
 			return err
 		}
 		if own != nil && body["admin_id"] != own.AgentID {

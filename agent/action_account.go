@@ -17,15 +17,9 @@ import (
 
 func runStatus(r *Run) (*Value, error) {
 	account, err := r.HasAccount()
-	if err != nil {
-		return nil, err
-	}
-	own, err := r.Own(r.Context)
-	if err != nil {
-		return nil, err
-	}
-	today, err := r.today()
-	if err != nil {
+	own, failed := r.Own(r.Context)
+	today, unknown := r.today()
+	if err = cmp.Or(err, failed, unknown); err != nil {
 		return nil, err
 	}
 	data := today.fields()
@@ -72,11 +66,8 @@ func (d Day) fields() object {
 
 func (r *Run) addOpen(v *Value) error {
 	contacts, err := r.Contacts()
-	if err != nil {
-		return err
-	}
-	calls, err := r.ledger.Open()
-	if err != nil {
+	calls, failed := r.ledger.Open()
+	if err = cmp.Or(err, failed); err != nil {
 		return err
 	}
 	list := []any{}
@@ -95,18 +86,13 @@ func (r *Run) addOpen(v *Value) error {
 
 func runProfile(r *Run) (*Value, error) {
 	body, err := r.call(operationGetOwnAgent, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	return Shown(body), nil
+	return Shown(body), err
 }
 
 func runBalance(r *Run) (*Value, error) {
 	data := object{}
-	if err := r.balances(data); err != nil {
-		return nil, err
-	}
-	return Shown(data), nil
+	err := r.balances(data)
+	return Shown(data), err
 }
 
 func runLimit(r *Run) (*Value, error) {
@@ -120,10 +106,7 @@ func runLimit(r *Run) (*Value, error) {
 		}
 	}
 	today, err := r.today()
-	if err != nil {
-		return nil, err
-	}
-	return Shown(today.fields()), nil
+	return Shown(today.fields()), err
 }
 
 // ParseUSD converts dollars with at most six decimals to atomic units.
@@ -136,12 +119,10 @@ func ParseUSD(text string) (uint64, error) {
 	return amount, nil
 }
 
-const reportDays = 30
-
 // runReport sums what calls cost since a time, by day and operation. A call without an outcome may have cost what was signed for it and not
 // released. Calls that cost nothing, such as refused ones, are left out.
 func runReport(r *Run) (*Value, error) {
-	since := time.Now().UTC().AddDate(0, 0, -reportDays).Truncate(day)
+	since := time.Now().UTC().AddDate(0, 0, -30).Truncate(day)
 	if text := r.text("since"); text != "" {
 		var err error
 		if since, err = time.Parse(time.DateOnly, text); err != nil {
@@ -157,7 +138,7 @@ func runReport(r *Run) (*Value, error) {
 			return err
 		}
 		*cost = object{"day": on, "operation": operation, "calls": calls, "charged_usd": USD(charged), "open_usd": USD(open)}
-		line := fmt.Sprintf("%s  %-24s %5d calls  %s USD", on, operation, calls, USD(charged))
+		line := fmt.Sprintf("%s  %-24s %s USD, calls: %d", on, operation, USD(charged), calls)
 		if open > 0 {
 			line += ", open " + USD(open)
 		}
@@ -175,9 +156,6 @@ func runReport(r *Run) (*Value, error) {
 
 func runDeposits(r *Run) (*Value, error) {
 	all, err := channels{r.ledger}.All()
-	if err != nil {
-		return nil, err
-	}
 	v, list := newValue(object{}), []any{}
 	for _, c := range all {
 		list = append(list, object{"network": c.Network, "payee": c.Config.Receiver, "deposited_usd": USD(c.Balance),
@@ -188,7 +166,7 @@ func runDeposits(r *Run) (*Value, error) {
 	if len(list) == 0 {
 		v.line("none")
 	}
-	return v, nil
+	return v, err
 }
 
 func runRefund(r *Run) (*Value, error) {
@@ -203,39 +181,28 @@ func runRefund(r *Run) (*Value, error) {
 	return said(data, Contact{}, "%s USD came back to the wallet from the payment channels", USD(refunded)), nil
 }
 
-// runPrices lists the actions that the face has, with their prices, or the operations whose names contain a text. Of one operation it lists
-// the arguments.
+// runPrices lists the operations of the contract whose names contain a text, with their prices and the commands that make them. Of one
+// operation it lists the arguments.
 func runPrices(r *Run) (*Value, error) {
 	part, v, list := r.text("operation"), newValue(object{}), []any{}
-	for _, a := range Actions {
-		if part != "" || len(a.Operations) == 0 || !commandOf(r.Context).face().Has(a) {
-			continue
-		}
-		list = append(list, object{"command": r.how(a.Name, nil), "price_usd": a.Price, "summary": a.Summary})
-		v.line("%-24s %s: %s", r.how(a.Name, nil), a.Price, a.Summary)
-	}
 	for _, o := range r.contract.ByPath() {
-		if part == "" || r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
+		if r.contract[part] != nil && o.ID != part || !strings.Contains(strings.ToLower(o.ID), strings.ToLower(part)) {
 			continue
 		}
-		price := USD(o.Price)
-		one := object{"operation": o.ID, "price_usd": price, "command": r.nameOf(o.ID), "summary": o.Summary}
-		list = append(list, one)
-		v.line("%-8s %-24s %s", price, o.ID, o.Summary)
-		if o.ID != part {
-			continue
-		}
-		arguments := []any{}
-		for _, name := range slices.Sorted(maps.Keys(o.Arguments.Properties)) {
-			schema, need := o.Arguments.Properties[name].Value, ""
-			if slices.Contains(o.Arguments.Required, name) {
-				need = ", required"
+		var commands []string
+		for _, a := range Actions {
+			if slices.Contains(a.Operations, o.ID) {
+				commands = append(commands, r.how(a.Name, nil))
 			}
-			kind := strings.Join(schema.Type.Slice(), ", ")
-			v.line("  %s (%s%s) %s", name, kind, need, schema.Description)
-			arguments = append(arguments, object{"name": name, "type": kind, "required": need != "", "description": schema.Description})
 		}
-		one["arguments"] = arguments
+		one := object{"operation": o.ID, "price_usd": USD(o.Price), "commands": commands, "summary": o.Summary}
+		list = append(list, one)
+		v.line("%-8s %-24s %s (%s)", USD(o.Price), o.ID, o.Summary, strings.Join(commands, ", "))
+		if o.ID == part {
+			arguments, lines := o.takes()
+			one["arguments"] = arguments
+			v.line("  %s", cmp.Or(strings.Join(lines, "\n  "), "no arguments"))
+		}
 	}
 	v.Data["prices"] = list
 	if len(list) == 0 {
@@ -246,6 +213,9 @@ func runPrices(r *Run) (*Value, error) {
 
 func runCall(r *Run) (*Value, error) {
 	operation := r.text("operation")
+	if operation == "" {
+		return runPrices(r)
+	}
 	if isRegistration(operation) {
 		return nil, Usagef("accounts are created with %s, which stores the TAN and the API key", r.how("init", nil))
 	}
@@ -254,6 +224,10 @@ func runCall(r *Run) (*Value, error) {
 		return nil, err
 	}
 	arguments, _ := r.Args["arguments"].(object)
+	if len(arguments) == 0 && len(o.Arguments.Required) > 0 {
+		_, lines := o.takes()
+		return nil, Usagef("%s needs arguments; nothing was paid. It takes: %s", operation, strings.Join(lines, "; "))
+	}
 	for name, property := range o.Arguments.Properties {
 		for _, kind := range property.Value.Type.Slice() {
 			p := Param{Name: name, Type: Type(kind), Empty: true}

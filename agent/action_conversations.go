@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/parley-chat/parley/client"
 )
 
 type act struct {
@@ -25,26 +27,25 @@ var describing = map[string]string{"name": "name", "description": "description",
 	"members": "initial_member_ids"}
 
 func (a act) run(r *Run) (*Value, error) {
-	of, arguments := Contact{}, object{}
-	if a.kind != "" {
-		param := "conversation"
-		if a.kind == KindAgent {
-			param = "agent"
-		}
-		var err error
-		if of, err = r.resolve(param, a.kind); err != nil {
-			return nil, err
-		}
+	of, arguments, operation := Contact{}, r.copyTo(object{}, a.args), r.contract[a.operation]
+	// What does not need a look-up, which is paid, is checked first.
+	maps.DeleteFunc(arguments, func(field string, _ any) bool { return strings.Contains(field, "_id") && field != "message_id" })
+	err := operation.checkGiven(arguments)
+	if err == nil && operation.Price > DearPrice && !r.Confirmed && r.Args["members"] != nil { // to look up members is paid
+		err = cmp.Or(r.affords(r.Context, operation.Price), ConfirmDear(a.operation, operation.Price))
+	}
+	if err == nil && a.kind != "" {
+		of, err = r.resolve(map[bool]string{true: "agent", false: "conversation"}[a.kind == KindAgent], a.kind)
 		arguments[OperationsOf[a.kind].ID] = of.ID
 	}
 	for _, param := range slices.Sorted(maps.Keys(a.args)) {
-		if _, there := r.Args[param]; !there {
-			continue
+		_, there := r.Args[param]
+		if _, plain := arguments[a.args[param]]; err == nil && there && !plain {
+			arguments[a.args[param]], err = r.argument(param, a.args[param])
 		}
-		var err error
-		if arguments[a.args[param]], err = r.argument(param, a.args[param]); err != nil {
-			return nil, err
-		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	var agents []string
 	for _, one := range arg[[]string](r, "agents") {
@@ -52,9 +53,16 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
 		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
+	if of.Joined && a.operation == "subscribeChannel" { // somebody may have ended that
+		channel := client.Channel{}
+		if _, err := r.lookup(r.Context, "getChannel", object{"channel_id": of.ID}, &channel); err != nil {
+			return nil, err
+		}
+		of.Joined = channel.AdminID != nil // which subscribers see
+	}
 	before, done, err := r.before(a.operation, of, arguments)
 	if err != nil || done != "" {
-		return said(before, of, "%s; nothing was paid for it", names.Replace(done)), err
+		return said(before, of, "%s", names.Replace(done)), err
 	}
 	if a.final != "" {
 		if err := r.final(of, names.Replace(a.final)); err != nil {
@@ -76,8 +84,6 @@ func (r *Run) argument(param, name string) (any, error) {
 	case strings.HasSuffix(name, "agent_id"):
 		found, err := r.resolve(param, KindAgent)
 		return found.ID, err
-	case !strings.HasSuffix(name, "_ids"):
-		return r.Args[param], nil
 	}
 	ids := []any{}
 	for _, username := range arg[[]string](r, param) {
@@ -90,48 +96,45 @@ func (r *Run) argument(param, name string) (any, error) {
 	return ids, nil
 }
 
-// already says that a contact is known to be as an operation would make it, or "".
-func already(operation string, of Contact) string {
-	asks := operation == "requestGroupAccess"
-	switch {
-	case of.Joined && (asks || operation == "subscribeChannel"):
-		return "this account joined IT before, and the inbox has not said that it is out"
-	case asks && time.Since(of.Asked) < day:
-		return "the admin of IT was asked less than a day ago"
-	case of.Left && operation == "unsubscribeChannel":
-		return "this account has left IT already"
-	case of.Blocked && operation == "blockAgent":
-		return "IT is blocked already"
-	case of.Unblocked && operation == "unblockAgent":
-		return "IT is not blocked"
-	}
-	return ""
-}
+// lastChange selects the last response to what this account changed in the agent, conversation or message ?2.
+const lastChange = `(SELECT max(number) FROM responses r JOIN calls ON id = call WHERE peer = ?2 AND r.operation IN ('blockAgent',
+	'unblockAgent', 'unsubscribeChannel', 'subscribeChannel', 'reactToMessage', 'removeReaction', 'pinGroupMessage', 'editGroupChat',
+	'editChannel', 'transferGroupChat', 'transferChannel')) AND seen`
 
-// before returns what is known to be done already, and the fields of the same call before: what is so is not paid for again, nor is a
-// conversation that exists and was created with the same arguments.
+// before returns what is known to be done already, or "", and the fields of the same call before: what is so is not paid for again, nor is
+// a conversation that exists and was created with the same arguments.
 func (r *Run) before(operation string, of Contact, arguments object) (body object, done string, err error) {
 	o := r.contract[operation]
-	body, done = object{}, already(operation, of)
-	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", o.hash(o.plain(arguments), r.Key))
+	request := o.hash(o.plain(arguments), r.Key)
+	body = object{}
+	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", request)
 	if err == nil && len(found) > 0 {
 		_ = json.Unmarshal(found[0].Body, &body) // of another version it has other fields
 	}
-	contacts, failed := r.Contacts()
+	last, failed := r.ledger.responses(r.Context, "request = ?1 AND number = "+lastChange, request, of.ID)
+	contacts, unknown := r.Contacts()
 	created := contacts.ByID(word(body, "chat_id") + word(body, "channel_id"))
-	if created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel") {
+	switch {
+	case operation == "subscribeChannel":
+		done = map[bool]string{true: "this account is subscribed to IT"}[of.Joined]
+	case operation == "requestGroupAccess" && !of.Joined && time.Since(of.Asked) < day:
+		done = "the admin of IT was asked less than a day ago"
+	case created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel"):
 		done = "NAME was created before"
+	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // they leave, or come again
+	case len(last) > 0 && r.Key == "":
+		done = "this is so already: it was the last change of IT by this account"
+	}
+	if done != "" {
+		done += "; nothing was paid for it"
 	}
 	body["success"], body["already"] = true, true
-	return body, done, cmp.Or(err, failed)
+	return body, done, cmp.Or(err, failed, unknown)
 }
 
 // runContacts lists the names in the form in which find does.
 func runContacts(r *Run) (*Value, error) {
 	contacts, err := r.Contacts()
-	if err != nil {
-		return nil, err
-	}
 	v := newValue(object{})
 	for _, kind := range []string{KindAgent, KindGroup, KindChannel} {
 		list := []any{}
@@ -155,5 +158,5 @@ func runContacts(r *Run) (*Value, error) {
 	if len(v.Parts) == 0 {
 		v.line("no names are known yet: whom this account writes to and who writes to it is listed here")
 	}
-	return v, nil
+	return v, err
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,13 +17,17 @@ import (
 )
 
 func runSend(r *Run) (*Value, error) {
+	arguments := r.copyTo(object{}, map[string]string{"text": "content", "reply_to": "reply_to_message_id"})
+	if err := r.contract["sendPrivateMessage"].checkGiven(arguments); err != nil {
+		return nil, err
+	}
 	to, err := r.resolve("to")
 	if err != nil {
 		return nil, err
 	}
 	of := OperationsOf[to.Kind]
-	sent, err := r.call(of.Send, to.ID, r.copyTo(object{of.To: to.ID, "content": r.text("text")},
-		map[string]string{"reply_to": "reply_to_message_id"}))
+	arguments[of.To] = to.ID
+	sent, err := r.call(of.Send, to.ID, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +43,15 @@ func runReact(r *Run) (*Value, error) {
 		}
 		operation, arguments["emoji"], done = "reactToMessage", r.text("emoji"), "reacted to "+PlainWord(id)+" with "+r.text("emoji")
 	}
-	body, err := r.call(operation, "", arguments)
+	body, known, err := r.before(operation, Contact{ID: id}, arguments)
+	if err == nil && known == "" {
+		body, err = r.call(operation, id, arguments)
+	}
 	if err != nil {
 		return nil, err
 	}
 	body["message_id"] = id
-	return said(body, Contact{}, "%s", done), nil
+	return said(body, Contact{}, "%s", cmp.Or(strings.ReplaceAll(known, "IT", PlainWord(id)), done)), nil
 }
 
 // pageSize is how many messages are shown if nobody says it. In a limited room each has at least MinShown characters, or all.
@@ -183,27 +189,15 @@ func runRead(r *Run) (*Value, error) {
 
 // readOne shows a message that was read before, whole.
 func (r *Run) readOne(id string) (*Value, error) {
-	responses, err := r.ledger.responses(r.Context, "operation = ? OR operation LIKE 'list%Messages' OR operation LIKE 'search%Messages'",
-		pollOperation)
-	if err != nil {
-		return nil, err
+	found, err := r.ledger.shown(r.Context, "messages", "message_id", id)
+	if err != nil || len(found) == 0 {
+		return nil, cmp.Or(err, Usagef("no message that was read here has the id %s; read its conversation", VisibleName(id)))
 	}
-	for _, response := range responses {
-		var page struct{ Messages []any }
-		_ = json.Unmarshal(response.Body, &page) // a response of another version has none
-		for _, one := range page.Messages {
-			m, _ := one.(object)
-			if word(m, "message_id") != id {
-				continue
-			}
-			readableTimes(m)
-			r.Room = 0
-			v := newValue(object{"messages": []any{m}})
-			_, err = r.showMessages(v, v.Data["messages"], "")
-			return v, err
-		}
-	}
-	return nil, Usagef("no message that was read here has the id %s; read its conversation", VisibleName(id))
+	readableTimes(found[0])
+	r.Room = 0
+	v := newValue(object{"messages": []any{found[0]}})
+	_, err = r.showMessages(v, v.Data["messages"], "")
+	return v, err
 }
 
 func word(fields object, name string) string {
@@ -247,11 +241,8 @@ func (r *Run) cut(m object, share int) (content, said string) {
 func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	messages, _ := list.([]any)
 	contacts, err := r.Contacts()
-	if err != nil {
-		return nil, err
-	}
-	own, err := r.Own(r.Context)
-	if err != nil {
+	own, failed := r.Own(r.Context)
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
 	share := r.share(messages)

@@ -27,7 +27,6 @@ type Agent struct {
 	address  string // of the wallet
 }
 
-// Result is the response to a call.
 type Result struct {
 	Operation string
 	// Body is the response without API keys and TANs, which are stored.
@@ -43,7 +42,6 @@ type Result struct {
 	lock   *lockfile.Lock // for a page of unread messages, or nil
 }
 
-// CallOptions are the options of one call.
 type CallOptions struct {
 	// Peer is the agent or conversation that the call is about, for reports.
 	Peer string
@@ -61,8 +59,7 @@ type CallOptions struct {
 // defaultPatience is below the time after which MCP clients give up.
 const defaultPatience = 45 * time.Second
 
-// Call makes a call. It first finishes the same call if an earlier process was interrupted in it. Most errors are
-// a [*Failure].
+// Call makes a call. It first finishes the same call if an earlier process was interrupted in it. Most errors are a [*Failure].
 func (a *Agent) Call(ctx context.Context, operation string, arguments map[string]any, options CallOptions) (*Result, error) {
 	o, err := a.contract.Operation(operation)
 	if err != nil {
@@ -124,7 +121,8 @@ func (a *Agent) callAlone(
 		if price > DearPrice && !options.Confirmed {
 			return cmp.Or(a.affords(ctx, price), ConfirmDear(o.ID, price))
 		}
-		if of.ID, err = a.ledger.refusedCall(ctx, of.Request); err != nil {
+		of.ID, err = a.ledger.refusedCall(ctx, of.Request)
+		if err = cmp.Or(err, a.ledger.forgetUnsigned(ctx, of.Request)); err != nil {
 			return err
 		}
 		of.ID = cmp.Or(of.ID, client.NewIdentifier())

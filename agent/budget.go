@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
@@ -76,7 +77,8 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		}
 		r.Amount += reused
 		today, err := l.counted(ctx, tx)
-		if err != nil {
+		deposits, failed := l.deposits(ctx, tx, today.Limit)
+		if err = cmp.Or(err, failed); err != nil {
 			return err
 		}
 		exempt, err := l.exempt(ctx, tx, of, today, r)
@@ -85,10 +87,6 @@ func (l *Ledger) Reserve(ctx context.Context, r client.Reservation) error {
 		}
 		if exempt == "" && r.Amount > today.Left() {
 			return today.exceeded(r.Price)
-		}
-		deposits, err := l.deposits(ctx, tx, today.Limit)
-		if err != nil {
-			return err
 		}
 		if r.Deposit > deposits.Left() {
 			return deposits.exceeded(r.Deposit)
@@ -155,6 +153,17 @@ func (l *Ledger) Release(ctx context.Context, r client.Reservation, sent bool) {
 		}
 		return err
 	})
+}
+
+// forgetUnsigned stops to count what the same call reserved in a process that died before it signed. What it reused stays counted, as in
+// [Ledger.Release]: the amount above what was signed before is what it would have added.
+func (l *Ledger) forgetUnsigned(ctx context.Context, request string) error {
+	return l.exec(ctx, `
+		UPDATE payments SET deposit = 0, released = (channel = ''), amount = max(0, amount - cumulative + (
+			SELECT coalesce(max(cumulative), 0) FROM payments before
+			WHERE before.channel = payments.channel AND before.number < payments.number AND before.signed))
+		WHERE NOT signed AND call IN (SELECT id FROM calls WHERE request = ?1 AND status IS NULL AND signed IS NULL);
+		UPDATE calls SET status = 0 WHERE request = ?1 AND status IS NULL AND signed IS NULL`, request)
 }
 
 // refusedPayment is an exact payment that the server refused and that still counts.

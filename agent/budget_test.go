@@ -11,6 +11,7 @@ import (
 	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/agent/agenttest"
 	"github.com/parley-chat/parley/internal/testkit"
+	"github.com/parley-chat/parley/server"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -52,31 +53,49 @@ func TestCallsAfterLostResponses(t *testing.T) {
 	}
 }
 
-// brokenSigner signs nothing.
-type brokenSigner struct{ x402.Signer }
+// brokenSigner signs nothing. It calls dies before.
+type brokenSigner struct {
+	x402.Signer
+	dies func()
+}
 
-func (brokenSigner) SignTypedData(context.Context, x402.TypedData) (string, error) {
+func (s brokenSigner) SignTypedData(context.Context, x402.TypedData) (string, error) {
+	s.dies()
 	return "", errors.New("broken")
 }
 
-// TestFailedSignature: a call that the signer does not sign takes nothing from what counts for the refused call before it.
+// TestFailedSignature: a call that the signer does not sign takes nothing from what counts for the refused call before it. If the process
+// dies meanwhile, the same call ends the count of what it reserved.
 func TestFailedSignature(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withChannels)
-	alice, of := w.register("alice")
-	if _, err := alice.Resolve(t.Context(), "nobody"); err == nil {
-		t.Fatal("nobody is there")
-	}
-	broken := w.open(wallet{brokenSigner{of.signer}, of.folder})
-	search := map[string]any{"query": "weather"} // dearer than the refused call
-	if _, err := broken.Call(t.Context(), "searchAgents", search, agent.CallOptions{}); err == nil {
-		t.Error("a call without a signature succeeded")
-	}
-	if today, err := alice.Ledger().Today(t.Context()); err != nil || today.Reserved != 1000 {
-		t.Errorf("%d counts for refused calls (%v), want 1000", today.Reserved, err)
-	}
-	call(t, alice, "searchAgents", search)
-	if today, err := alice.Ledger().Today(t.Context()); err != nil || today.Reserved != 0 {
-		t.Errorf("%d counts for refused calls (%v), want 0: the call was paid with that voucher", today.Reserved, err)
-	}
+	eachScheme(t, func(t *testing.T, settings ...func(*server.Config)) {
+		w := newWorld(t, settings...)
+		alice, of := w.register("alice")
+		if _, err := alice.Resolve(t.Context(), "nobody"); err == nil {
+			t.Fatal("nobody is there")
+		}
+		net := func() uint64 {
+			today, err := alice.Ledger().Today(t.Context())
+			testkit.NoError(t, err)
+			return today.Spent - today.Reserved
+		}
+		for _, dies := range []bool{false, true} {
+			var broken *agent.Agent
+			broken = w.open(wallet{brokenSigner{of.signer, func() {
+				if dies {
+					broken.Close()
+				}
+			}}, of.folder})
+			before, search := net(), map[string]any{"query": "weather"} // dearer than the refused call
+			if _, err := broken.Call(t.Context(), "searchAgents", search, agent.CallOptions{}); err == nil {
+				t.Error("a call without a signature succeeded")
+			}
+			if now := net(); !dies && now != before {
+				t.Errorf("%d counts after a call that was not signed, want %d", now, before)
+			}
+			if call(t, alice, "searchAgents", search); net() != before+5000 {
+				t.Errorf("%d counts after the call, want %d more than %d (dies: %v)", net(), 5000, before, dies)
+			}
+		}
+	})
 }

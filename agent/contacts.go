@@ -19,13 +19,10 @@ type Contact struct {
 	Chat string `json:"chat,omitempty"`
 	// Named is true if the caller gave or used the name: it then means this conversation, and nobody else changes it.
 	Named bool `json:"named,omitempty"`
-	// Joined is true if the caller belongs to the conversation, Left if it belongs to it no more, and Asked when it asked for access.
-	Joined bool      `json:"joined,omitempty"`
-	Left   bool      `json:"left,omitempty"`
-	Asked  time.Time `json:"asked,omitzero"`
-	// Blocked is true if the caller has blocked the agent, and Unblocked if it has ended that.
-	Blocked   bool `json:"blocked,omitempty"`
-	Unblocked bool `json:"unblocked,omitempty"`
+	// Joined is true if the caller belongs to the conversation, Asked when it asked for access, Blocked if it has blocked the agent.
+	Joined  bool      `json:"joined,omitempty"`
+	Asked   time.Time `json:"asked,omitzero"`
+	Blocked bool      `json:"blocked,omitempty"`
 
 	shown *Result // of the call that looked it up just now, or nil
 }

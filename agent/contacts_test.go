@@ -61,6 +61,9 @@ func TestNamesAreRemembered(t *testing.T) {
 	if found, err := alice.Resolve(t.Context(), "weather", agent.KindChannel); err != nil || found.ID != channel {
 		t.Errorf("where only a channel is meant, weather is %+v, %v", found, err)
 	}
+	call(t, bob, "searchGroups", map[string]any{"query": "walks"})
+	w.free(bob, "walks", group)
+	w.free(bob, "walks", group) // also without looking up that no agent has the name
 	call(t, bob, "searchChannels", map[string]any{"query": "rain"})
 	before := w.Revenue()
 	if _, err := bob.Resolve(t.Context(), "#weather"); err != nil || w.Revenue() != before+5000 {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -29,12 +30,9 @@ const maxDeposit = 1_000_000
 func (l *Ledger) Left(ctx context.Context) (left uint64, err error) {
 	err = l.transact(ctx, func(tx *sql.Tx) error {
 		today, err := l.counted(ctx, tx)
-		if err == nil {
-			var deposits Day
-			deposits, err = l.deposits(ctx, tx, today.Limit)
-			left = min(today.Left(), deposits.Left())
-		}
-		return err
+		deposits, failed := l.deposits(ctx, tx, today.Limit)
+		left = min(today.Left(), deposits.Left())
+		return cmp.Or(err, failed)
 	})
 	if err != nil {
 		return 0, err

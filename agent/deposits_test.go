@@ -72,7 +72,7 @@ func TestFailedDeposit(t *testing.T) {
 	of := w.wallet()
 	w.registerAs(of, "alice") // with a limit of 10 USD
 	w.empty(of)
-	broken := w.open(wallet{brokenSigner{of.signer}, of.folder})
+	broken := w.open(wallet{brokenSigner{of.signer, func() {}}, of.folder})
 	before, err := broken.Ledger().Left(t.Context())
 	testkit.NoError(t, err)
 	if err := call1(t, broken); err == nil {

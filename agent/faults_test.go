@@ -149,18 +149,6 @@ func TestWalletOfAnotherFolder(t *testing.T) {
 	})
 }
 
-// TestKeyRotatesAlways: a leaked API key can be replaced when the daily limit is used up.
-func TestKeyRotatesAlways(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
-	testkit.NoError(t, alice.Ledger().SetLimit(t.Context(), 0))
-	if _, err := try(t, alice, "profile show", nil); !isLimit(err) {
-		t.Errorf("with a limit of 0: %v", err)
-	}
-	do(t, alice, "key rotate", nil)
-}
-
 func isLimit(err error) bool { return agent.CodeOf(err) == "limit" }
 
 func isOwned(err error) bool { return agent.CodeOf(err) == "account_elsewhere" }
@@ -178,6 +166,10 @@ func TestJoinedBefore(t *testing.T) {
 	do(t, bob, "channel leave", map[string]any{"conversation": "#news"})
 	if again := do(t, bob, "channel join", map[string]any{"conversation": "#news"}).Data; again["already"] != nil {
 		t.Errorf("joining again after leaving: %v", again)
+	}
+	do(t, alice, "channel ban", map[string]any{"conversation": "#news", "agents": []string{"bob"}})
+	if f := explained(t, bob, "channel join", map[string]any{"conversation": "#news"}); f.Code != "banned" || f.Paid != 1000 {
+		t.Errorf("joining after a ban: %s, %d", f.Code, f.Paid)
 	}
 	// Who was removed is told so by a refusal, and asks again.
 	do(t, alice, "group add", map[string]any{"conversation": group, "agents": []string{"bob"}})
@@ -206,9 +198,10 @@ func TestRefusedBeforeItIsPaid(t *testing.T) {
 	before := spent(t, alice)
 	const message = "msg_01k70t94aqeembse7n65ptksh0"
 	for name, arguments := range map[string]map[string]any{
-		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "caf\xe9"}, "read": {"conversation": "bob", "grep": "("},
+		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "x", "reply_to": "y"},
+		"read":         {"conversation": "bob", "grep": "("},
 		"profile edit": {"description": "caf\xe9"}, "find": {"words": "x", "n": "many"}, "group add": {"conversation": "x",
-			"agents": []string{"\xff"}},
+			"agents": []string{"\xff"}}, "group create": {"name": "a\nb", "members": []string{"bob"}},
 	} {
 		_, err := try(t, alice, name, arguments)
 		if agent.CodeOf(err) != "usage" || spent(t, alice) != before {

@@ -51,11 +51,9 @@ func effect(operation string, arguments, response object) func(Contacts) Contact
 	}
 	switch operation {
 	case "blockAgent", "unblockAgent":
-		return change(argument("agent_id"), func(known *Contact) {
-			known.Blocked, known.Unblocked = operation == "blockAgent", operation != "blockAgent"
-		})
+		return change(argument("agent_id"), func(known *Contact) { known.Blocked = operation == "blockAgent" })
 	case "subscribeChannel":
-		return change(conversation, func(known *Contact) { known.Named, known.Joined, known.Left = true, true, false })
+		return change(conversation, func(known *Contact) { known.Named, known.Joined = true, true })
 	case "requestGroupAccess":
 		return change(conversation, func(known *Contact) { known.Asked = time.Now().UTC() })
 	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
@@ -63,7 +61,7 @@ func effect(operation string, arguments, response object) func(Contacts) Contact
 	case "transferGroupChat", "transferChannel":
 		return change(conversation, func(known *Contact) { known.Named = false }) // others name it now
 	case "unsubscribeChannel":
-		return change(conversation, func(known *Contact) { known.Joined, known.Left, known.Asked = false, true, time.Time{} })
+		return change(conversation, func(known *Contact) { known.Joined, known.Asked = false, time.Time{} })
 	case "sendPrivateMessage":
 		return change(argument("recipient_agent_id"), func(known *Contact) { known.Chat = returned("chat_id") })
 	case "sendGroupMessage", "listGroupMessages", "getGroupChat":

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
@@ -40,20 +41,15 @@ func (l *Ledger) today() int64 { return micros(l.now().UTC().Truncate(day)) }
 // ofToday selects the payments that count against the daily limit: an account is paid in addition to it.
 const ofToday = "NOT released AND p.exempt <> 'account' AND p.at >= ?"
 
-// counted returns the daily limit, and what counts against it. Reserved is for calls that were refused: the server could take it all the
-// same, until another call uses its voucher or the payment ends unused.
+// counted returns the daily limit, and what counts against it. Reserved is for calls that were refused, and for payments in whose place the
+// call was paid again: the server could take it all the same, until another call uses its voucher or the payment ends unused.
 func (l *Ledger) counted(ctx context.Context, tx *sql.Tx) (Day, error) {
 	limit, err := loadSetting(ctx, tx, limitSetting, DefaultLimit)
-	if err != nil {
-		return Day{}, err
-	}
-	spent, err := value[uint64](ctx, tx, "SELECT coalesce(sum(amount), 0) FROM payments p WHERE "+ofToday, l.today())
-	if err != nil {
-		return Day{}, err
-	}
-	reserved, err := value[uint64](ctx, tx, `SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
-		WHERE cost = 0 AND calls.signed IS NULL AND status IS NOT NULL AND `+ofToday, l.today())
-	return Day{Limit: limit, Spent: spent, Reserved: reserved}, err
+	spent, failed := value[uint64](ctx, tx, "SELECT coalesce(sum(amount), 0) FROM payments p WHERE "+ofToday, l.today())
+	reserved, unknown := value[uint64](ctx, tx, `SELECT coalesce(sum(amount), 0) FROM payments p JOIN calls ON calls.id = p.call
+		WHERE (cost = 0 AND calls.signed IS NULL AND status IS NOT NULL OR
+			EXISTS (SELECT 1 FROM payments later WHERE later.call = p.call AND later.number > p.number)) AND `+ofToday, l.today())
+	return Day{Limit: limit, Spent: spent, Reserved: reserved}, cmp.Or(err, failed, unknown)
 }
 
 // isOpen reports whether the outcome of a call is not known. It is not if the file cannot be read.

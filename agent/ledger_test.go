@@ -40,9 +40,8 @@ func isLimit(err error) bool { return CodeOf(err) == codeLimit }
 // noon is a time in the middle of a UTC day.
 var noon = time.Now().UTC().Truncate(day).Add(day / 2)
 
-// TestLimits: the daily limit refuses, a restart forgets nothing, and the next UTC day begins anew. With a limit of 0 nothing is paid
-// but a new
-// API key, and one account is paid in addition to the limit.
+// TestLimits: the daily limit refuses, a restart forgets nothing, and the next UTC day begins anew. With a limit of 0 nothing is paid but a
+// new API key, and one account is paid in addition to the limit.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -196,6 +195,20 @@ func TestRefusedPaymentsCount(t *testing.T) {
 		if left, err := l.Left(t.Context()); err != nil || left != 980_000 {
 			t.Errorf("%d left, %v, want 980000: two of four payments were not taken", left, err)
 		}
+	}
+}
+
+// TestPaidAgain: what was signed first for a call that was then paid with another payment is reserved, not spent.
+func TestPaidAgain(t *testing.T) {
+	t.Parallel()
+	l, of := openLedger(t, t.TempDir()), intent{ID: client.NewIdentifier()}
+	for i := range 2 {
+		testkit.NoError(t, l.Reserve(withIntent(t.Context(), of), client.Reservation{ID: of.ID, Price: 5000, Amount: 5000}))
+		sign(t, l, of, nonce(i), 1)
+		testkit.NoError(t, l.close(t.Context(), of, of.ID, client.Outcome{Status: 402 - 202*i, Charged: uint64(5000 * i), Body: []byte("{}")}))
+	}
+	if today, err := l.Today(t.Context()); err != nil || today.Spent != 10_000 || today.Reserved != 5000 {
+		t.Errorf("the day is %+v, %v", today, err)
 	}
 }
 

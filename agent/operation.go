@@ -95,7 +95,24 @@ func (c Contract) Operation(id string) (*Operation, error) {
 	if o := c[id]; o != nil {
 		return o, nil
 	}
-	return nil, failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
+	f := failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
+	verb := strings.ToLower(id[:strings.IndexFunc(id+"X", unicode.IsUpper)])
+	if slices.ContainsFunc(c.ByPath(), func(o *Operation) bool { return strings.Contains(strings.ToLower(o.ID), verb) }) {
+		f.Args = object{"operation": verb}
+		f.Next = f.Action.Line(f.Args)
+	}
+	return nil, f
+}
+
+// takes returns the arguments of the operation, as objects and in words.
+func (o *Operation) takes() (arguments []any, lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(o.Arguments.Properties)) {
+		schema, required := o.Arguments.Properties[name].Value, slices.Contains(o.Arguments.Required, name)
+		kind := strings.Join(schema.Type.Slice(), ", ")
+		arguments = append(arguments, object{"name": name, "type": kind, "required": required, "description": schema.Description})
+		lines = append(lines, fmt.Sprintf("%s (%s%s) %s", name, kind, map[bool]string{true: ", required"}[required], schema.Description))
+	}
+	return arguments, lines
 }
 
 func (c Contract) ByPath() []*Operation {
@@ -134,6 +151,13 @@ func (o *Operation) Check(arguments map[string]any) error {
 		return Usagef("%s", strings.Join(shortened(err), "; "))
 	}
 	return nil
+}
+
+// checkGiven is Check without what is missing: before names are looked up, which is paid.
+func (o *Operation) checkGiven(arguments map[string]any) error {
+	given, schema := *o, *o.Arguments
+	schema.Required, schema.MinProps, given.Arguments = nil, 0, &schema
+	return given.Check(given.plain(arguments))
 }
 
 // shortened returns what is wrong with arguments without the schema and the value, which are long.

@@ -31,7 +31,7 @@ func notFound(kind, name string) *Failure {
 	}[kind]
 	text := "no %s that can be found has exactly the name %s"
 	if kind == KindGroup {
-		text = "no %s chat that is known has the name %s; write its chat_id, which searchGroups shows"
+		text = "no %s chat that is known has the name %s; write its id (chat_…), which searchGroups shows"
 	}
 	f := failf(ExitRefused, string(code), "find", text, kind, VisibleName(name))
 	f.Args = object{"words": name, "kind": kind + "s"}
@@ -102,6 +102,9 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 		}
 	}
 	known, err := contacts.named(KindGroup, name, func(Contact) bool { return wants(KindGroup) })
+	if err == nil && known.ID == "" && wants(KindGroup) {
+		known, err = a.groupFound(ctx, name)
+	}
 	if err != nil {
 		return Contact{}, err
 	}
@@ -114,7 +117,18 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 		}
 		return Contact{}, missing
 	}
-	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Named = true }) // no agent has the name
+	return known, a.ChangeContact(ctx, known.ID, func(c *Contact) { c.Name, c.Named = name, true }) // no agent has it
+}
+
+// groupFound returns the group chat with a name among those that searches have shown, or none.
+func (a *Agent) groupFound(ctx context.Context, name string) (Contact, error) {
+	groups, err := a.ledger.shown(ctx, "groups", "name", name)
+	var found Contacts
+	for _, group := range groups {
+		found = found.met(Contact{Name: name, ID: word(group, "chat_id"), Kind: KindGroup})
+	}
+	known, ambiguous := found.wellFormed().named(KindGroup, name, func(Contact) bool { return true })
+	return known, cmp.Or(err, ambiguous)
 }
 
 // lookupTime is for how long a response is used again to look up the same name.
@@ -122,11 +136,8 @@ const lookupTime = time.Minute
 
 // lookup makes a call, unless the same was made just now, and reads its response.
 func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) (*Result, error) {
-	options := CallOptions{}
-	if operation == "searchChannels" { // a search that finds nothing is paid too
-		options.recent = lookupTime
-	}
-	result, err := a.Call(ctx, operation, arguments, options)
+	recent := map[string]time.Duration{"searchChannels": lookupTime} // a search that finds nothing is paid too
+	result, err := a.Call(ctx, operation, arguments, CallOptions{recent: recent[operation]})
 	if err != nil {
 		return nil, err
 	}

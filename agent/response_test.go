@@ -44,15 +44,9 @@ func TestProxyAnswers(t *testing.T) {
 	if agent.CodeOf(err) != "bad_response" || !strings.Contains(err.Error(), "(0.001 USD)") {
 		t.Errorf("a lookup returns %v", err)
 	}
-}
-
-// TestErrorsHaveNoQuery: the arguments of a call are not in the error of a payment whose outcome is not known.
-func TestErrorsHaveNoQuery(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
+	// The arguments of a call are not in the error of a payment whose outcome is not known.
 	w.AnswerPaid(func(rw http.ResponseWriter, r *http.Request, next http.Handler) { panic(http.ErrAbortHandler) })
-	_, err := alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
+	_, err = alice.Call(t.Context(), "listUnreadMessages", map[string]any{"page_size": 77}, agent.CallOptions{Patience: time.Second})
 	if agent.CodeOf(err) != "outcome_open" || strings.Contains(err.Error(), "page_size") {
 		t.Errorf("the error is %v", err)
 	}

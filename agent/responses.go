@@ -25,6 +25,12 @@ func (l *Ledger) responses(ctx context.Context, where string, arguments ...any) 
 	}, "SELECT call, operation, charged, body FROM responses WHERE "+where, arguments...)
 }
 
+// shown returns the objects with a value in a field that lists of a name have shown, the newest first. A server that lies sends anything.
+func (l *Ledger) shown(ctx context.Context, list, field, is string) ([]object, error) {
+	return collect(ctx, l.db, scanJSON[object], `SELECT one.value FROM responses, json_each(body, '$.' || ?) one
+		WHERE CASE one.type WHEN 'object' THEN one.value ->> ? END = ? ORDER BY number DESC`, list, field, is)
+}
+
 // Own returns the account as it was seen last, or nil if it was never seen. It costs nothing.
 func (a *Agent) Own(ctx context.Context) (*client.OwnAgent, error) {
 	found, err := a.ledger.responses(ctx, "operation = ? ORDER BY number DESC LIMIT 1", operationGetOwnAgent)

@@ -19,13 +19,16 @@ import (
 const resumePatience = 5 * time.Second
 
 // earlier finishes the same call of a process that was interrupted. It returns nil if there is none.
-func (a *Agent) earlier(ctx context.Context, of intent) (*Result, error) {
+func (a *Agent) earlier(ctx context.Context, of intent) (result *Result, err error) {
 	calls, err := a.ledger.Open()
 	if err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(calls, func(call open) bool { return call.Intent.Request == of.Request }); i >= 0 {
-		return a.finish(ctx, calls[i])
+		if result, err = a.finish(ctx, calls[i]); err == nil {
+			result.Earlier = true
+		}
+		return result, err
 	}
 	return a.ledger.elsewhere(ctx, of)
 }

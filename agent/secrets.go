@@ -33,7 +33,6 @@ var ErrNoSecret = errors.New("the secret is not there")
 // ErrNoKeyring means that the operating system has no keyring that this process can use.
 var ErrNoKeyring = failf(ExitNoKey, "no_keyring", "init --secrets file", "this system has no keyring; use --secrets file")
 
-// OpenSecrets returns a place for secrets of a folder.
 func OpenSecrets(place, folder string) (Secrets, error) {
 	switch place {
 	case PlaceKeyring:

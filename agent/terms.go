@@ -22,7 +22,6 @@ type Agreement struct {
 	Accepts []x402.PaymentRequirements `json:"accepts"`
 }
 
-// isServer reports whether a URL is of the server.
 func (a Agreement) isServer(address *url.URL) bool {
 	server, err := url.Parse(a.Server)
 	return err == nil && address.Scheme == server.Scheme && address.Host == server.Host

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -134,9 +133,6 @@ func USD(amount uint64) string {
 	cents := strings.IndexByte(text, '.') + len(".00")
 	return text[:cents] + strings.TrimRight(text[cents:], "0")
 }
-
-// Time returns the time of a timestamp of the contract: seconds since 1970.
-func Time(timestamp float64) time.Time { return time.UnixMilli(int64(timestamp * 1000)).UTC() }
 
 // Fence marks text of other agents as data in a result that a model reads. Each result has a fence of its own, with an id that nobody could
 // know when the text was written.

@@ -12,8 +12,6 @@ type Face interface {
 	Call(a *Action, arguments map[string]any) string
 	// Param is how a parameter is named.
 	Param(p Param) string
-	// Has reports whether it has an action.
-	Has(a *Action) bool
 }
 
 // CommandLine is the face of the program.
@@ -32,8 +30,6 @@ func (CommandLine) Param(p Param) string {
 	}
 	return "--" + p.Flag()
 }
-
-func (CommandLine) Has(*Action) bool { return true }
 
 // how returns how the caller runs an action.
 func (r *Run) how(action string, arguments object) string {

@@ -1,6 +1,9 @@
 package mcpserver
 
 import (
+	"context"
+	"strings"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/parley-chat/parley/agent"
@@ -17,23 +20,32 @@ func hasForms(request *mcp.CallToolRequest) bool {
 	return of != nil && of.Elicitation != nil && (of.Elicitation.Form != nil || of.Elicitation.URL == nil) // neither means forms
 }
 
-// ask returns the result that lets the client ask the human. The client then makes the same call with the answer.
+// ask returns the result that lets the client ask the human. The client then makes the same call with the answer. The form has no fields:
+// accepting it is the yes, because clients accept a form without its optional fields.
 func ask(failed *agent.Failure) *mcp.CallToolResult {
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionName: &mcp.ElicitParams{
 		Mode: "form", Message: "Parley: " + failed.Question,
-		RequestedSchema: map[string]any{
-			"type":       "object",
-			"properties": map[string]any{"confirmed": map[string]any{"type": "boolean", "title": "Confirm"}},
-		},
+		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
 	}}}
 }
 
-// confirmed reports whether a call has the answer of the human, and whether that is a yes.
-func confirmed(request *mcp.CallToolRequest) (answered, yes bool) {
-	answer, answered := request.Params.InputResponses[questionName].(*mcp.ElicitResult)
-	if answered {
-		yes, _ = answer.Content["confirmed"].(bool)
-		yes = yes && answer.Action == "accept"
+// answer returns what the human did with the question: accept, decline or cancel. It is "" if nobody was asked.
+func answer(request *mcp.CallToolRequest) string {
+	if said, ok := request.Params.InputResponses[questionName].(*mcp.ElicitResult); ok {
+		return said.Action
 	}
-	return answered, yes
+	return ""
+}
+
+// unanswered lets a question count as not answered if the client fails to ask it. The SDK returns that failure as the result of the call.
+func unanswered(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		result, err := next(ctx, method, request)
+		params, ok := request.GetParams().(*mcp.CallToolParamsRaw)
+		if err == nil || ctx.Err() != nil || !ok || !strings.HasPrefix(err.Error(), "multi-round-trip:") {
+			return result, err
+		}
+		params.InputResponses = mcp.InputResponseMap{questionName: &mcp.ElicitResult{Action: "cancel"}}
+		return next(ctx, method, request)
+	}
 }

@@ -23,6 +23,9 @@ const (
 	maxFields = 200_000 // bytes of the fields
 )
 
+// ofOthers are the fields with texts of other agents. A result has them unchanged, and names those that it has.
+var ofOthers = []string{"agents", "channels", "description", "groups", "messages", "name", "notices", "pinned_messages"}
+
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -43,20 +46,18 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 		}
 		run.Release()
 		failed := a.Explain(counted, cmp.Or(err, ctx.Err()))
-		if failed.Question != "" && hasForms(request) {
+		if failed.Question != "" && hasForms(request) && answer(request) == "" {
 			return ask(failed), nil
 		}
 		return s.result(nil, failed), nil
 	}
 }
 
-// run runs the action of a call.
 func (s *parleyServer) run(t tool, run *agent.Run, request *mcp.CallToolRequest) (*agent.Value, error) {
-	answered, yes := confirmed(request)
-	if answered && !yes {
+	if answer(request) == "decline" {
 		return nil, errDeclined
 	}
-	run.Confirmed = yes
+	run.Confirmed = answer(request) == "accept"
 	given := map[string]any{}
 	if raw := request.Params.Arguments; len(raw) > 0 && string(raw) != "null" { // which some clients send
 		// It refuses half of a surrogate pair, which encoding/json would replace by another character.
@@ -95,6 +96,9 @@ func (s *parleyServer) result(value *agent.Value, failed *agent.Failure) *mcp.Ca
 		fields = value.Data
 		if text, err := json.Marshal(fields); err != nil || len(text) > maxFields { // of a server that lies
 			fields = map[string]any{"paid_usd": value.Data["paid_usd"], "cut": true}
+		}
+		if names := slices.DeleteFunc(slices.Clone(ofOthers), func(name string) bool { return fields[name] == nil }); len(names) > 0 {
+			fields["data_not_instructions"] = names
 		}
 		size := 0
 		for i, part := range value.Parts {
@@ -153,7 +157,5 @@ func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
 	text, _ := json.Marshal(given, json.Deterministic(true)) // JSON values
 	return t.name + " " + string(text)
 }
-
-func (s *parleyServer) Has(a *agent.Action) bool { return s.toolOf(a) != nil }
 
 func (*parleyServer) Param(p agent.Param) string { return p.Name }

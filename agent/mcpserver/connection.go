@@ -94,7 +94,6 @@ const maxLine = 4 << 20
 // goes on.
 func Stdio() mcp.Transport { return over(os.Stdin, os.Stdout) }
 
-// over returns the transport of a reader and a writer.
 func over(from io.Reader, to io.Writer) mcp.Transport {
 	out := &lockedWriter{to: to}
 	read, write := io.Pipe()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -191,8 +192,9 @@ func TestTextsAreUnchanged(t *testing.T) {
 		text, fields := s.does("parley_inbox", nil)
 		_, id, _ := strings.Cut(text, "[data ")
 		testkit.Contains(t, text, "[data "+id[:8]+"]\n"+sent+"\n[/data "+id[:8]+"]", "alice", "paid 0.001 USD")
-		if got := fields["messages"].([]any)[0].(map[string]any)["content"]; got != sent {
-			t.Errorf("%q came as %q", sent, got)
+		got := fields["messages"].([]any)[0].(map[string]any)["content"]
+		if marked := fields["data_not_instructions"].([]any); got != sent || !slices.Contains(marked, any("messages")) {
+			t.Errorf("%q came as %q, marked are %v", sent, got, marked)
 		}
 		read, _ := s.does("parley_read", map[string]any{"conversation": "alice", "n": 1})
 		testkit.Contains(t, read, sent)
@@ -239,8 +241,8 @@ func TestArgumentsOfClients(t *testing.T) {
 		testkit.Contains(t, s.fails("usage", "parley_send", json.RawMessage(`{"to": "bob", "text": "a`+half+`b"}`)), "surrogate")
 	}
 	s.does("parley_send", json.RawMessage(`{"to": "bob", "text": "\ud83d\ude00 \\ud800"}`))
-	if paid := w.Revenue() - before; paid != 5000 {
-		t.Errorf("%d was paid for one message", paid)
+	if paid := w.Revenue() - before; paid != 6000 { // the question about the group chat has not looked up bob
+		t.Errorf("%d was paid for one message and one look-up", paid)
 	}
 	text, _ := bob.session(Options{}, nil, "").does("parley_inbox", nil)
 	testkit.Contains(t, text, "😀 \\ud800")
@@ -248,10 +250,11 @@ func TestArgumentsOfClients(t *testing.T) {
 	s.fails("usage", "parley_inbox", map[string]any{"nonsense": 1})
 	s.fails("usage", "parley_group", map[string]any{"action": "explode"})
 	prices, _ := s.does("parley_status", map[string]any{"action": "prices"})
-	testkit.Contains(t, prices, `parley_inbox`, `parley_group {"action":"unban"}`)
-	if strings.Contains(prices, "listUnreadMessages") {
-		t.Error("the prices name operations")
-	}
+	testkit.Contains(t, prices, `0.001    listUnreadMessages`, `(parley_inbox)`, `parley_group {"action":"unban"}`)
+	operations, _ := s.does("parley_call", nil)
+	testkit.Contains(t, operations, prices)
+	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "getChannel"}), "takes: channel_id (string, required)")
+	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "sendMesage"}), `"prices","operation":"send"}`)
 	said := s.fails("agent_not_found", "parley_send", map[string]any{"to": "nobody", "text": "hi"})
 	testkit.Contains(t, said, "known after parley_inbox", `next: call parley_find {"kind":"agents","words":"nobody"}`)
 	testkit.Contains(t, s.fails("usage", "parley_send", map[string]any{"to": "bob", "text": "x", "reply_to": "y"}), "usage: reply_to: it must")
@@ -310,8 +313,8 @@ func TestWithoutWallet(t *testing.T) {
 	s.does("parley_status", nil)
 }
 
-// TestConfirmation: what is dear or final asks the human in a form with one boolean; a no costs nothing. A client without forms names the
-// whole command.
+// TestConfirmation: what is dear or final asks the human in a form without fields; a no costs nothing. A client without forms, or that
+// fails to ask, is told the whole command.
 func TestConfirmation(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"", "2025-06-18"} {
@@ -320,22 +323,27 @@ func TestConfirmation(t *testing.T) {
 			w := newWorld(t)
 			alice := w.register("alice")
 			var asked []string
-			say := map[string]any{"confirmed": false}
+			say, failing := "decline", error(nil)
 			forms := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked = append(asked, r.Params.Message)
-				return &mcp.ElicitResult{Action: "accept", Content: say}, nil
+				return &mcp.ElicitResult{Action: say, Content: map[string]any{}}, failing
 			}}
 			s, before := alice.session(Options{}, forms, version), w.Revenue()
 			team := map[string]any{"action": "create", "name": "team"}
 			if s.fails("declined", "parley_group", team); w.Revenue() != before {
 				t.Errorf("after a no %d was paid", w.Revenue()-before)
 			}
-			say["confirmed"] = true
+			say = "cancel"
+			if failing = errors.New("no window"); version == "" { // a new client keeps its own failure
+				failing = nil
+			}
+			testkit.Contains(t, s.fails("confirmation_needed", "parley_group", team), "run: parley group create team --yes")
+			say, failing = "accept", nil
 			text, _ := s.does("parley_group", team)
 			testkit.Contains(t, text, "created", "paid 0.15 USD")
 			s.does("parley_group", map[string]any{"action": "delete", "conversation": "team"})
-			if len(asked) != 3 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
-				!strings.Contains(asked[2], "This is final") {
+			if len(asked) != 4 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
+				!strings.Contains(asked[3], "This is final") {
 				t.Errorf("the human was asked %q", asked)
 			}
 			without := alice.session(Options{}, nil, version)
@@ -346,8 +354,7 @@ func TestConfirmation(t *testing.T) {
 }
 
 // TestLostOutcome: a call whose response is lost is finished by making it again, and charged once. A result that the client did not get
-// comes
-// again, free, also in the next session.
+// comes again, free, also in the next session.
 func TestLostOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -18,7 +18,8 @@ type tool struct {
 
 // heads are the first words of the descriptions of tools that several actions share.
 var heads = map[string]string{
-	"parley_group": "Group chats, in which all members write.", "parley_channel": "Channels: the admin writes, subscribers read.",
+	"parley_group":    "Group chats: all members write. All but create need conversation.",
+	"parley_channel":  "Channels: the admin writes, subscribers read. All but create need conversation.",
 	"parley_status":   "Account, wallet, money spent today, open payments; prices.",
 	"parley_contacts": "Known names, and blocking.", "parley_account": "My account.", "parley_wallet": "The wallet.",
 }

@@ -14,8 +14,7 @@ import (
 )
 
 // TestFollowWakes: messages wake a command, once for all that came together, and no text reaches a command line. A command that fails is
-// run
-// again, and its messages are not confirmed: they come again, free.
+// run again, and its messages are not confirmed: they come again, free.
 func TestFollowWakes(t *testing.T) {
 	t.Parallel()
 	server := playServer(t)

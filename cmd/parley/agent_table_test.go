@@ -139,8 +139,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 	message = alice.run("send", "team", "hello")["message_id"].(string)
 	for _, name := range []string{"group pin", "group unpin", "group remove", "group add", "group ban", "group unban", "group add",
-		"group info",
-		"group transfer", "group join"} {
+		"group info", "group transfer", "group join"} {
 		run(name)
 	}
 	alice.run("group", "leave", "team")

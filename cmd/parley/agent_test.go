@@ -107,7 +107,7 @@ func TestExitCodes(t *testing.T) {
 		{"call", "sendPrivateMessage", `{"content": 5}`}, {"sned", "bob", "hi"}, {"wallet", "limit", "much"}, {"read", "bob", "--grep", "[o"},
 		{"wallet", "report", "--since", "yesterday"}, {"inbox", "--exec", "true"}, {"inbox", "--follow", "--keep"},
 		{"inbox", "--key", "k"}, {"init", "--server", "127.0.0.1:1"}, {"wallet", "export", "-"},
-		{"wallet", "export", alice.walletFile()}, {"group", "list"}, {"help", "nosuch"}, {"completion", "nosuch"},
+		{"wallet", "export", alice.walletFile()}, {"group", "list"}, {"group"}, {"help", "nosuch"}, {"completion", "nosuch"},
 	} {
 		if got := alice.fails(agent.ExitUsage, args...); got["code"] != "usage" || got["charged"] != false || got["paid_usd"] != "0.00" {
 			t.Errorf("parley %v: %v", args, got)

@@ -28,10 +28,8 @@ func TestHelpCommand(t *testing.T) {
 	if top, _, _ := strings.Cut(invoke(t, "help").good(t), "Commands"); strings.Count(top, "\n    parley ") != 2 {
 		t.Errorf("the help has no two lines of example at its top:\n%s", top)
 	}
-	for _, alone := range [][]string{nil, {"group"}} {
-		if help := invoke(t, alone...).good(t); !strings.Contains(help, "\n") {
-			t.Errorf("parley %v prints %q", alone, help)
-		}
+	if help := invoke(t).good(t); !strings.Contains(help, "\n") {
+		t.Errorf("parley prints %q", help)
 	}
 	testkit.Contains(t, invoke(t, "help", "inbox").good(t), "--wait=SECONDS", "-n, --n=N ", "default 20", "PARLEY_MESSAGE_IDS")
 	testkit.Contains(t, invoke(t, "channel", "subscribe", "--help").good(t), "channel join (subscribe) <conversation>")

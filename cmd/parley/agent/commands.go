@@ -149,18 +149,11 @@ func argumentsOf(command *kong.Node, a *agent.Action) map[string]any {
 }
 
 // CommonFlags returns the flags that all commands of an agent have.
-func CommonFlags(model *kong.Application) (common []*kong.Flag) {
-	for _, command := range model.Children {
-		if command.Name != "init" {
-			continue
-		}
-		for _, flag := range command.Flags {
-			if flag.Group != nil && flag.Group.Key == commonGroup {
-				common = append(common, flag)
-			}
-		}
-	}
-	return common
+func CommonFlags(model *kong.Application) []*kong.Flag {
+	one := slices.IndexFunc(model.Children, func(command *kong.Node) bool { return command.Name == "init" })
+	return slices.DeleteFunc(slices.Clone(model.Children[one].Flags), func(flag *kong.Flag) bool {
+		return flag.Group == nil || flag.Group.Key != commonGroup
+	})
 }
 
 func OperationNames() []string {

@@ -50,7 +50,7 @@ func loadConfig(home string) (config agentConfig, err error) {
 		return config, fmt.Errorf("read the settings: %w", err)
 	}
 	if err := json.Unmarshal(content, &config); err != nil {
-		return agentConfig{}, agent.Usagef("%s is not JSON: put a copy back, or move it away and run parley init", path)
+		return agentConfig{}, fmt.Errorf("%s is not JSON: put a copy back, or move it away and run parley init", path)
 	}
 	return config, nil
 }

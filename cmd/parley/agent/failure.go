@@ -88,7 +88,7 @@ func Usage(ctx context.Context, err error, to console.Console) error {
 		}
 		help = console.CommandName(command) + " --help"
 	}
-	if strings.HasPrefix(err.Error(), "expected one of") { // a noun alone
+	if strings.HasPrefix(err.Error(), "expected one of") && !to.Plain() { // a noun alone
 		return parsed.Context.PrintUsage(false)
 	}
 	return wrongly(ctx, wrong, to, parsed.Context.Args, help)

@@ -40,7 +40,7 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 		if a := agent.ActionNamed(console.CommandName(one)); a != nil {
 			one.Help = a.Summary + " " + a.Cost()
 			one.Detail = "Example: parley " + a.Example
-			if fields := a.Fields(contract); fields != nil {
+			if fields := a.Fields(contract); len(fields) > 0 {
 				one.Detail += "\n\nJSON: " + strings.Join(fields, ", ") + " (parley help json)."
 			}
 		}
@@ -88,6 +88,7 @@ var Topics = console.Topics{
 		{"charged_usd, open_usd", "What was charged, and what may still be charged."},
 		{"balance_usd, deposited_usd", "What the wallet has on the blockchain, and in payment channels in addition."},
 		{"already", "True if it was so before, so that nothing was done or paid. The other fields are those of the first time."},
+		{"prices", "Objects with operation, price_usd (a number as text), commands and summary; of one operation also arguments."},
 		{"message", "A sentence about what was done."},
 		{"created_at, joined_at", "Times in UTC, such as 2026-12-01T08:00:00Z."},
 		{"", "Standard error is empty, or has one JSON object if the command fails and standard error is no terminal:"},

@@ -62,7 +62,7 @@ func (c *initCommand) Run(ctx context.Context, s *session) error {
 	}
 	err = c.run(ctx, s, server, published)
 	if f, ok := errors.AsType[*agent.Failure](err); ok && f.Code == "terms_changed" {
-		f.Next = agreeing(server)
+		f.Next = "init --agree --server " + agent.Quoted(server)
 	}
 	return err
 }

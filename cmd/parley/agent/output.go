@@ -137,5 +137,3 @@ func (s *session) again(flags string) string {
 	}
 	return s.line(strings.TrimSpace(line))
 }
-
-func agreeing(server string) string { return "init --agree --server " + agent.Quoted(server) }

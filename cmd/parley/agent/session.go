@@ -223,8 +223,8 @@ func (s *session) open(ctx context.Context) error {
 	}
 	agreed := s.agent.Server()
 	if named := strings.TrimSuffix(s.flags.ServerURL, "/"); named != "" && agreed != "" && named != agreed {
-		return &agent.Failure{Code: "usage", Exit: agent.ExitUsage, Charged: new(false), Next: agreeing(named),
-			Message: fmt.Sprintf("this wallet has agreed to the terms of %s, not of %s", agreed, named)}
+		return agent.Usagef("this wallet has agreed to the terms of %s, not of %s: leave out --server and PARLEY_SERVER, or name another "+
+			"folder with --home", agreed, named)
 	}
 	return nil
 }

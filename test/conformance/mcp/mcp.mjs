@@ -53,7 +53,7 @@ async function journey() {
   const forms = [];
   const carol = await connect("carol", async ({ params }) => {
     forms.push(params.message);
-    return { action: "accept", content: { confirmed: true } };
+    return { action: "accept", content: {} };
   });
   assert.match(await carol.call("parley_status", {}, true), /ask your human to run: parley --home \S+ init/);
   account("carol");
