@@ -107,8 +107,8 @@ var ErrStalePayment = errors.New("the payment is in another state by now")
 // Payment returns the row of an authorization or a voucher, or nil. Asset, payer and nonce must be in lower case.
 func (s *Store) Payment(ctx context.Context, network, asset, payer, nonce string) (*Payment, error) {
 	if channel, cumulative, ok := strings.Cut(nonce, ":"); ok {
-		return s.onePayment(ctx, `nonce IS NULL AND payment_channel_id = @channel AND cumulative_amount = CAST(CAST(@cumulative AS text) AS bigint)
-			AND payer = @payer`, named{"channel": channel, "cumulative": cumulative, "payer": payer})
+		return s.onePayment(ctx, `nonce IS NULL AND payment_channel_id = @channel AND payer = @payer
+			AND cumulative_amount = CAST(CAST(@cumulative AS text) AS bigint)`, named{"channel": channel, "cumulative": cumulative, "payer": payer})
 	}
 	return s.onePayment(ctx, "network = @network AND asset = @asset AND payer = @payer AND nonce = @nonce",
 		named{"network": network, "asset": asset, "payer": payer, "nonce": nonce})

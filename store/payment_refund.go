@@ -19,7 +19,8 @@ func (s *Store) RecordRefund(ctx context.Context, by Operator, refund Refund) er
 	entry := AuditEntry{Action: "payments.refund", TargetKind: TargetPayment, TargetID: refund.PaymentID}
 	entry.Details = map[string]any{"amount": refund.Amount, "transaction": refund.Transaction}
 	return s.audited(ctx, by, entry, func(tx *Tx, entry *AuditEntry) error {
-		record, err := gorm.G[Payment](tx.db, forNoKeyUpdate).Select("state", "agent_id").Where("id = ? AND payer = ?", refund.PaymentID, refund.Payer).Take(ctx)
+		record, err := gorm.G[Payment](tx.db, forNoKeyUpdate).Select("state", "agent_id").
+			Where("id = ? AND payer = ?", refund.PaymentID, refund.Payer).Take(ctx)
 		if err != nil {
 			return err
 		}

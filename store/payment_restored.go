@@ -33,7 +33,8 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 	written, err := exec(ctx, s, `
 		WITH account AS (
 			SELECT CASE WHEN count(DISTINCT agent_id) = 1 THEN min(agent_id::text)::uuid END AS id FROM payments
-			WHERE nonce IS NOT NULL AND network = @network AND asset = @asset AND payer = @payer AND state = 'delivered' AND (scheme = 'exact' OR deposit_amount > 0)
+			WHERE nonce IS NOT NULL AND network = @network AND asset = @asset AND payer = @payer AND state = 'delivered'
+				AND (scheme = 'exact' OR deposit_amount > 0)
 		), registration AS (
 			SELECT operation FROM payments, account WHERE account.id IS NULL AND network = @network AND asset = @asset AND amount = @amount
 				AND scheme = 'exact' AND secret AND agent_id IS NULL
@@ -44,8 +45,8 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 		SELECT @id, 2, 'exact', @network, @asset, @payer, @nonce, @payee, @amount, @at, coalesce(registration.operation, @restored), account.id,
 			@unknown, @unknown, 'undeliverable', @transaction, 'lost_with_a_restored_database', @at, registration.operation IS NOT NULL, @at, @now
 		FROM account LEFT JOIN registration ON true
-		ON CONFLICT (network, asset, payer, nonce) WHERE nonce IS NOT NULL DO UPDATE SET operation = excluded.operation, agent_id = excluded.agent_id, key_hash = NULL,
-			fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, idempotency_key = NULL,
+		ON CONFLICT (network, asset, payer, nonce) WHERE nonce IS NOT NULL DO UPDATE SET
+			operation = excluded.operation, agent_id = excluded.agent_id, key_hash = NULL, fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, idempotency_key = NULL,
 			secret = excluded.secret, amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction,
 			state = excluded.state, failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
 		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{

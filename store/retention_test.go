@@ -166,8 +166,8 @@ func TestRetentionOfPayments(t *testing.T) {
 	testkit.NoError(t, errors.Join(g.BeginSettlement(t.Context(), exact, time.Minute, nil),
 		commit(t.Context(), g.Store, sending(), deliveryOf(exact))))
 	day := g.Now().UTC().Truncate(24 * time.Hour)
-	g.exec(`UPDATE payments SET created_at = $1::timestamptz - interval '1 day' * (43 - coalesce(cumulative_amount, $2) / $2) + interval '23 hours'`,
-		day, price) // 42, 41, …, 35 days ago
+	g.exec(`UPDATE payments SET created_at = $1::timestamptz - interval '1 day' * (43 - coalesce(cumulative_amount, $2) / $2)
+		+ interval '23 hours'`, day, price) // 42, 41, …, 35 days ago
 	g.exec(`UPDATE payments SET secret = true WHERE cumulative_amount = 2 * $1`, price)
 	g.exec(`INSERT INTO refunds (payer, payment_id, amount, transaction, created_at)
 		SELECT payer, id, 1, '0xf', now() FROM payments WHERE cumulative_amount = 3 * $1`, price)

@@ -19,7 +19,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_retention_removed_total",
-			Help: "Rows that this server removed because they were too old: message, reaction, membership, conversation, payment."}, []string{"kind"}),
+			Help: "Rows that this server removed because they were too old, by kind."}, []string{"kind"}),
 		last:    gauge("last_success_timestamp_seconds", "When this server last removed everything that was too old."),
 		seconds: gauge("seconds", "How long that took."),
 		busy:    gauge("busy_conversations", "Conversations that it left out because other transactions had locked them."),

@@ -59,8 +59,8 @@ func Main(m *testing.M) {
 
 // WrongChannelSums counts the payees and authorizers whose sums of payment channels are not those that a recount finds.
 const WrongChannelSums = `SELECT count(*) FROM (
-	SELECT pay_to, receiver_authorizer, sum(channels) AS channels, sum(withdrawing) AS withdrawing, sum(unclaimed) AS unclaimed, sum(lost) AS lost
-	FROM payment_channel_sums GROUP BY 1, 2) s
+	SELECT pay_to, receiver_authorizer, sum(channels) AS channels, sum(withdrawing) AS withdrawing, sum(unclaimed) AS unclaimed,
+		sum(lost) AS lost FROM payment_channel_sums GROUP BY 1, 2) s
 	FULL JOIN (SELECT pay_to, receiver_authorizer, count(*) AS channels, count(*) FILTER (WHERE withdraw_requested_at <> 0) AS withdrawing,
 		sum(least(charged, balance) - claimed) AS unclaimed, sum(charged - least(charged, balance)) AS lost
 	FROM payment_channels GROUP BY 1, 2) c USING (pay_to, receiver_authorizer)

@@ -114,7 +114,8 @@ func (p *channelPayer) refund(charged, amount uint64) order {
 func (w *world) pass(d time.Duration) {
 	w.T.Helper()
 	w.Exec(`UPDATE payment_channels SET unclaimed_since = unclaimed_since - $1::interval, claim_after = claim_after - $1::interval,
-		lease_until = lease_until - $1::interval, synced_at = synced_at - $1::interval, used_at = used_at - $1::interval, idle_since = idle_since - $1::interval`, d)
+		lease_until = lease_until - $1::interval, synced_at = synced_at - $1::interval, used_at = used_at - $1::interval,
+		idle_since = idle_since - $1::interval`, d)
 	w.Exec(`UPDATE payment_channel_scans SET known_at = known_at - $1::interval, taken_at = taken_at - $1::interval`, d)
 }
 
