@@ -46,8 +46,9 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 			@unknown, @unknown, 'undeliverable', @transaction, 'lost_with_a_restored_database', @at, registration.operation IS NOT NULL, @at, @now
 		FROM account LEFT JOIN registration ON true
 		ON CONFLICT (network, asset, payer, nonce) WHERE nonce IS NOT NULL DO UPDATE SET
-			operation = excluded.operation, agent_id = excluded.agent_id, key_hash = NULL, fingerprint = excluded.fingerprint, signature_hash = excluded.signature_hash, payment_identifier = NULL, idempotency_key = NULL,
-			secret = excluded.secret, amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction,
+			operation = excluded.operation, agent_id = excluded.agent_id, key_hash = NULL, fingerprint = excluded.fingerprint,
+			signature_hash = excluded.signature_hash, payment_identifier = NULL, idempotency_key = NULL, secret = excluded.secret,
+			amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction,
 			state = excluded.state, failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
 		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{
 		"id": id, "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo,

@@ -82,6 +82,9 @@ func (c *comparison) checkChannel(ctx context.Context, channel *store.PaymentCha
 		return channel.Claimed
 	}
 	claimed, balance := atomic(chain.TotalClaimed), atomic(chain.Balance)
+	if claimed != channel.Claimed || balance != channel.Balance || (chain.WithdrawRequestedAt != 0) != (channel.WithdrawRequestedAt != 0) {
+		c.ChangedChannels = append(c.ChangedChannels, ChangedChannel{channel, onChain(chain)})
+	}
 	switch {
 	case claimed < channel.Claimed:
 		tell(contradiction, channel.Claimed-claimed, "is recorded as claimed, but is not claimed")

@@ -36,6 +36,17 @@ type LostChannel struct {
 	state   x402.Channel
 }
 
+// ChangedChannel is a payment channel whose state on the chain is not that of the ledger.
+type ChangedChannel struct {
+	*store.PaymentChannel
+	Now store.OnChain
+}
+
+func onChain(state x402.Channel) store.OnChain {
+	return store.OnChain{Balance: atomic(state.Balance), Claimed: atomic(state.TotalClaimed), WithdrawRequestedAt: state.WithdrawRequestedAt,
+		RefundNonce: atomic(state.RefundNonce)}
+}
+
 // lose reports a transfer whose payment is not in the ledger.
 func (c *comparison) lose(used x402.UsedAuthorization, transfer x402.Transfer) {
 	amount := atomic(transfer.Amount)
@@ -84,8 +95,8 @@ func (c *comparison) loseChannels(ctx context.Context, domain x402.BatchDomain) 
 	return claimed, nil
 }
 
-// Enter enters what the ledger lost: payments, which their payers can redeem ([store.OperationRestored]), payouts, and payment
-// channels. It returns how many it entered. What a server has entered meanwhile is left out.
+// Enter enters what the ledger lost: payments, which their payers can redeem ([store.OperationRestored]), payouts, payment channels, and
+// the state of others. It returns how many it entered. What a server has entered meanwhile is left out.
 func (r *Report) Enter(ctx context.Context, database *store.Store, chain *x402.Chain) (entered int, err error) {
 	terms := store.PaymentTerms{Network: r.Network, Asset: r.Asset, PayTo: r.Payee}
 	times := map[uint64]time.Time{}
@@ -123,6 +134,15 @@ func (r *Report) Enter(ctx context.Context, database *store.Store, chain *x402.C
 			return entered, err
 		}
 		entered++
+	}
+	for _, changed := range r.ChangedChannels {
+		now, err := database.SyncPaymentChannel(ctx, changed.PaymentChannel, changed.Now)
+		if err != nil {
+			return entered, err
+		}
+		if now != nil {
+			entered++
+		}
 	}
 	return entered, nil
 }

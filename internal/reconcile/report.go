@@ -64,6 +64,8 @@ type Report struct {
 	LostPayments []LostPayment `json:"lost_payments,omitempty"`
 	LostPayouts  []LostPayout  `json:"lost_payouts,omitempty"`
 	LostChannels []LostChannel `json:"lost_payment_channels,omitempty"`
+	// ChangedChannels are those of the ledger whose state on the chain is another one.
+	ChangedChannels []ChangedChannel `json:"-"`
 
 	Findings       []Finding `json:"findings"`
 	Contradictions int       `json:"contradictions"`

@@ -137,27 +137,3 @@ func (c *Scheme) ClaimNow(ctx context.Context, id string) (claimed int, unclaime
 func (c *Scheme) PayOutNow(ctx context.Context) (*x402.SettleResponse, error) {
 	return c.payOutTo(ctx, strings.ToLower(c.engine.PayTo))
 }
-
-// RefreshAll records the state of all payment channels on the chain, and returns how many it read. It leaves out those that are being
-// refunded: their refund ends with the state of the chain.
-func (c *Scheme) RefreshAll(ctx context.Context) (read int, err error) {
-	all := store.ChannelFilter{
-		States:  []string{store.PaymentChannelOpen, store.PaymentChannelDepositing},
-		Network: c.network, Asset: c.asset,
-	}
-	for channel, listErr := range c.store.PaymentChannels(ctx, all) {
-		if listErr != nil {
-			return read, errors.Join(err, listErr)
-		}
-		found, _, chainErr := c.engine.Chain.Channel(ctx, channel.ID)
-		if chainErr == nil {
-			_, chainErr = c.synced(ctx, &channel, found)
-		}
-		if chainErr != nil {
-			err = errors.Join(err, chainErr)
-			continue
-		}
-		read++
-	}
-	return read, err
-}

@@ -43,7 +43,6 @@ var (
 		{name: "migrate", prints: "schema"},
 		{name: "reconcile", fails: true, prints: "behind"},
 		{name: "recover", prints: "entered"},
-		{name: "refresh", prints: "read the state of"},
 		{name: "reconcile-again", prints: "difference"},
 		{name: "start"},
 	}

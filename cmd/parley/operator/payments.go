@@ -21,7 +21,6 @@ type payments struct {
 	Channel   paymentsChannel   `cmd:"" help:"Show one payment channel with its payments and transactions."`
 	Claim     paymentsClaim     `cmd:"" help:"Claim what payment channels were charged, without waiting for the server, and pay it out."`
 	Settle    paymentsSettle    `cmd:"" help:"Pay out to the payee what is claimed from payment channels."`
-	Refresh   paymentsRefresh   `cmd:"" help:"Read payment channels from the chain, after a restore from a backup."`
 	Recover   paymentsRecover   `cmd:"" help:"Enter what a restored database lost and the chain knows."`
 	Refund    paymentsRefund    `cmd:"" help:"Record a refund of a payment that you made by hand."`
 	Resolve   paymentsResolve   `cmd:"" help:"Record the outcome of an unknown payment, as seen on the chain."`

@@ -122,15 +122,3 @@ func payOut(ctx context.Context, to console.Console, channels *channel.Scheme) e
 	}
 	return nil
 }
-
-type paymentsRefresh struct {
-	Chain onChain `embed:""`
-}
-
-func (p *paymentsRefresh) Run(ctx context.Context, to console.Console) error {
-	return p.Chain.with(ctx, to, func(channels *channel.Scheme) error {
-		read, err := channels.RefreshAll(ctx)
-		fmt.Fprintf(to.Out, "read the state of %d payment channels\n", read)
-		return err
-	})
-}

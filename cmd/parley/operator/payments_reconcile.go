@@ -66,7 +66,7 @@ func (p *paymentsReconcile) tell(to console.Console, report *reconcile.Report) (
 		return err
 	case p.Strict && report.Behind > 0:
 		return fmt.Errorf("the chain knows what the ledger lacks (behind: %d, contradictions: %d, not checked: %d); "+
-			"after a restore from a backup run `parley payments recover` and `parley payments refresh`",
+			"after a restore from a backup run `parley payments recover`",
 			report.Behind, report.Contradictions, report.Unchecked)
 	case report.Contradictions+report.Unchecked > 0:
 		return fmt.Errorf("%d contradictions between ledger and chain, %d payments that the endpoint cannot check", report.Contradictions,

@@ -32,7 +32,7 @@ func (p *paymentsRecover) Run(ctx context.Context, to console.Console) error {
 func printLost(to io.Writer, r *reconcile.Report) error {
 	out := console.Table(to)
 	sum := int64(0)
-	if len(r.LostPayments)+len(r.LostPayouts)+len(r.LostChannels) > 0 {
+	if len(r.LostPayments)+len(r.LostPayouts)+len(r.LostChannels)+len(r.ChangedChannels) > 0 {
 		fmt.Fprintln(out, "LOST\tPAYER\tUSD\tNONCE OR PAYMENT CHANNEL\tTRANSACTION")
 	}
 	for _, one := range r.LostPayments {
@@ -48,6 +48,9 @@ func printLost(to io.Writer, r *reconcile.Report) error {
 	}
 	for _, one := range r.LostChannels {
 		fmt.Fprintf(out, "payment channel\t%s\t%s\t%s\t\n", one.Payer, usd(one.Claimed), one.ID)
+	}
+	for _, one := range r.ChangedChannels {
+		fmt.Fprintf(out, "state of a payment channel\t%s\t%s\t%s\t\n", one.Payer, usd(one.Now.Claimed), one.ID)
 	}
 	if err := out.Flush(); err != nil {
 		return err
