@@ -143,10 +143,10 @@ type SettlementSums struct {
 // SettlementSums sums up the period. A zero time is no limit.
 func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*SettlementSums, error) {
 	sums := &SettlementSums{}
-	err := s.withRemoved(ctx, PaymentFilter{Since: since, Until: until}).Select(strings.Join([]string{
-		sumOf("exact", "calls", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
-		sumOf("vouchers", "calls", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
-		sumOf("deposits", "calls", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
+	err := PaymentFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentRecord{})).Select(strings.Join([]string{
+		sumOf("exact", "1", "amount", "payment_channel_id IS NULL AND state IN ('delivered', 'undeliverable')"),
+		sumOf("vouchers", "1", "amount", "payment_channel_id IS NOT NULL AND state = 'delivered'"),
+		sumOf("deposits", "1", "deposit_amount", "deposit_amount > 0 AND state IN ('delivered', 'deposited')"),
 	}, ", ")).Take(sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,26 +71,6 @@ func sumOf(name, calls, amount, condition string) string {
 		CAST(coalesce(sum(%[3]s) FILTER (WHERE %[4]s), 0) AS bigint) AS %[1]s_amount`, name, calls, amount, condition)
 }
 
-// RemovedVouchers are the vouchers of one day (UTC) and one operation that retention has removed. Amount is in atomic units.
-type RemovedVouchers struct {
-	Day                              time.Time
-	Operation, Network, Asset, PayTo string
-	Calls, Amount                    int64
-}
-
-// withRemoved is a query for the payments that match the filter, and for the vouchers that retention has removed. A day of those belongs to
-// the period in which it begins. They match no account, payer and payment channel: the database does not know these any more.
-func (s *Store) withRemoved(ctx context.Context, f PaymentFilter) *gorm.DB {
-	kept := f.apply(s.gorm(ctx, &PaymentRecord{})).Select(
-		"id, payer, created_at, operation, payment_channel_id, state, amount, deposit_amount, 1 AS calls")
-	gone := match(s.db.WithContext(ctx), &RemovedVouchers{Operation: f.Operation, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo},
-		"day", f.Since, f.Until)
-	gone.add(f.AgentID != nil || f.Payer != "" || f.Channel != "" || f.Scheme == "exact" ||
-		f.States != nil && !slices.Contains(f.States, PaymentDelivered), "false")
-	removed := gone.search.Model(&RemovedVouchers{}).Select("NULL::uuid, NULL, day, operation, '', 'delivered', amount, 0, calls")
-	return s.db.WithContext(ctx).Table("(? UNION ALL ?) AS p", kept, removed)
-}
-
 // PaymentSums are the payments of one operation that were begun on one day (UTC), by state. Open counts those in the
 // states settling and unknown. Deposited counts deposits into payment channels whose call was rejected: nothing was charged, so its
 // amount is that of the deposits. Refunded counts those of the delivered and undeliverable payments that the operator has refunded by
@@ -108,16 +87,16 @@ type PaymentSums struct {
 }
 
 // refundOf is what the operator gave back of a payment, or NULL.
-const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = p.id AND r.payer = p.payer)"
+const refundOf = "(SELECT r.amount FROM refunds r WHERE r.payment_id = payment_records.id AND r.payer = payment_records.payer)"
 
-// PaymentSums sums the payments that match the filter, by day and operation, with those that retention has removed.
+// PaymentSums sums the payments that match the filter, by day and operation.
 func (s *Store) PaymentSums(ctx context.Context, filter PaymentFilter) (sums []PaymentSums, err error) {
 	defer wrapInto(&err, "add payments up")
-	err = s.withRemoved(ctx, filter).Select(strings.Join([]string{
-		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "calls", "amount", "state = 'delivered'"),
-		sumOf("undeliverable", "calls", "amount", "state = 'undeliverable'"), sumOf("failed", "calls", "amount", "state = 'failed'"),
-		sumOf("open", "calls", "amount", "state IN ('settling', 'unknown')"),
-		sumOf("deposited", "calls", "deposit_amount", "state = 'deposited'"),
+	err = filter.apply(s.gorm(ctx, &PaymentRecord{})).Select(strings.Join([]string{
+		"date_trunc('day', created_at, 'UTC') AS day, operation", sumOf("delivered", "1", "amount", "state = 'delivered'"),
+		sumOf("undeliverable", "1", "amount", "state = 'undeliverable'"), sumOf("failed", "1", "amount", "state = 'failed'"),
+		sumOf("open", "1", "amount", "state IN ('settling', 'unknown')"),
+		sumOf("deposited", "1", "deposit_amount", "state = 'deposited'"),
 		"count(" + refundOf + ") AS refunded_calls, CAST(coalesce(sum(" + refundOf + "), 0) AS bigint) AS refunded_amount",
 	}, ", ")).Group("day, operation").Order("day, operation").Find(&sums).Error
 	return sums, err

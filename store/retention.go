@@ -12,16 +12,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Retention is how long data stays. Zero is for ever.
+// Retention is how long data stays. Zero is for ever. The ledger stays for ever.
 type Retention struct {
 	Messages time.Duration // since they were sent
 	Deleted  time.Duration // deleted group chats and channels, with all that is in them, since they were deleted
-	Payments time.Duration // vouchers, since they were charged
 }
 
 // Removed counts rows. Bytes is the content of the messages.
 type Removed struct {
-	Messages, Reactions, Memberships, Conversations, Payments, Bytes int64
+	Messages, Reactions, Memberships, Conversations, Bytes int64
 }
 
 // Add adds other counts.
@@ -30,7 +29,6 @@ func (r *Removed) Add(other Removed) {
 	r.Reactions += other.Reactions
 	r.Memberships += other.Memberships
 	r.Conversations += other.Conversations
-	r.Payments += other.Payments
 	r.Bytes += other.Bytes
 }
 
@@ -48,7 +46,7 @@ const sweepLock = -1
 const (
 	// sweepRows is the maximum number of rows that one transaction of a sweep removes.
 	sweepRows = 256
-	// sweepPage is the maximum number of conversations or payments that one statement looks at.
+	// sweepPage is the maximum number of conversations that one statement looks at.
 	sweepPage = 1000
 )
 
@@ -61,7 +59,6 @@ type Sweep struct {
 	connection      *pgx.Conn
 	now             func() time.Time
 	messages, erase *time.Time // what is older is removed
-	payments        time.Time  // as above, the beginning of a day (UTC); zero if all stay
 }
 
 // BeginSweep connects, and takes the lock. It returns ErrSweeping if another sweep runs. Call End.
@@ -98,9 +95,6 @@ func (w *Sweep) begin(ctx context.Context, retention Retention) error {
 	}
 	if retention.Deleted != 0 {
 		w.erase = new(now.Add(-retention.Deleted))
-	}
-	if retention.Payments != 0 {
-		w.payments = now.Add(-retention.Payments).UTC().Truncate(24 * time.Hour)
 	}
 	return wrap("begin sweep", err)
 }

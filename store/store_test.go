@@ -82,7 +82,7 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"reactions":        store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
 		"payment_channel_scans": store.PaymentChannelScan{}, "payment_channel_sums": store.PaymentChannelSum{},
-		"payment_records": store.PaymentRecord{}, "removed_vouchers": store.RemovedVouchers{},
+		"payment_records": store.PaymentRecord{},
 		"suspensions": store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{},
 		"reserved_usernames":    store.ReservedUsername{},
 		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},

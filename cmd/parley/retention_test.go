@@ -37,8 +37,7 @@ func TestRetentionCommand(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"--retention-payments=0s"}, "set --retention-messages or --retention-payments"},
-		{[]string{"--retention-payments=24h"}, "--retention-payments (PARLEY_RETENTION_PAYMENTS) is 24h; use 720h or longer, or 0s"},
+		{nil, "set --retention-messages (PARLEY_RETENTION_MESSAGES)"},
 		{[]string{"--retention-messages=1h"}, "--retention-messages (PARLEY_RETENTION_MESSAGES) is 1h; " +
 			"use 24h or longer, or 0s to keep everything for ever"},
 	} {

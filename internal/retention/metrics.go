@@ -19,7 +19,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "parley_retention_removed_total",
-			Help: "Rows that this server removed because they were too old, by kind."}, []string{"kind"}),
+			Help: "Rows that this server removed because they were too old: message, reaction, membership, conversation."}, []string{"kind"}),
 		last:    gauge("last_success_timestamp_seconds", "When this server last removed everything that was too old."),
 		seconds: gauge("seconds", "How long that took."),
 		busy:    gauge("busy_conversations", "Conversations that it left out because other transactions had locked them."),
@@ -33,7 +33,6 @@ func newMetrics() *metrics {
 func (m *metrics) add(removed store.Removed) {
 	for kind, count := range map[string]int64{
 		"message": removed.Messages, "reaction": removed.Reactions, "membership": removed.Memberships, "conversation": removed.Conversations,
-		"payment": removed.Payments,
 	} {
 		m.removed.WithLabelValues(kind).Add(float64(count))
 	}

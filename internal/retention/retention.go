@@ -34,7 +34,7 @@ type Report struct {
 // returns store.ErrSweeping if another sweep runs. With an error, the report says what was removed before.
 func Sweep(ctx context.Context, database *store.Store, policy store.Retention, dryRun bool, progress func(store.Removed)) (Report, error) {
 	began := time.Now()
-	pass := &pass{policy: policy, dryRun: dryRun, progress: progress}
+	pass := &pass{dryRun: dryRun, progress: progress}
 	if progress == nil {
 		pass.progress = func(store.Removed) {}
 	}
@@ -52,16 +52,12 @@ func Sweep(ctx context.Context, database *store.Store, policy store.Retention, d
 type pass struct {
 	Report
 	sweep    *store.Sweep
-	policy   store.Retention
 	dryRun   bool
 	progress func(store.Removed)
 }
 
 func (p *pass) run(ctx context.Context) error {
-	if err := p.payments(ctx); err != nil {
-		return err
-	}
-	for last := new(uuid.UUID); last != nil && (p.policy.Messages != 0 || p.policy.Deleted != 0); {
+	for last := new(uuid.UUID); last != nil; {
 		var page *store.SweepPage
 		err := p.step(ctx, func() (err error) {
 			page, err = p.sweep.Page(ctx, *last)
@@ -81,25 +77,6 @@ func (p *pass) run(ctx context.Context) error {
 			if !one.Erase && !p.dryRun {
 				p.kept(&one.Oldest)
 			}
-		}
-	}
-	return nil
-}
-
-// payments removes old vouchers.
-func (p *pass) payments(ctx context.Context) error {
-	for page := new(store.PaymentPage); page != nil; {
-		err := p.step(ctx, func() (err error) {
-			page, err = p.sweep.Payments(ctx, *page, p.dryRun)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if page != nil {
-			removed := store.Removed{Payments: page.Gone}
-			p.Add(removed)
-			p.progress(removed)
 		}
 	}
 	return nil
@@ -191,5 +168,5 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 	w.metrics.done(report)
 	w.log.InfoContext(ctx, "old data removed", "messages", report.Messages, "reactions", report.Reactions, "memberships", report.Memberships,
-		"conversations", report.Conversations, "payments", report.Payments, "busy", report.Busy, "seconds", report.Took.Seconds())
+		"conversations", report.Conversations, "busy", report.Busy, "seconds", report.Took.Seconds())
 }

@@ -50,8 +50,6 @@ var Help = map[string]string{
 		"an idle one.",
 	"retention-messages": "Remove messages that are older than this, and group chats and channels that were deleted longer ago, such as " +
 		"8760h for a year, at least 24h. By default everything stays forever.",
-	"retention-payments": "Remove delivered vouchers from the ledger that are older than this, at least 720h (${default}). Sums by day and " +
-		"operation stay. With 0s they stay forever.",
 	"config":                  "YAML file with settings. Its keys are the names of the flags. Flags and the environment override it.",
 	"format":                  "table, csv with a header and all columns, or json, one object per line (${default}).",
 	"reason":                  "Why, for the audit. Do not name usernames or content: the audit stays when an account is erased.",

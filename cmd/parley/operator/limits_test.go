@@ -3,7 +3,6 @@ package operator
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
@@ -24,8 +23,8 @@ func TestLimitSettings(t *testing.T) {
 			_, err = parser.Parse(args)
 		}
 		testkit.NoError(t, err)
-		if retention, err := settings.Retention.config(); err != nil || retention != (store.Retention{Payments: 400 * 24 * time.Hour}) {
-			t.Errorf("without settings other data is removed: %+v (%v)", retention, err)
+		if retention, err := settings.Retention.config(); err != nil || retention != (store.Retention{}) {
+			t.Errorf("without settings data is removed: %+v (%v)", retention, err)
 		}
 		limits, err := settings.Limits.Config(settings.TrustedProxies)
 		testkit.NoError(t, err)

@@ -14,25 +14,17 @@ import (
 // lifetimes say how long data stays.
 type lifetimes struct {
 	Messages time.Duration `name:"retention-messages" env:"PARLEY_RETENTION_MESSAGES" default:"0s" placeholder:"TIME"`
-	Payments time.Duration `name:"retention-payments" env:"PARLEY_RETENTION_PAYMENTS" default:"9600h" placeholder:"TIME"`
 }
 
-const (
-	// leastRetention is the shortest retention of messages. Agents that look once a day miss nothing, and an operator has a day to notice a
-	// mistake.
-	leastRetention = 24 * time.Hour
-	// leastPayments is that of payments: accounts are made up by month.
-	leastPayments = 30 * 24 * time.Hour
-)
+// leastRetention is the shortest retention. Agents that look once a day miss nothing, and an operator has a day to notice a mistake.
+const leastRetention = 24 * time.Hour
 
 // config returns the retention.
 func (r lifetimes) config() (store.Retention, error) {
 	var wrong settings.Wrong
 	wrong.Check(r.Messages == 0 || r.Messages >= leastRetention, "retention-messages", r.Messages,
 		"24h or longer, or 0s to keep everything for ever")
-	wrong.Check(r.Payments == 0 || r.Payments >= leastPayments, "retention-payments", r.Payments,
-		"720h or longer, or 0s to keep everything for ever")
-	return store.Retention{Messages: r.Messages, Deleted: r.Messages, Payments: r.Payments}, wrong.Err()
+	return store.Retention{Messages: r.Messages, Deleted: r.Messages}, wrong.Err()
 }
 
 // oldData removes old data by hand.
@@ -55,7 +47,7 @@ func (r *retentionRun) Run(ctx context.Context, to console.Console, given *setti
 		return err
 	}
 	if policy == (store.Retention{}) {
-		return console.Usagef("nothing is to be removed: set --retention-messages or --retention-payments")
+		return console.Usagef("nothing is to be removed: set --retention-messages (PARLEY_RETENTION_MESSAGES)")
 	}
 	return r.Ledger.with(ctx, func(database *store.Store) error { return r.sweep(ctx, to, database, policy) })
 }
@@ -76,7 +68,7 @@ func (r *retentionRun) sweep(ctx context.Context, to console.Console, database *
 		count int64
 	}{
 		{"messages", report.Messages}, {"bytes of their content", report.Bytes}, {"reactions", report.Reactions},
-		{"deleted conversations", report.Conversations}, {"their memberships", report.Memberships}, {"payments", report.Payments},
+		{"deleted conversations", report.Conversations}, {"their memberships", report.Memberships},
 		{"left out because they were locked", report.Busy},
 	} {
 		fmt.Fprintf(out, "%s\t%d\n", line.kind, line.count)
