@@ -401,7 +401,7 @@ restore-drill: build postgres #: Back up, destroy and restore a database under p
 	go test -tags restore -count=1 -timeout 1h -v -run '$(RESTORE_RUN)' ./test/restore
 
 # The last release. Until the first tag this is a commit whose schema is older. CONTRIBUTING.md says when it changes.
-OLDER := d872d47f24cab374d701b0b28632d1ece537058e
+OLDER := 22851a42ececdf412cddc9ccddb94634de6f452b
 
 older: #: Check out the last release into bin/older and build bin/parley-older
 	@git cat-file -e $(OLDER)^{commit} 2>/dev/null || { echo "this clone lacks the commit $(OLDER) of the last release; run: git fetch --unshallow"; exit 1; }
