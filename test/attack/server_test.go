@@ -5,7 +5,6 @@ package attack
 import (
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,13 +64,8 @@ func (s *server) launch(crash string) error {
 	args := append([]string{
 		"serve", "--database-url", s.w.DatabaseURL, "--payee", devnet.Payee, "--facilitator-url", s.w.proxy.url,
 		"--rpc-url", s.w.proxy.url + "/rpc", "--network", x402.NetworkBaseSepolia, "--listen", s.listen, "--admin-listen", s.admin,
-		"--base-url", s.url,
+		"--base-url", s.url, "--server-secret", "file:" + s.w.serverSecret,
 	}, s.flags...)
-	if s.program != olderProgram { // which has no such setting
-		args = append(args, "--server-secret", "file:"+s.w.serverSecret)
-	} else if i := slices.Index(args, "--authorizer-key"); i >= 0 { // whose name was another
-		args[i], args[i+1] = "--authorizer-key-file", strings.TrimPrefix(args[i+1], "file:")
-	}
 	cmd := exec.Command(s.program, args...)
 	// Nothing of the caller's settings reaches the server.
 	cmd.Env = append(withoutSettings(os.Environ()), "PARLEY_CRASH="+crash, "PARLEY_CLOCK_SHIFT="+s.shift.String())
