@@ -111,16 +111,20 @@ var nextPort atomic.Int32
 
 func init() { nextPort.Store(15000 + rand.Int32N(12000)) }
 
-// FreeAddress returns an address on which nobody listens.
+// FreeAddress returns an address on which nobody listens. Until the test ends, its UDP port keeps the tests of other processes away from it.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	var problem error
 	for range 200 {
 		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
-		listener, err := net.Listen("tcp", address)
+		guard, err := net.ListenPacket("udp", address)
 		if err == nil {
-			_ = listener.Close()
-			return address
+			t.Cleanup(func() { _ = guard.Close() })
+			var listener net.Listener
+			if listener, err = net.Listen("tcp", address); err == nil {
+				_ = listener.Close()
+				return address
+			}
 		}
 		problem = errors.Join(problem, err)
 	}

@@ -114,13 +114,14 @@ export async function until(what, holds, milliseconds = 20_000) {
   }
 }
 
-export function freePort() {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
-  });
+// freePort returns a port on which nobody listens. The system gives those below 32,768 to no outgoing connection.
+export async function freePort() {
+  for (;;) {
+    const port = 27_500 + Math.floor(Math.random() * 5_000);
+    const server = createServer();
+    const free = await new Promise((resolve) => server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
+    if (free) return new Promise((resolve) => server.close(() => resolve(port)));
+  }
 }
 
 // newFolder returns a folder that is removed at the end of this process.
