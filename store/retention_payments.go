@@ -17,15 +17,15 @@ type PaymentPage struct {
 
 // removePayments removes delivered vouchers, and adds them to the sums of their days. It keeps whatever can still have a consequence: other
 // payments, secret responses, what was refunded by hand, and the voucher that was charged last to each payment channel. Without that row
-// the cumulative amount of the payment channel still prevents a second charge.
+// the cumulative amount of the payment channel still prevents a second charge. A row that changes meanwhile has another place, and stays.
 const removePayments = `
 	WITH page AS MATERIALIZED (
-		SELECT p.id, p.payer, p.created_at, c.network, c.asset, c.pay_to, p.cumulative_amount < c.charged AND p.state = 'delivered'
+		SELECT p.ctid AS place, p.id, p.created_at, c.network, c.asset, c.pay_to, p.cumulative_amount < c.charged AND p.state = 'delivered'
 			AND NOT p.secret AND NOT EXISTS (SELECT FROM refunds r WHERE r.payment_id = p.id AND r.payer = p.payer) AS goes
 		FROM payments p LEFT JOIN payment_channels c ON c.id = p.payment_channel_id AND c.payer = p.payer AND p.nonce IS NULL
 		WHERE (p.created_at, p.id) > (@after, @last) AND p.created_at < @before ORDER BY p.created_at, p.id LIMIT @limit
 	), gone AS (
-		DELETE FROM payments p USING page WHERE @remove AND page.goes AND p.id = page.id AND p.payer = page.payer
+		DELETE FROM payments p USING page WHERE @remove AND page.goes AND p.ctid = page.place
 		RETURNING date_trunc('day', p.created_at, 'UTC') AS day, p.operation, page.network, page.asset, page.pay_to, p.amount
 	), summed AS (
 		INSERT INTO removed_vouchers AS v (day, operation, network, asset, pay_to, calls, amount)

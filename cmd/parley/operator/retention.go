@@ -93,15 +93,15 @@ func (r *retentionRun) sweep(ctx context.Context, to console.Console, database *
 	return err
 }
 
-// progress returns a function that tells every few seconds how many messages are done.
+// progress returns a function that tells every few seconds how much is done.
 func (r *retentionRun) progress(to console.Console) func(store.Removed) {
-	var done int64
+	var done store.Removed
 	last := time.Now()
 	return func(removed store.Removed) {
-		done += removed.Messages
+		done.Add(removed)
 		if time.Since(last) > 5*time.Second {
 			last = time.Now()
-			fmt.Fprintf(to.Err, "messages so far: %d\n", done)
+			fmt.Fprintf(to.Err, "so far: %d payments, %d messages\n", done.Payments, done.Messages)
 		}
 	}
 }
