@@ -25,25 +25,6 @@ var errDryRun = errors.New("this transaction is a dry run")
 
 // Transaction runs fn in one transaction and commits it, unless fn returns an error.
 func (s *Store) Transaction(ctx context.Context, fn func(tx *Tx) error) error {
-	return s.transact(ctx, fn)
-}
-
-// rollBack is Transaction without effect: it returns the error of fn.
-func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return errDryRun
-	})
-	if errors.Is(err, errDryRun) {
-		return nil
-	}
-	return err
-}
-
-// transact runs a transaction.
-func (s *Store) transact(ctx context.Context, fn func(tx *Tx) error) error {
 	tx := &Tx{Reader: s.Reader}
 	defer func() { // also if it is unknown whether COMMIT succeeded
 		if tx.changed {
@@ -77,6 +58,20 @@ func (s *Store) transact(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	if err == nil {
 		s.announce(tx.news...) //nolint:contextcheck // announcements of many calls go together
+	}
+	return err
+}
+
+// rollBack is Transaction without effect: it returns the error of fn.
+func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
+	err := s.Transaction(ctx, func(tx *Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return errDryRun
+	})
+	if errors.Is(err, errDryRun) {
+		return nil
 	}
 	return err
 }
