@@ -81,11 +81,8 @@ func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, 
 func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
-	if err == nil && rotated == 0 {
-		return ErrKeyReplaced
-	}
-	tx.changed = true
-	return wrap("rotate key", err)
+	tx.changed = rotated > 0
+	return changedOr(rotated, err, "rotate key", ErrKeyReplaced)
 }
 
 // KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.

@@ -47,14 +47,11 @@ func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, acti
 	if by.DryRun {
 		run = s.rollBack
 	}
-	entry.Actor, entry.Reason = by.Actor, by.Reason
+	entry.ID, entry.Actor, entry.Reason = newID(), by.Actor, by.Reason
 	if entry.Details == nil {
 		entry.Details = map[string]any{}
 	}
-	err := run(ctx, func(tx *Tx) (err error) {
-		if entry.ID, err = uuid.NewV7(); err != nil {
-			return err
-		}
+	err := run(ctx, func(tx *Tx) error {
 		if err := action(tx, &entry); err != nil {
 			return err
 		}

@@ -29,18 +29,17 @@ const sampledMessages = 100_000
 // content is known without reading it.
 func (s *Store) LargestAccounts(ctx context.Context, n int) (*LargestAccounts, error) {
 	// An estimate of rows that is too low, or none, makes the sample larger, up to the whole table.
-	rows, err := query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`, none)
+	rows, err := single(query[float64](ctx, s, `SELECT greatest(reltuples, 1)::float8 FROM pg_class WHERE oid = 'messages'::regclass`, none))
 	if err != nil {
 		return nil, fmt.Errorf("estimate the number of messages: %w", err)
 	}
-	found := &LargestAccounts{Share: min(1, sampledMessages/rows[0])}
+	found := &LargestAccounts{Share: min(1, sampledMessages/rows)}
 	found.Accounts, err = query[AccountStorage](ctx, s, `
 		SELECT a.id, a.username, m.messages, m.bytes FROM (
 			SELECT sender_id, CAST(count(*) / @share AS bigint) AS messages, CAST(sum(octet_length(content)) / @share AS bigint) AS bytes
 			FROM messages TABLESAMPLE SYSTEM (100 * @share) GROUP BY sender_id ORDER BY bytes DESC LIMIT @limit
 		) m JOIN agents a ON a.id = m.sender_id ORDER BY m.bytes DESC, a.id`, named{"share": found.Share, "limit": n})
-	wrapInto(&err, "look for the largest accounts")
-	return found, err
+	return found, wrap("look for the largest accounts", err)
 }
 
 // DiskOfMessages estimates how much disk space a number of messages takes, with indexes, in bytes.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -272,11 +271,8 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	return s.Transaction(ctx, func(tx *Tx) error {
 		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID,
 			tx.owner).Delete(ctx)
-		switch {
-		case err != nil:
-			return fmt.Errorf("abandon payment: %w", err)
-		case taken == 0:
-			return ErrStalePayment
+		if err := changedOr(taken, err, "abandon payment", ErrStalePayment); err != nil {
+			return err
 		}
 		return tx.release(ctx, payment.ID)
 	})
@@ -287,13 +283,7 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 func (r *Reader) changePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
 	moved := r.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
-	switch {
-	case moved.Error != nil:
-		return fmt.Errorf("change payment: %w", moved.Error)
-	case moved.RowsAffected == 0:
-		return ErrStalePayment
-	}
-	return nil
+	return changedOr(moved.RowsAffected, moved.Error, "change payment", ErrStalePayment)
 }
 
 // release releases what was claimed for a payment that has no effect.
@@ -307,6 +297,5 @@ func (tx *Tx) release(ctx context.Context, payment uuid.UUID) error {
 // releaseUsername releases the username that was claimed for a payment: see ReserveRegistration.
 func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
 	_, err := exec(ctx, tx, `UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @payment`, named{"payment": payment})
-	wrapInto(&err, "release username")
-	return err
+	return wrap("release username", err)
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,13 +94,7 @@ func (r *Reader) advance(ctx context.Context, changes map[string]any, condition 
 	moved := r.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns,
 		Raw: true}}}).
 		Where(condition, values...).Updates(changes)
-	switch {
-	case moved.Error != nil:
-		return nil, fmt.Errorf("change payment channel: %w", moved.Error)
-	case len(channels) == 0:
-		return nil, ErrVoucherMismatch
-	}
-	return &channels[0], nil
+	return firstOr(channels, moved.Error, "change payment channel", ErrVoucherMismatch)
 }
 
 // BeginDeposit is BeginSettlement for a deposit, and reserves the payment channel for it. A payment channel that is not known is
@@ -203,8 +196,7 @@ func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel
 func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
 	channel.SyncedAt, channel.UsedAt, channel.CreatedAt, channel.IdleSince = now, now, now, &now
 	err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
-	wrapInto(&err, "insert payment channel")
-	return err
+	return wrap("insert payment channel", err)
 }
 
 // changes are the changes of a payment channel to the state on the blockchain. More can be claimed there than was charged
@@ -231,6 +223,5 @@ func (tx *Tx) releasePaymentChannel(ctx context.Context, payment uuid.UUID) erro
 		err = tx.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
 			Updates(map[string]any{"state": PaymentChannelOpen, "payment_id": nil}).Error
 	}
-	wrapInto(&err, "release payment channel")
-	return err
+	return wrap("release payment channel", err)
 }

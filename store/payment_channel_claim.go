@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // ChannelScope are the payment channels for which a server can sign claims and refunds: those in its token whose authorizer's
@@ -119,10 +117,6 @@ func (c *PaymentChannel) Claimable() int64 { return min(c.SignedMax, c.Balance) 
 // since are unclaimed from now on. The payment channels have one payee.
 func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) (err error) {
 	defer wrapInto(&err, "record claim")
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
 	var ids, payers []string
 	var sums []int64
 	for _, channel := range channels {
@@ -144,7 +138,7 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 		)
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
 		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed`, named{
-		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo,
+		"ids": ids, "payers": payers, "sums": sums, "id": newID(), "network": of.Network, "asset": of.Asset, "payee": of.PayTo,
 		"transaction": transaction,
 	})
 	return err

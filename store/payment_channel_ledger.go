@@ -52,12 +52,8 @@ func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChanne
 
 func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) (err error) {
 	defer wrapInto(&err, "record a transaction of payment channels")
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
 	return r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
-		"id": id, "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
+		"id": newID(), "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
 		"payment_channel_ids": one.PaymentChannelIDs,
 		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),
 	}).Error
@@ -169,6 +165,5 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS " +
 		"bigint) AS amount").
 		Where("unclaimed_since IS NOT NULL").Take(&sums.Unclaimed).Error
-	wrapInto(&err, "sum up unclaimed vouchers")
-	return sums, err
+	return sums, wrap("sum up unclaimed vouchers", err)
 }

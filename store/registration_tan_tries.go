@@ -72,6 +72,5 @@ func (s *Store) EndTANTry(ctx context.Context, keys []string, wrong bool) error 
 		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + CAST(CAST(@wrong AS boolean) AS integer)
 		FROM locked l WHERE t.key_hash = l.key_hash`,
 		named{"keys": tanHashes(keys), "wrong": wrong})
-	wrapInto(&err, "end the try of a TAN")
-	return err
+	return wrap("end the try of a TAN", err)
 }
