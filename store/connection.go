@@ -56,12 +56,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 
 // CheckURL returns an error if the URL of a database is malformed. The error does not contain the URL, which has a password.
 func CheckURL(url string) error {
-	_, err := configure(url, nil, nil)
+	_, err := configure(url, nil)
 	return err
 }
 
 // configure returns the configuration of a pool for the database at url. Calls on it have the limits of guard, unless that is nil.
-func configure(url string, guard *guard, tracer pgx.QueryTracer) (*pgxpool.Config, error) {
+func configure(url string, guard *guard, tracers ...pgx.QueryTracer) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of pgx contains the URL, and so the password.
@@ -80,8 +80,8 @@ func configure(url string, guard *guard, tracer pgx.QueryTracer) (*pgxpool.Confi
 		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
 	}
 	config.ConnConfig.Tracer = guard
-	if tracer != nil {
-		config.ConnConfig.Tracer = multitracer.New(tracer, guard)
+	if len(tracers) > 0 {
+		config.ConnConfig.Tracer = multitracer.New(append(tracers, guard)...)
 	}
 	prepare := guard.sessionLimits(config.ConnConfig.RuntimeParams)
 	config.BeforeConnect = func(_ context.Context, connection *pgx.ConnConfig) error {
