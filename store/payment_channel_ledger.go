@@ -130,9 +130,9 @@ type SettlementSums struct {
 	Exact     PaymentSum `gorm:"embedded;embeddedPrefix:exact_"`
 	Vouchers  PaymentSum `gorm:"embedded;embeddedPrefix:vouchers_"`
 	Deposits  PaymentSum `gorm:"embedded;embeddedPrefix:deposits_"`
-	Claims    PaymentSum `gorm:"-"`
-	Payouts   PaymentSum `gorm:"-"`
-	Refunds   PaymentSum `gorm:"-"`
+	Claims    PaymentSum `gorm:"embedded;embeddedPrefix:claims_"`
+	Payouts   PaymentSum `gorm:"embedded;embeddedPrefix:payouts_"`
+	Refunds   PaymentSum `gorm:"embedded;embeddedPrefix:refunds_"`
 	Unclaimed PaymentSum `gorm:"-"` // of payment channels now
 }
 
@@ -147,23 +147,15 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
 	}
-	var done struct {
-		Claims  PaymentSum `gorm:"embedded;embeddedPrefix:claims_"`
-		Payouts PaymentSum `gorm:"embedded;embeddedPrefix:payouts_"`
-		Refunds PaymentSum `gorm:"embedded;embeddedPrefix:refunds_"`
-	}
 	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
-		Select(strings.Join([]string{
+		Select(strings.Join([]string{ // refunds claim too
 			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount",
-			// refunds claim too
 			sumOf("payouts", "1", "paid", "kind = 'settle'"), sumOf("refunds", "1", "paid", "kind = 'refund'"),
-		}, ", ")).Take(&done).Error
+		}, ", ")).Take(sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
 	}
-	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
-	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS " +
-		"bigint) AS amount").
-		Where("unclaimed_since IS NOT NULL").Take(&sums.Unclaimed).Error
+	err = s.gorm(ctx, &PaymentChannel{}).Where("unclaimed_since IS NOT NULL").
+		Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").Take(&sums.Unclaimed).Error
 	return sums, wrap("sum up unclaimed vouchers", err)
 }
