@@ -21,7 +21,7 @@ const (
 // vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
 // all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
 // blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one
-// began. Now is the time of the database when the row was read.
+// began.
 type PaymentChannel struct {
 	ID, Payer, PayerAuthorizer, Network, Asset, PayTo, ReceiverAuthorizer string
 	WithdrawDelay                                                         int64
@@ -40,7 +40,6 @@ type PaymentChannel struct {
 	UnclaimedSince, ClaimAfter, IdleSince *time.Time
 	ClaimSumReached                       bool
 	UsedAt, CreatedAt                     time.Time
-	Now                                   time.Time `gorm:"-"`
 }
 
 // paymentChannelColumns are the columns of PaymentChannel.
@@ -69,15 +68,15 @@ var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its p
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
 func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *PaymentChannel, err error) {
 	defer wrapInto(&err, "look payment channel up")
-	return first(read[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
+	return first(read[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+` FROM payment_channels
+		WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
 }
 
 // PaymentChannelsOf returns those of these payment channels of a payer that are in the ledger.
 func (s *Store) PaymentChannelsOf(ctx context.Context, payer string, ids []string) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look payment channels up")
-	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = ANY(@ids) AND payer = @payer`, named{"ids": ids, "payer": payer})
+	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+` FROM payment_channels
+		WHERE id = ANY(@ids) AND payer = @payer`, named{"ids": ids, "payer": payer})
 }
 
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. [Store.Payment] finds a voucher without a deposit.

@@ -169,8 +169,8 @@ func (v *voucher) refunds(left int64) (int64, error) {
 // mayRefundNow returns the 429 if the payment channel was refunded just now, or if it is cheap, which means that it brought in little, and
 // the client had many such refunds.
 func (v *voucher) mayRefundNow(channel *store.PaymentChannel, cheap bool) error {
-	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
-		return tooSoon("this payment channel was refunded within the last minute", refundPause-channel.Now.Sub(*at))
+	if at := channel.RefundedAt; at != nil && v.store.Now().Sub(*at) < refundPause {
+		return tooSoon("this payment channel was refunded within the last minute", refundPause-v.store.Now().Sub(*at))
 	}
 	if !cheap {
 		return nil
@@ -299,7 +299,7 @@ func (c *Scheme) resumeRefunds(ctx context.Context) {
 	if !c.engine.Ready() {
 		return
 	}
-	channels, err := c.store.TakeRefunds(ctx, c.scope(), refundsAtOnce, payment.Lease)
+	channels, err := c.store.TakeRefunds(ctx, c.network, c.asset, c.authorizers(), refundsAtOnce, payment.Lease)
 	if err != nil && ctx.Err() == nil {
 		c.failing.Do(func() { c.engine.Log.WarnContext(ctx, "look for open refunds", "error", err) })
 	}

@@ -230,7 +230,7 @@ func (v *voucher) wasCharged(row *store.Payment) {
 	v.charged.Add(v.of.ChannelID, v.of.Max, payment.PaidFor)
 	v.inStep()
 	v.rememberGeneration()
-	v.unclaimed.charged(row.Amount)
+	v.unclaimed.Add(row.Amount)
 }
 
 // Repeated is the first response's, with the present state of the payment channel. It returns store.ErrVoucherMismatch for a voucher that

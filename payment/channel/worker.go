@@ -81,7 +81,7 @@ func (c *Scheme) scanEvents(ctx context.Context) {
 
 // refundIdle refunds the rest of payment channels that were not used for a long time, and claims what they were charged.
 func (c *Scheme) refundIdle(ctx context.Context) {
-	idle, err := c.store.IdleChannels(ctx, c.scope(), c.IdleRefund, idlePause, refundLeast, idleBatch)
+	idle, err := c.store.IdleChannels(ctx, c.network, c.asset, c.authorizers(), c.IdleRefund, idlePause, refundLeast, idleBatch)
 	for i := range idle {
 		if ctx.Err() != nil {
 			return
