@@ -39,8 +39,7 @@ var (
 		Message: "another payment of this payment channel is at work; send the same request with the same payment again"}
 	errRefundProof = &payment.Error{Code: payment.CodeProof,
 		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of " +
-			"an account that used " +
-			"the payment channel, or ask for everything"}
+			"an account that used the payment channel, or ask for everything"}
 )
 
 var nothingLeft = &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
@@ -73,7 +72,7 @@ func (c *Scheme) Refund(
 	if v.a.Requirements, ok = v.Match(operation.Requirements()); !ok {
 		return nil, c.engine.Mismatch(operation, payload)
 	}
-	checked, err := v.check(v.a.Requirements, c.store.Now(), true)
+	checked, err := v.Check(v.a.Requirements, c.store.Now(), true)
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
 		return nil, c.engine.Refused(operation, bad.Reason, bad.Message)
 	}
@@ -279,8 +278,7 @@ func (c *Scheme) endRefund(
 	}
 	ended, err := c.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
 		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo,
-		PaymentChannelIDs: store.ChannelIDs{channel.ID},
-		Paid:              paid, Transaction: settled.Transaction,
+		PaymentChannelIDs: store.ChannelIDs{channel.ID}, Paid: paid, Transaction: settled.Transaction,
 	})
 	if err != nil {
 		return nil, payment.OutcomeUnknown(err)

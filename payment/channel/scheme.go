@@ -67,7 +67,7 @@ type Scheme struct {
 	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
 	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Rank
 	behind       payment.Recent[string, bool]     // payment channels, by id, whose vouchers do not fit: see isBehind
-	unclaimed    atomic.Int64                     // in all payment channels: the worker reads it every claimEvery, and what this server charges is added
+	unclaimed    atomic.Int64                     // in all: what the worker read from the ledger, and what was charged here since
 	generations  payment.Recent[string, uint64]   // of the payment channels that clients are offered, by slot: see generation.go
 	retired      chan *store.PaymentChannel       // to be refunded: see retire
 	cheapRefunds payment.Rates
@@ -174,8 +174,7 @@ func (c *Scheme) checkSupport(ctx context.Context) bool {
 	switch was := c.unsupported.Swap(unsupported); {
 	case unsupported && !was:
 		c.engine.Log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on "+
-			"this network",
-			"network", c.network)
+			"this network", "network", c.network)
 	case !unsupported && was:
 		c.engine.Log.InfoContext(ctx, "payment channels are offered again", "network", c.network)
 	}

@@ -46,7 +46,7 @@ func (c *Scheme) Work(ctx context.Context) {
 				supportDue = now.Add(unsupportedEvery)
 			}
 		}
-		if !c.active() {
+		if !c.engine.Ready() || !c.offered() {
 			return
 		}
 		c.claimDue(ctx)
@@ -57,9 +57,6 @@ func (c *Scheme) Work(ctx context.Context) {
 		}
 	})
 }
-
-// active reports whether the worker may ask the facilitator.
-func (c *Scheme) active() bool { return c.engine.Ready() && c.offered() }
 
 // checkKeys logs payment channels with unclaimed vouchers whose authorizer's key this server does not have.
 func (c *Scheme) checkKeys(ctx context.Context) {
