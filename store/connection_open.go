@@ -52,16 +52,12 @@ func Open(ctx context.Context, url string, limits Limits, tracers ...pgx.QueryTr
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	chats, err := lru.New[[2]uuid.UUID, uuid.UUID](maxCachedChats)
-	if err != nil {
-		return nil, err // the size is positive
-	}
+	chats, _ := lru.New[[2]uuid.UUID, uuid.UUID](maxCachedChats) // fails for sizes below 1
 	reader := Reader{db: db, database: &database{
 		pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		transactions: share(config, 2), lookUps: share(config, 8), indexing: semaphore.NewWeighted(1),
 	}}
-	group, err := newGroupCommit(reader, share(config, 4)) //nolint:contextcheck // batches are the work of many calls
-	return &Store{reader, group}, err
+	return &Store{reader, newGroupCommit(reader, share(config, 4))}, nil //nolint:contextcheck // batches are the work of many calls
 }
 
 // share is one in n of the connections, at least one.
