@@ -18,10 +18,9 @@ const (
 )
 
 // PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
-// vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
-// all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
-// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one
-// began.
+// vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case, all amounts in
+// atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the blockchain said at SyncedAt.
+// RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began.
 type PaymentChannel struct {
 	ID, Payer, PayerAuthorizer, Network, Asset, PayTo, ReceiverAuthorizer string
 	WithdrawDelay                                                         int64
@@ -44,9 +43,8 @@ type PaymentChannel struct {
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
-	charged, signed_max, signature,
-	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, refunded_at, lease_until,
-	unclaimed_since, claim_sum_reached, claim_after, idle_since, used_at, created_at`
+	charged, signed_max, signature, balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state,
+	payment_id, refund_amount, refunded_at, lease_until, unclaimed_since, claim_sum_reached, claim_after, idle_since, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.
 type OnChain struct {
@@ -82,17 +80,15 @@ func (s *Store) PaymentChannelsOf(ctx context.Context, payer string, ids []strin
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. [Store.Payment] finds a voucher without a deposit.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
 	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0
-		AND state = 'delivered'`,
-		named{"channel": channel, "payer": payer, "cumulative": cumulative})
+		AND state = 'delivered'`, named{"channel": channel, "payer": payer, "cumulative": cumulative})
 }
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
 // not hold.
 func (r *Reader) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {
 	var channels []PaymentChannel
-	moved := r.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns,
-		Raw: true}}}).
-		Where(condition, values...).Updates(changes)
+	returning := clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns, Raw: true}}}
+	moved := r.gorm(ctx, &channels).Clauses(returning).Where(condition, values...).Updates(changes)
 	return firstOr(channels, moved.Error, "change payment channel", ErrVoucherMismatch)
 }
 
@@ -182,19 +178,13 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 
 // AdoptPaymentChannel inserts a payment channel that was found on the blockchain, unless it is in the ledger.
 func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
-	return s.Transaction(ctx, func(tx *Tx) error {
-		now, err := tx.time(ctx)
-		if err != nil {
-			return err
-		}
-		return tx.insertPaymentChannel(ctx, *channel, now)
-	})
+	return s.insertPaymentChannel(ctx, *channel, s.Now())
 }
 
 // insertPaymentChannel inserts a payment channel, unless it is known.
-func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
+func (r *Reader) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
 	channel.SyncedAt, channel.UsedAt, channel.CreatedAt, channel.IdleSince = now, now, now, &now
-	err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
+	err := r.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
 	return wrap("insert payment channel", err)
 }
 

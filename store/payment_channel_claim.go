@@ -48,17 +48,18 @@ const (
 	foldedSums = 100
 	// claimable payment channels have something to claim and no claim under way.
 	claimable = `unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer
-		AND pay_to = @payee AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND (claim_after IS NULL OR claim_after < now())`
+		AND pay_to = @payee AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding'
+		AND (claim_after IS NULL OR claim_after < now())`
 	// urgent ones are claimed whatever their age.
 	urgent = `(claim_sum_reached OR withdraw_requested_at <> 0)`
 )
 
-// UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller: those whose oldest unclaimed voucher has
-// this age, whose unclaimed sum reached Voucher.ClaimSum, or whose payer withdraws. One transaction can claim from payment channels of one
-// authorizer. An id that is not "" restricts it to one payment channel. Several servers may call it concurrently; each payment channel goes
-// to one of them. If any is due, those with half of the age come along: a further one in a
-// transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together. It reads from indexes what
-// is due, however many payment channels there are.
+// UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller: those whose oldest unclaimed voucher
+// has this age, whose unclaimed sum reached Voucher.ClaimSum, or whose payer withdraws. One transaction can claim from payment channels of
+// one authorizer. An id that is not "" restricts it to one payment channel. Several servers may call it concurrently; each payment channel
+// goes to one of them. If any is due, those with half of the age come along: a further one in a transaction costs a fifth of a transaction
+// and a payout of its own, and the next claims of all fall together. It reads from indexes what is due, however many payment channels
+// there are.
 func (s *Store) UnclaimedChannels(
 	ctx context.Context, of PaymentTerms, authorizer, id string, age time.Duration, limit int, lease time.Duration,
 ) (_ []PaymentChannel, err error) {

@@ -54,8 +54,8 @@ func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChann
 	defer wrapInto(&err, "record a transaction of payment channels")
 	return r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
 		"id": newID(), "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
-		"payment_channel_ids": one.PaymentChannelIDs,
-		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),
+		"payment_channel_ids": one.PaymentChannelIDs, "claimed": one.Claimed, "paid": one.Paid, "transaction": one.Transaction,
+		"created_at": gorm.Expr("now()"),
 	}).Error
 }
 
@@ -72,23 +72,18 @@ type ChannelFilter struct {
 
 // PaymentChannels yields the payment channels that match the filter, those that were used last first. It runs several short
 // queries, so it may or may not show a payment channel that is used meanwhile. After an error it stops.
-func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.Seq2[PaymentChannel, error] {
+func (s *Store) PaymentChannels(ctx context.Context, f ChannelFilter) iter.Seq2[PaymentChannel, error] {
 	return allPages("list payment channels", func(last *PaymentChannel) *gorm.DB {
-		search := filter.apply(s.gorm(ctx, &PaymentChannel{})).Order("used_at DESC, id DESC")
+		c := match(s.gorm(ctx, &PaymentChannel{}).Order("used_at DESC, id DESC"),
+			&PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since, f.Until)
+		c.add(f.States != nil, "state IN ?", f.States)
+		c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
+		c.add(f.Withdrawing, "withdraw_requested_at <> 0")
 		if last != nil {
-			search = search.Where("(used_at, id) < (?, ?)", last.UsedAt, last.ID)
+			c.add(true, "(used_at, id) < (?, ?)", last.UsedAt, last.ID)
 		}
-		return search
+		return c.search
 	})
-}
-
-func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
-	c := match(search, &PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since,
-		f.Until)
-	c.add(f.States != nil, "state IN ?", f.States)
-	c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
-	c.add(f.Withdrawing, "withdraw_requested_at <> 0")
-	return c.search
 }
 
 // TransactionFilter selects transactions of payment channels. Empty fields are ignored, and all others must match.

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
@@ -84,12 +83,6 @@ func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) erro
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.limits.Acquire, batchTimeout))
 	defer cancel()
 	return places.Acquire(ctx, 1)
-}
-
-// time is when the transaction began, by the clock of the database, with which leases and ages are measured.
-func (tx *Tx) time(ctx context.Context) (_ time.Time, err error) {
-	defer wrapInto(&err, "ask for the time")
-	return single(query[time.Time](ctx, tx, "SELECT now()", none))
 }
 
 // gorm returns GORM's chain for statements that its generic API cannot express: joins, and changes of several columns.
