@@ -203,17 +203,16 @@ func (g *guard) ended(ctx context.Context, err error) {
 	g.pool.Reset()
 }
 
-// TraceQueryStart limits the statement that begins.
+// The methods of the tracers limit a statement, a batch or the wait for a connection when it begins, and release the limit when it ends.
+
 func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return withLimit(ctx, g.limits.Statement)
 }
 
-// TraceQueryEnd releases the deadline of the statement.
 func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	g.ended(ctx, data.Err)
 }
 
-// TraceBatchStart limits the batch that begins.
 func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return withLimit(ctx, g.limits.Statement)
 }
@@ -221,17 +220,14 @@ func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 // TraceBatchQuery does nothing: the limit is that of the batch.
 func (g *guard) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-// TraceBatchEnd releases the deadline of the batch.
 func (g *guard) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
 	g.ended(ctx, data.Err)
 }
 
-// TraceAcquireStart limits the wait for a connection.
 func (g *guard) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
 	return withLimit(ctx, g.limits.Acquire)
 }
 
-// TraceAcquireEnd releases the deadline of the wait.
 func (g *guard) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
 	releaseLimit(ctx)
 }

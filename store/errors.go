@@ -116,8 +116,7 @@ var (
 		"the admin has this request: it is the newest message of your private chat; wait for the admin, or ask again with another message")
 	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer",
 		"the admin cannot be removed or banned; transfer the group chat or channel first")
-	ErrAdminAlone = refuse(Conflict, "admin_alone",
-		"the admin is the only member; delete the group chat instead with POST /chat/group/delete")
+	ErrAdminAlone = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
 
 	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request replaced this API key; use the new key")
 

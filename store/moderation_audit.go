@@ -23,7 +23,6 @@ type AuditEntry struct {
 	CreatedAt  time.Time      // by the clock of the database
 }
 
-// TableName returns audit.
 func (AuditEntry) TableName() string { return "audit" }
 
 // The kinds of targets.

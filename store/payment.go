@@ -95,10 +95,9 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 // paymentColumns are the columns of Payment, and the current time. A voucher has no network, asset and payee: see PaymentRecord.
 const paymentColumns = `id, x402_version, scheme, coalesce(network, '') AS network, coalesce(asset, '') AS asset, payer,
 	coalesce(nonce, payment_channel_id || ':' || cumulative_amount) AS nonce, coalesce(pay_to, '') AS pay_to,
-	amount, valid_before, operation, agent_id, key_hash,
-	fingerprint, signature_hash, payment_identifier, idempotency_key, request, payload, payment_channel_id, cumulative_amount,
-	deposit_amount, state, transaction, failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at,
-	clock_timestamp() AS now`
+	amount, valid_before, operation, agent_id, key_hash, fingerprint, signature_hash, payment_identifier, idempotency_key, request, payload,
+	payment_channel_id, cumulative_amount, deposit_amount, state, transaction, failure_reason, attempts, lease_until, owner, secret, response,
+	created_at, updated_at, clock_timestamp() AS now`
 
 // ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
 var ErrStalePayment = errors.New("the payment is in another state by now")

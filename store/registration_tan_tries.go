@@ -14,7 +14,6 @@ type TANTries struct {
 	ExpiresAt       time.Time
 }
 
-// TableName is part of GORM.
 func (TANTries) TableName() string { return "tan_tries" }
 
 // TooManyTANs means that a key has used its tries up, until the time After. Others are only being checked if After is 0.
