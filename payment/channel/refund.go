@@ -168,8 +168,10 @@ func (v *voucher) refunds(left int64) (int64, error) {
 // mayRefundNow returns the 429 if the payment channel was refunded just now, or if it is cheap, which means that it brought in little, and
 // the client had many such refunds.
 func (v *voucher) mayRefundNow(channel *store.PaymentChannel, cheap bool) error {
-	if at := channel.RefundedAt; at != nil && v.store.Now().Sub(*at) < refundPause {
-		return tooSoon("this payment channel was refunded within the last minute", refundPause-v.store.Now().Sub(*at))
+	if at := channel.RefundedAt; at != nil {
+		if left := refundPause - v.store.Now().Sub(*at); left > 0 {
+			return tooSoon("this payment channel was refunded within the last minute", left)
+		}
 	}
 	if !cheap {
 		return nil
