@@ -51,8 +51,7 @@ func (s *Store) AgentByKey(ctx context.Context, key string) (*Agent, error) {
 	}
 	// On pgx, because almost every call starts with this query.
 	found, err := read[Agent](ctx, s, `SELECT a.id, a.username, a.description, a.is_discoverable, a.key_hash, a.previous_key_hash,
-		a.key_payment,
-		a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`,
+		a.key_payment, a.created_at, s.message AS suspended FROM agents a LEFT JOIN suspensions s ON s.agent_id = a.id WHERE a.key_hash = @hash`,
 		named{"hash": hash[:]})
 	if agent, err = firstOr(found, err, "load agent", ErrAgentNotFound); err != nil {
 		return nil, err
@@ -81,11 +80,8 @@ func (r *Reader) AgentByUsername(ctx context.Context, username string) (*Agent, 
 func (tx *Tx) RotateKey(ctx context.Context, agent *Agent, newHash []byte, payment uuid.UUID) error {
 	rotated, err := gorm.G[Agent](tx.db).Where("id = ? AND key_hash = ?", agent.ID, agent.KeyHash).
 		Updates(ctx, Agent{KeyHash: newHash, PreviousKeyHash: agent.KeyHash, KeyPayment: &payment})
-	if err == nil && rotated == 0 {
-		return ErrKeyReplaced
-	}
-	tx.changed = true
-	return wrap("rotate key", err)
+	tx.changed = rotated > 0
+	return changedOr(rotated, err, "rotate key", ErrKeyReplaced)
 }
 
 // KeyUsed erases what is kept until the first use of the agent's key: the response that holds the key.
@@ -111,10 +107,9 @@ type Profile struct {
 func (r *Reader) Profile(ctx context.Context, viewer uuid.UUID, id *uuid.UUID, username *string) (*Profile, error) {
 	found, err := read[Profile](ctx, r, `SELECT a.id, a.username, a.description, a.is_discoverable, a.created_at,
 		EXISTS (SELECT 1 FROM blocks b WHERE b.blocker_id = a.id AND b.blocked_id = @viewer) AS blocks_viewer
-		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username)) AND a.username = coalesce(@username,
-			a.username)
-			AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`, named{"viewer": viewer, "id": id,
-		"username": username})
+		FROM agents a WHERE a.id = coalesce(@id, (SELECT id FROM agents WHERE username = @username))
+			AND a.username = coalesce(@username, a.username) AND NOT EXISTS (SELECT FROM suspensions s WHERE s.agent_id = a.id AND s.erased)`,
+		named{"viewer": viewer, "id": id, "username": username})
 	if id != nil && username != nil {
 		return firstOr(found, err, "load profile", ErrNoSuchPair)
 	}
@@ -261,7 +256,6 @@ type reservedUsername struct {
 	CreatedAt    time.Time
 }
 
-// TableName returns reserved_usernames.
 func (reservedUsername) TableName() string { return "reserved_usernames" }
 
 // FormerOwner returns the agent that had this username before it was renamed, or ErrAgentNotFound.

@@ -57,7 +57,7 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 	if err := tx.checkErasable(ctx, account.ID); err != nil {
 		return err
 	}
-	wrote, err := query[struct {
+	wrote, err := single(query[struct {
 		Conversations []uuid.UUID
 		Messages      int64
 	}](ctx, tx, `
@@ -66,11 +66,11 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 				RETURNING conversation_id
 		)
 		SELECT array_agg(DISTINCT conversation_id) AS conversations, count(*) AS messages FROM gone`,
-		named{"agent": account.ID, "now": tx.Now(), "removed": removedContent})
+		named{"agent": account.ID, "now": tx.Now(), "removed": removedContent}))
 	if err != nil {
 		return fmt.Errorf("erase messages: %w", err)
 	}
-	erased.Messages = wrote[0].Messages
+	erased.Messages = wrote.Messages
 	err = tx.eraseRows(ctx, named{"agent": account.ID, "created": account.CreatedAt}, []erasureStep{
 		{&erased.Reactions, `DELETE FROM reactions WHERE agent_id = @agent`},
 		// The registration has no account. Its wallet has paid for the account soon after it.
@@ -89,7 +89,7 @@ func (tx *Tx) erase(ctx context.Context, account *Agent, erased *Erasure) error 
 	if err != nil {
 		return err
 	}
-	if err := tx.leaveForGood(ctx, account.ID, wrote[0].Conversations, erased); err != nil {
+	if err := tx.leaveForGood(ctx, account.ID, wrote.Conversations, erased); err != nil {
 		return err
 	}
 	return tx.eraseAccount(ctx, account)
@@ -231,7 +231,7 @@ func (s *Store) CountErasure(ctx context.Context, agent uuid.UUID) (counted Eras
 	for _, one := range heirs {
 		handedOver = append(handedOver, one.ConversationID)
 	}
-	counts, err := query[Erasure](ctx, s, `
+	counted, err = single(query[Erasure](ctx, s, `
 		SELECT (SELECT count(*) FROM messages WHERE sender_id = @agent) AS messages, (SELECT count(*) FROM reactions
 			WHERE agent_id = @agent) AS reactions,
 			(SELECT count(*) FROM blocks WHERE blocker_id = @agent OR blocked_id = @agent) AS blocks,
@@ -239,9 +239,6 @@ func (s *Store) CountErasure(ctx context.Context, agent uuid.UUID) (counted Eras
 			(SELECT count(*) FROM memberships m JOIN conversations c ON c.id = m.conversation_id WHERE m.agent_id = @agent
 				AND (c.kind = 'channel' OR c.kind = 'group' AND (c.admin_id <> @agent OR c.id = ANY (@handed)))) AS memberships,
 			CAST(@heirs AS bigint) AS handed_over, CAST(@deleted AS bigint) AS deleted`,
-		named{"agent": agent, "handed": handedOver, "heirs": len(heirs), "deleted": len(administered) - len(heirs)})
-	if err != nil {
-		return counted, fmt.Errorf("count what would be erased: %w", err)
-	}
-	return counts[0], nil
+		named{"agent": agent, "handed": handedOver, "heirs": len(heirs), "deleted": len(administered) - len(heirs)}))
+	return counted, wrap("count what would be erased", err)
 }

@@ -37,14 +37,12 @@ var exports = []struct{ kind, query string }{
 	{"notice", `SELECT agent_id, number, type, conversation_id, source_name, actor_id, created_at FROM notices WHERE agent_id = @agent
 		OR actor_id = @agent ORDER BY number`},
 	{"payment", `SELECT id, x402_version, scheme, network, asset, payer, nonce, pay_to, amount, valid_before, operation, agent_id,
-		payment_channel_id,
-			cumulative_amount, deposit_amount, state, transaction, failure_reason, attempts, created_at, updated_at
+			payment_channel_id, cumulative_amount, deposit_amount, state, transaction, failure_reason, attempts, created_at, updated_at
 		FROM payment_records WHERE agent_id = @agent ORDER BY created_at, id`},
 	{"refund", `SELECT payer, payment_id, amount, transaction, created_at FROM refunds r
 		WHERE EXISTS (SELECT FROM payments p WHERE p.id = r.payment_id AND p.payer = r.payer AND p.agent_id = @agent)`},
 	{"payment_channel", `SELECT id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt, charged,
-		balance, claimed,
-			withdraw_requested_at, refund_nonce, synced_at, state, refund_amount, refunded_at, unclaimed_since, used_at, created_at
+			balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, refund_amount, refunded_at, unclaimed_since, used_at, created_at
 		FROM payment_channels WHERE id IN (SELECT payment_channel_id FROM payments WHERE agent_id = @agent) ORDER BY created_at`},
 	{"audit", `SELECT id, target_kind, target_id, action, agent_id, actor, reason, details, created_at FROM audit WHERE agent_id = @agent
 		ORDER BY created_at, id`},

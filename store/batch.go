@@ -246,10 +246,8 @@ func column[T, V any](batch []batchItem[T], of func(T) V) []V {
 
 // optionalColumn is column for values that most batches do not have: nil if there are none. unnest makes them NULL.
 func optionalColumn[T, V any](batch []batchItem[T], of func(T) *V) any {
-	for _, item := range batch {
-		if of(item.value) != nil {
-			return column(batch, of)
-		}
+	if !slices.ContainsFunc(batch, func(item batchItem[T]) bool { return of(item.value) != nil }) {
+		return nil
 	}
-	return nil
+	return column(batch, of)
 }

@@ -19,25 +19,24 @@ type groupCommit struct {
 }
 
 // newGroupCommit returns the group commit of a database. waiters bounds the transactions that wait for the lock of a conversation.
-func newGroupCommit(r Reader, waiters *semaphore.Weighted) (*groupCommit, error) {
+func newGroupCommit(r Reader, waiters *semaphore.Weighted) *groupCommit {
 	sizes := newBatchSizes()
 	of := func(kind string) batchKind {
 		return batchKind{r.limits.Queue, sizes.WithLabelValues(kind)}
 	}
 	r.reads = newBatcher(of("reads"), r.readBatch, nil)
 	r.reads.lanes = max(2, runtime.NumCPU()/2) // one statement of a page keeps a processor busy
-	sends, err := newSendQueues(r, waiters, of)
 	g := &groupCommit{
 		checks:     newBatcher(of("checks"), r.checkBatch, nil),
 		polls:      newBatcher(of("polls"), r.pollBatch, nil),
 		begins:     newBatcher(of("begins"), r.beginBatch, nil),
 		deliveries: newBatcher(of("deliveries"), r.closeBatch, Closing.keys),
 		charges:    newBatcher(of("charges"), r.closeBatch, Closing.keys),
-		sends:      sends, sizes: sizes,
+		sends:      newSendQueues(r, waiters, of), sizes: sizes,
 	}
 	g.begins.bytes = func(p *Payment) int { return len(p.Request) + len(p.Payload) }
 	g.deliveries.bytes, g.charges.bytes = Closing.bytes, Closing.bytes
-	return g, err
+	return g
 }
 
 // newBatchSizes returns the sizes of batches by kind.

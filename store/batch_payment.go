@@ -119,17 +119,11 @@ const asRetried = `state = 'settling', attempts = attempts + 1, owner = @owner, 
 // ResumeSettlement takes an open payment that no server works on, and leases it to the caller. Its outcome is unknown,
 // or the lease of the server that settled it is over. It returns ErrStalePayment if there is no such payment.
 func (s *Store) ResumeSettlement(ctx context.Context, id uuid.UUID, lease time.Duration) (*Payment, error) {
-	payment, err := query[Payment](ctx, s, `
+	taken, err := query[Payment](ctx, s, `
 		UPDATE payments SET `+asRetried+`
 		WHERE id = @id AND (state = 'unknown' OR (state = 'settling' AND lease_until < now())) RETURNING `+paymentColumns,
 		named{"id": id, "owner": s.owner, "lease": lease})
-	if err != nil {
-		return nil, fmt.Errorf("resume settlement: %w", err)
-	}
-	if len(payment) == 0 {
-		return nil, ErrStalePayment
-	}
-	return &payment[0], nil
+	return firstOr(taken, err, "resume settlement", ErrStalePayment)
 }
 
 // OpenPayments selects the open payments to take up.

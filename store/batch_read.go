@@ -44,7 +44,7 @@ func list[T any](ctx context.Context, on session, most int64, text string, value
 }
 
 // readBatch runs the statements of a batch. They share an implicit transaction, which the first error ends.
-func (d *database) readBatch(ctx context.Context, batch []batchItem[*sharedRead]) {
+func (r *Reader) readBatch(ctx context.Context, batch []batchItem[*sharedRead]) {
 	statements := &pgx.Batch{}
 	for _, item := range batch {
 		statements.Queue(item.value.text, item.value.values).Query(func(rows pgx.Rows) error {
@@ -53,7 +53,7 @@ func (d *database) readBatch(ctx context.Context, batch []batchItem[*sharedRead]
 			return err
 		})
 	}
-	err := d.runBatch(ctx, statements)
+	err := r.send(ctx, statements)
 	finish(batch, func(_ int, one *sharedRead) error {
 		switch {
 		case one.done:

@@ -113,11 +113,11 @@ func (q *sendQueues) forAny(kind batchKind) anyConversation {
 	return queues
 }
 
-func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) batchKind) (*sendQueues, error) {
-	contended, err := lru.New[uuid.UUID, *conversationQueue](maxContended)
+func newSendQueues(r Reader, waiters *semaphore.Weighted, of func(kind string) batchKind) *sendQueues {
+	contended, _ := lru.New[uuid.UUID, *conversationQueue](maxContended) // fails for sizes below 1
 	q := &sendQueues{Reader: r, contended: contended, waiters: waiters, kind: of("contended_sends")}
 	q.plain, q.charged = q.forAny(of("sends")), q.forAny(of("charged_sends"))
-	return q, err
+	return q
 }
 
 // send appends the message to the conversation and closes its payment in one transaction, as an item of the group commit. It returns a

@@ -1,9 +1,6 @@
 package store
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // VoucherCharge is a voucher to charge, and the payment that is recorded as delivered in the same transaction. The charge sets Channel: the
 // payment channel, with what can differ between its charges.
@@ -65,11 +62,5 @@ func (tx *Tx) lockFitting(ctx context.Context, charge *VoucherCharge) error {
 		"channel": voucher.Channel, "channel_payer": voucher.Payer, "price": voucher.Price, "cumulative": voucher.Max,
 		"max_unclaimed": voucher.MaxUnclaimed,
 	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("lock payment channel: %w", err)
-	case len(fits) == 0:
-		return ErrVoucherMismatch
-	}
-	return nil
+	return changedOr(len(fits), err, "lock payment channel", ErrVoucherMismatch)
 }

@@ -56,12 +56,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 
 // CheckURL returns an error if the URL of a database is malformed. The error does not contain the URL, which has a password.
 func CheckURL(url string) error {
-	_, err := configure(url, nil, nil)
+	_, err := configure(url, nil)
 	return err
 }
 
 // configure returns the configuration of a pool for the database at url. Calls on it have the limits of guard, unless that is nil.
-func configure(url string, guard *guard, tracer pgx.QueryTracer) (*pgxpool.Config, error) {
+func configure(url string, guard *guard, tracers ...pgx.QueryTracer) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of pgx contains the URL, and so the password.
@@ -80,8 +80,8 @@ func configure(url string, guard *guard, tracer pgx.QueryTracer) (*pgxpool.Confi
 		config.ConnConfig.ConnectTimeout = guard.limits.Acquire
 	}
 	config.ConnConfig.Tracer = guard
-	if tracer != nil {
-		config.ConnConfig.Tracer = multitracer.New(tracer, guard)
+	if len(tracers) > 0 {
+		config.ConnConfig.Tracer = multitracer.New(append(tracers, guard)...)
 	}
 	prepare := guard.sessionLimits(config.ConnConfig.RuntimeParams)
 	config.BeforeConnect = func(_ context.Context, connection *pgx.ConnConfig) error {
@@ -203,17 +203,16 @@ func (g *guard) ended(ctx context.Context, err error) {
 	g.pool.Reset()
 }
 
-// TraceQueryStart limits the statement that begins.
+// The methods of the tracers limit a statement, a batch or the wait for a connection when it begins, and release the limit when it ends.
+
 func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return withLimit(ctx, g.limits.Statement)
 }
 
-// TraceQueryEnd releases the deadline of the statement.
 func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	g.ended(ctx, data.Err)
 }
 
-// TraceBatchStart limits the batch that begins.
 func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return withLimit(ctx, g.limits.Statement)
 }
@@ -221,17 +220,14 @@ func (g *guard) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 // TraceBatchQuery does nothing: the limit is that of the batch.
 func (g *guard) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-// TraceBatchEnd releases the deadline of the batch.
 func (g *guard) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
 	g.ended(ctx, data.Err)
 }
 
-// TraceAcquireStart limits the wait for a connection.
 func (g *guard) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
 	return withLimit(ctx, g.limits.Acquire)
 }
 
-// TraceAcquireEnd releases the deadline of the wait.
 func (g *guard) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
 	releaseLimit(ctx)
 }

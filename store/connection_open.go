@@ -16,27 +16,15 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// Option is a further setting of Open.
-type Option func(tracer *pgx.QueryTracer)
-
-// WithTracer traces statements.
-func WithTracer(tracer pgx.QueryTracer) Option {
-	return func(to *pgx.QueryTracer) { *to = tracer }
-}
-
 // Open connects to the PostgreSQL database at url (a postgres:// URL or a keyword string, as libpq reads them, with one or
 // several hosts). It does not wait for the database, because a server must start and return its prices while the database is
-// unavailable. pool_max_conns limits the connections; see defaultConnections.
-func Open(ctx context.Context, url string, limits Limits, options ...Option) (*Store, error) {
-	var tracer pgx.QueryTracer
-	for _, option := range options {
-		option(&tracer)
-	}
+// unavailable. pool_max_conns limits the connections; see defaultConnections. With limits the tracers get its statements.
+func Open(ctx context.Context, url string, limits Limits, tracers ...pgx.QueryTracer) (*Store, error) {
 	var limiting *guard
 	if limits != (Limits{}) {
 		limiting = &guard{limits: limits}
 	}
-	config, err := configure(url, limiting, tracer)
+	config, err := configure(url, limiting, tracers...)
 	if err != nil {
 		return nil, err
 	}
@@ -64,16 +52,12 @@ func Open(ctx context.Context, url string, limits Limits, options ...Option) (*S
 		pool.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	chats, err := lru.New[[2]uuid.UUID, uuid.UUID](maxCachedChats)
-	if err != nil {
-		return nil, err // the size is positive
-	}
+	chats, _ := lru.New[[2]uuid.UUID, uuid.UUID](maxCachedChats) // fails for sizes below 1
 	reader := Reader{db: db, database: &database{
 		pool: pool, clock: clock, guard: limiting, limits: limits, owner: newOwner(), agents: newAgentCache(time.Now), chats: chats,
 		transactions: share(config, 2), lookUps: share(config, 8), indexing: semaphore.NewWeighted(1),
 	}}
-	group, err := newGroupCommit(reader, share(config, 4)) //nolint:contextcheck // batches are the work of many calls
-	return &Store{reader, group}, err
+	return &Store{reader, newGroupCommit(reader, share(config, 4))}, nil //nolint:contextcheck // batches are the work of many calls
 }
 
 // share is one in n of the connections, at least one.

@@ -65,9 +65,9 @@ func (r *Reader) ConversationView(ctx context.Context, kind string, id, agent uu
 
 // viewColumns are the columns of ConversationView, of a conversation c and the membership m of the agent. UUIDs reads the text of an array.
 const viewColumns = `c.id, c.kind, c.name, c.description, c.admin_id, c.is_discoverable, c.first_number, c.last_number,
-	c.last_message_at, c.member_count,
-	CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at, coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number,
-		coalesce(m.unread_own, 0) AS unread_own, coalesce(m.quiet, false) AS quiet`
+	c.last_message_at, c.member_count, CAST(c.pinned AS text) AS pinned, c.created_at, c.deleted_at,
+	coalesce(m.status, '') AS status, ` + readUpTo + ` AS read_number,
+	coalesce(m.unread_own, 0) AS unread_own, coalesce(m.quiet, false) AS quiet`
 
 // StoredConversation returns a conversation, also if it is deleted, or ErrChatNotFound.
 func (r *Reader) StoredConversation(ctx context.Context, id uuid.UUID) (*Conversation, error) {

@@ -86,10 +86,8 @@ func (tx *Tx) CheckNotRepeated(ctx context.Context, chat uuid.UUID) error {
 
 // createPrivateChat creates the chat of two existing agents. If another transaction creates it first, the statement waits for that one and
 // adds nothing.
-func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (chat uuid.UUID, err error) {
-	if chat, err = uuid.NewV7(); err != nil {
-		return uuid.Nil, err
-	}
+func (tx *Tx) createPrivateChat(ctx context.Context, pair PrivatePair) (uuid.UUID, error) {
+	chat := newID()
 	created, err := exec(ctx, tx, `
 		WITH pair AS (
 			INSERT INTO private_pairs (low_agent, high_agent, conversation_id) VALUES (@low, @high, @chat) ON CONFLICT DO NOTHING

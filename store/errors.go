@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -115,8 +116,7 @@ var (
 		"the admin has this request: it is the newest message of your private chat; wait for the admin, or ask again with another message")
 	ErrAdminMustTransfer = refuse(Conflict, "admin_must_transfer",
 		"the admin cannot be removed or banned; transfer the group chat or channel first")
-	ErrAdminAlone = refuse(Conflict, "admin_alone",
-		"the admin is the only member; delete the group chat instead with POST /chat/group/delete")
+	ErrAdminAlone = refuse(Conflict, "admin_alone", "the admin is the only member; delete the group chat instead with POST /chat/group/delete")
 
 	ErrKeyReplaced = refuse(Unauthorized, "invalid_api_key", "another request replaced this API key; use the new key")
 
@@ -150,19 +150,12 @@ func Unavailable(err error) bool {
 		// 08: connection, 25006: read-only, so a standby now, 25P03: ended by PostgreSQL because this process stood still, 40: rolled
 		// back (a deadlock), 53: out of resources, 55P03: waited too long for a lock, 57014: took too long, 57P: the server is shutting
 		// down or starting.
-		for _, class := range []string{"08", "25006", "25P03", "40", "53", "55P03", "57014", "57P"} {
-			if strings.HasPrefix(postgres.Code, class) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc([]string{"08", "25006", "25P03", "40", "53", "55P03", "57014", "57P"},
+			func(class string) bool { return strings.HasPrefix(postgres.Code, class) })
 	}
-	for _, broken := range []error{errNotSent, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, context.DeadlineExceeded} {
-		if errors.Is(err, broken) {
-			return true
-		}
-	}
-	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
+	broken := []error{errNotSent, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, context.DeadlineExceeded}
+	return slices.ContainsFunc(broken, func(broken error) bool { return errors.Is(err, broken) }) ||
+		pgconn.SafeToRetry(err) || pgconn.Timeout(err) || (err != nil && strings.Contains(err.Error(), "conn closed"))
 }
 
 // Deadlocked reports whether the database rolled a transaction back because of concurrent ones. It can be run again at once.

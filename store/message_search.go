@@ -206,7 +206,7 @@ func (r *Reader) numbersWithin(ctx context.Context, limit time.Duration, values 
 		numbers, err = pgx.CollectRows(rows, scan[int64])
 		return err
 	})
-	return numbers, r.runBatch(ctx, &batch)
+	return numbers, r.send(ctx, &batch)
 }
 
 // timedOut reports whether PostgreSQL ended the statement at statement_timeout.

@@ -19,11 +19,8 @@ func (tx *Tx) SendMessage(ctx context.Context, message OutgoingMessage) (*Sent, 
 		}
 	}
 	found, err := exec(ctx, tx, lockConversation, named{"id": to})
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("lock conversation: %w", err)
-	case found == 0:
-		return nil, notFound[message.Kind]
+	if err := changedOr(found, err, "lock conversation", notFound[message.Kind]); err != nil {
+		return nil, err
 	}
 	if len(message.Content) > longMessage {
 		if err := tx.acquire(ctx, tx.indexing); err != nil {

@@ -23,7 +23,6 @@ type AuditEntry struct {
 	CreatedAt  time.Time      // by the clock of the database
 }
 
-// TableName returns audit.
 func (AuditEntry) TableName() string { return "audit" }
 
 // The kinds of targets.
@@ -47,14 +46,11 @@ func (s *Store) audited(ctx context.Context, by Operator, entry AuditEntry, acti
 	if by.DryRun {
 		run = s.rollBack
 	}
-	entry.Actor, entry.Reason = by.Actor, by.Reason
+	entry.ID, entry.Actor, entry.Reason = newID(), by.Actor, by.Reason
 	if entry.Details == nil {
 		entry.Details = map[string]any{}
 	}
-	err := run(ctx, func(tx *Tx) (err error) {
-		if entry.ID, err = uuid.NewV7(); err != nil {
-			return err
-		}
+	err := run(ctx, func(tx *Tx) error {
 		if err := action(tx, &entry); err != nil {
 			return err
 		}
@@ -73,13 +69,9 @@ type AuditFilter struct {
 // Audit yields the entries that match the filter, newest first. After an error it stops.
 func (s *Store) Audit(ctx context.Context, filter AuditFilter) iter.Seq2[AuditEntry, error] {
 	return allPages("list the audit", func(last *AuditEntry) *gorm.DB {
-		c := conditions{s.db.WithContext(ctx).Order("created_at DESC, id DESC")}
-		c.add(filter.Action != "", "action = ?", filter.Action)
-		c.add(filter.Actor != "", "actor = ?", filter.Actor)
+		c := match(s.gorm(ctx, &AuditEntry{}).Order("created_at DESC, id DESC"),
+			&AuditEntry{Action: filter.Action, Actor: filter.Actor, AgentID: filter.AgentID}, "created_at", filter.Since, filter.Until)
 		c.add(filter.Target != nil, "target_id = ?", filter.Target)
-		c.add(filter.AgentID != nil, "agent_id = ?", filter.AgentID)
-		c.add(!filter.Since.IsZero(), "created_at >= ?", filter.Since)
-		c.add(!filter.Until.IsZero(), "created_at < ?", filter.Until)
 		if last != nil {
 			c.add(true, "(created_at, id) < (?, ?)", last.CreatedAt, last.ID)
 		}

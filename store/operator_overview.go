@@ -61,7 +61,7 @@ type TableSize struct {
 
 // Storage returns the size of the database and of its largest tables, the largest first. Partitions count for their table.
 func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
-	sizes, err := query[int64](ctx, s, "SELECT pg_database_size(current_database())", none)
+	size, err := single(query[int64](ctx, s, "SELECT pg_database_size(current_database())", none))
 	if err != nil {
 		return nil, fmt.Errorf("measure the database: %w", err)
 	}
@@ -71,17 +71,11 @@ func (s *Store) Storage(ctx context.Context, limit int) (*Storage, error) {
 		FROM pg_class AS part JOIN pg_class AS root ON root.oid = coalesce(pg_partition_root(part.oid), part.oid)
 		WHERE part.relkind = 'r' AND part.relnamespace = current_schema()::regnamespace
 		GROUP BY root.relname ORDER BY bytes DESC, name LIMIT @limit`, named{"limit": limit})
-	if err != nil {
-		return nil, fmt.Errorf("measure the tables: %w", err)
-	}
-	return &Storage{sizes[0], tables}, nil
+	return &Storage{size, tables}, wrap("measure the tables", err)
 }
 
 // AppliedSchema returns the version of the schema of the database.
-func (s *Store) AppliedSchema(ctx context.Context) (int64, error) {
-	versions, err := query[int64](ctx, s, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied", none)
-	if err != nil {
-		return 0, fmt.Errorf("look at the schema: %w", err)
-	}
-	return versions[0], nil
+func (s *Store) AppliedSchema(ctx context.Context) (_ int64, err error) {
+	defer wrapInto(&err, "look at the schema")
+	return single(query[int64](ctx, s, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied", none))
 }

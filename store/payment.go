@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -96,10 +95,9 @@ func (p *Payment) LeaseOver() bool { return p.LeaseUntil.Before(p.Now) }
 // paymentColumns are the columns of Payment, and the current time. A voucher has no network, asset and payee: see PaymentRecord.
 const paymentColumns = `id, x402_version, scheme, coalesce(network, '') AS network, coalesce(asset, '') AS asset, payer,
 	coalesce(nonce, payment_channel_id || ':' || cumulative_amount) AS nonce, coalesce(pay_to, '') AS pay_to,
-	amount, valid_before, operation, agent_id, key_hash,
-	fingerprint, signature_hash, payment_identifier, idempotency_key, request, payload, payment_channel_id, cumulative_amount,
-	deposit_amount, state, transaction, failure_reason, attempts, lease_until, owner, secret, response, created_at, updated_at,
-	clock_timestamp() AS now`
+	amount, valid_before, operation, agent_id, key_hash, fingerprint, signature_hash, payment_identifier, idempotency_key, request, payload,
+	payment_channel_id, cumulative_amount, deposit_amount, state, transaction, failure_reason, attempts, lease_until, owner, secret, response,
+	created_at, updated_at, clock_timestamp() AS now`
 
 // ErrStalePayment means that the caller has a stale payment state. Look the payment up again.
 var ErrStalePayment = errors.New("the payment is in another state by now")
@@ -272,11 +270,8 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 	return s.Transaction(ctx, func(tx *Tx) error {
 		taken, err := gorm.G[Payment](tx.db).Where("id = ? AND state = 'settling' AND attempts = 1 AND owner = ?", payment.ID,
 			tx.owner).Delete(ctx)
-		switch {
-		case err != nil:
-			return fmt.Errorf("abandon payment: %w", err)
-		case taken == 0:
-			return ErrStalePayment
+		if err := changedOr(taken, err, "abandon payment", ErrStalePayment); err != nil {
+			return err
 		}
 		return tx.release(ctx, payment.ID)
 	})
@@ -287,13 +282,7 @@ func (s *Store) AbandonSettlement(ctx context.Context, payment *Payment) error {
 func (r *Reader) changePayment(ctx context.Context, id uuid.UUID, changes map[string]any, condition string, values ...any) error {
 	changes["updated_at"] = gorm.Expr("now()")
 	moved := r.gorm(ctx, &Payment{}).Where("id = ?", id).Where(condition, values...).Updates(changes)
-	switch {
-	case moved.Error != nil:
-		return fmt.Errorf("change payment: %w", moved.Error)
-	case moved.RowsAffected == 0:
-		return ErrStalePayment
-	}
-	return nil
+	return changedOr(moved.RowsAffected, moved.Error, "change payment", ErrStalePayment)
 }
 
 // release releases what was claimed for a payment that has no effect.
@@ -307,6 +296,5 @@ func (tx *Tx) release(ctx context.Context, payment uuid.UUID) error {
 // releaseUsername releases the username that was claimed for a payment: see ReserveRegistration.
 func (tx *Tx) releaseUsername(ctx context.Context, payment uuid.UUID) error {
 	_, err := exec(ctx, tx, `UPDATE registrations SET claimed_by = NULL WHERE claimed_by = @payment`, named{"payment": payment})
-	wrapInto(&err, "release username")
-	return err
+	return wrap("release username", err)
 }

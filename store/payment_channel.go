@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,10 +18,9 @@ const (
 )
 
 // PaymentChannel is a payment channel of the x402 scheme batch-settlement: a deposit on the blockchain, from which
-// vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case,
-// all amounts in atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the
-// blockchain said at SyncedAt. RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one
-// began. Now is the time of the database when the row was read.
+// vouchers pay. The fields from Payer to Salt define it, and ID is their hash. All ids and addresses are in lower case, all amounts in
+// atomic units. Balance, Claimed, WithdrawRequestedAt (Unix seconds, or 0) and RefundNonce are what the blockchain said at SyncedAt.
+// RefundAmount and LeaseUntil belong to a refund that is being settled; RefundedAt is when the last one began.
 type PaymentChannel struct {
 	ID, Payer, PayerAuthorizer, Network, Asset, PayTo, ReceiverAuthorizer string
 	WithdrawDelay                                                         int64
@@ -41,14 +39,12 @@ type PaymentChannel struct {
 	UnclaimedSince, ClaimAfter, IdleSince *time.Time
 	ClaimSumReached                       bool
 	UsedAt, CreatedAt                     time.Time
-	Now                                   time.Time `gorm:"-"`
 }
 
 // paymentChannelColumns are the columns of PaymentChannel.
 const paymentChannelColumns = `id, payer, payer_authorizer, network, asset, pay_to, receiver_authorizer, withdraw_delay, salt,
-	charged, signed_max, signature,
-	balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state, payment_id, refund_amount, refunded_at, lease_until,
-	unclaimed_since, claim_sum_reached, claim_after, idle_since, used_at, created_at`
+	charged, signed_max, signature, balance, claimed, withdraw_requested_at, refund_nonce, synced_at, state,
+	payment_id, refund_amount, refunded_at, lease_until, unclaimed_since, claim_sum_reached, claim_after, idle_since, used_at, created_at`
 
 // OnChain is the state of a payment channel on the blockchain.
 type OnChain struct {
@@ -70,38 +66,30 @@ var ErrVoucherMismatch = errors.New("the voucher does not fit the state of its p
 // PaymentChannel returns a payment channel, or nil. ID and payer must be in lower case.
 func (s *Store) PaymentChannel(ctx context.Context, id, payer string) (_ *PaymentChannel, err error) {
 	defer wrapInto(&err, "look payment channel up")
-	return first(read[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
+	return first(read[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+` FROM payment_channels
+		WHERE id = @id AND payer = @payer`, named{"id": id, "payer": payer}))
 }
 
 // PaymentChannelsOf returns those of these payment channels of a payer that are in the ledger.
 func (s *Store) PaymentChannelsOf(ctx context.Context, payer string, ids []string) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look payment channels up")
-	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+`, clock_timestamp() AS now
-		FROM payment_channels WHERE id = ANY(@ids) AND payer = @payer`, named{"ids": ids, "payer": payer})
+	return query[PaymentChannel](ctx, s, `SELECT `+paymentChannelColumns+` FROM payment_channels
+		WHERE id = ANY(@ids) AND payer = @payer`, named{"ids": ids, "payer": payer})
 }
 
 // PaymentOfVoucher returns the delivered deposit that carried this voucher, or nil. [Store.Payment] finds a voucher without a deposit.
 func (s *Store) PaymentOfVoucher(ctx context.Context, channel, payer string, cumulative int64) (*Payment, error) {
 	return s.onePayment(ctx, `payment_channel_id = @channel AND payer = @payer AND cumulative_amount = @cumulative AND deposit_amount > 0
-		AND state = 'delivered'`,
-		named{"channel": channel, "payer": payer, "cumulative": cumulative})
+		AND state = 'delivered'`, named{"channel": channel, "payer": payer, "cumulative": cumulative})
 }
 
 // advance changes a payment channel in this transaction and returns it. It returns ErrVoucherMismatch if the condition does
 // not hold.
 func (r *Reader) advance(ctx context.Context, changes map[string]any, condition string, values ...any) (*PaymentChannel, error) {
 	var channels []PaymentChannel
-	moved := r.db.WithContext(ctx).Model(&channels).Clauses(clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns,
-		Raw: true}}}).
-		Where(condition, values...).Updates(changes)
-	switch {
-	case moved.Error != nil:
-		return nil, fmt.Errorf("change payment channel: %w", moved.Error)
-	case len(channels) == 0:
-		return nil, ErrVoucherMismatch
-	}
-	return &channels[0], nil
+	returning := clause.Returning{Columns: []clause.Column{{Name: paymentChannelColumns, Raw: true}}}
+	moved := r.gorm(ctx, &channels).Clauses(returning).Where(condition, values...).Updates(changes)
+	return firstOr(channels, moved.Error, "change payment channel", ErrVoucherMismatch)
 }
 
 // BeginDeposit is BeginSettlement for a deposit, and reserves the payment channel for it. A payment channel that is not known is
@@ -190,21 +178,14 @@ func (s *Store) SyncPaymentChannel(ctx context.Context, channel *PaymentChannel,
 
 // AdoptPaymentChannel inserts a payment channel that was found on the blockchain, unless it is in the ledger.
 func (s *Store) AdoptPaymentChannel(ctx context.Context, channel *PaymentChannel) error {
-	return s.Transaction(ctx, func(tx *Tx) error {
-		now, err := tx.time(ctx)
-		if err != nil {
-			return err
-		}
-		return tx.insertPaymentChannel(ctx, *channel, now)
-	})
+	return s.insertPaymentChannel(ctx, *channel, s.Now())
 }
 
 // insertPaymentChannel inserts a payment channel, unless it is known.
-func (tx *Tx) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
+func (r *Reader) insertPaymentChannel(ctx context.Context, channel PaymentChannel, now time.Time) error {
 	channel.SyncedAt, channel.UsedAt, channel.CreatedAt, channel.IdleSince = now, now, now, &now
-	err := tx.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
-	wrapInto(&err, "insert payment channel")
-	return err
+	err := r.gorm(ctx, &PaymentChannel{}).Clauses(clause.OnConflict{DoNothing: true}).Create(&channel).Error
+	return wrap("insert payment channel", err)
 }
 
 // changes are the changes of a payment channel to the state on the blockchain. More can be claimed there than was charged
@@ -231,6 +212,5 @@ func (tx *Tx) releasePaymentChannel(ctx context.Context, payment uuid.UUID) erro
 		err = tx.gorm(ctx, &PaymentChannel{}).Where("payment_id = ?", payment).
 			Updates(map[string]any{"state": PaymentChannelOpen, "payment_id": nil}).Error
 	}
-	wrapInto(&err, "release payment channel")
-	return err
+	return wrap("release payment channel", err)
 }

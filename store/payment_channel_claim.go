@@ -3,23 +3,7 @@ package store
 import (
 	"context"
 	"time"
-
-	"github.com/google/uuid"
 )
-
-// ChannelScope are the payment channels for which a server can sign claims and refunds: those in its token whose authorizer's
-// key it has. Asset and Authorizers are in lower case.
-type ChannelScope struct {
-	Network, Asset string
-	Authorizers    []string
-}
-
-// PaymentChannelSum is what a statement added to the sums of payment channels. In all rows together, Channels is their number, Withdrawing
-// the number of those whose payers withdraw, and the others are as in UnclaimedSum.
-type PaymentChannelSum struct {
-	Network, Asset, ReceiverAuthorizer, PayTo string
-	Channels, Withdrawing, Unclaimed, Lost    int64
-}
 
 // UnclaimedSum is what the payment channels of one authorizer and one payee were charged and what is not claimed, in atomic
 // units. Age is that of the oldest voucher. Lost is what was charged and is no longer in the payment channels, because the payer
@@ -59,31 +43,26 @@ func (s *Store) FoldSums(ctx context.Context) (err error) {
 	return err
 }
 
-// ClaimPolicy says which payment channels are claimed: those whose oldest unclaimed voucher has this age, whose unclaimed sum reached
-// Voucher.ClaimSum, or whose payer withdraws. One transaction can claim from payment channels of one authorizer. ID restricts it to one
-// payment channel, if it is not "".
-type ClaimPolicy struct {
-	ID                                        string
-	Network, Asset, ReceiverAuthorizer, PayTo string
-	Age                                       time.Duration
-}
-
 const (
 	// foldedSums is how many rows of sums are not worth folding.
 	foldedSums = 100
 	// claimable payment channels have something to claim and no claim under way.
 	claimable = `unclaimed_since IS NOT NULL AND network = @network AND asset = @asset AND receiver_authorizer = @authorizer
-		AND pay_to = @payee
-		AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding' AND (claim_after IS NULL OR claim_after < now())`
+		AND pay_to = @payee AND (@id = '' OR id = @id) AND signature <> '' AND state <> 'refunding'
+		AND (claim_after IS NULL OR claim_after < now())`
 	// urgent ones are claimed whatever their age.
 	urgent = `(claim_sum_reached OR withdraw_requested_at <> 0)`
 )
 
-// UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller. Several servers may call it
-// concurrently; each payment channel goes to one of them. If any is due, those with half of the age come along: a further one in a
-// transaction costs a fifth of a transaction and a payout of its own, and the next claims of all fall together. It reads from indexes what
-// is due, however many payment channels there are.
-func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
+// UnclaimedChannels takes up to limit payment channels that are due, and leases them to the caller: those whose oldest unclaimed voucher
+// has this age, whose unclaimed sum reached Voucher.ClaimSum, or whose payer withdraws. One transaction can claim from payment channels of
+// one authorizer. An id that is not "" restricts it to one payment channel. Several servers may call it concurrently; each payment channel
+// goes to one of them. If any is due, those with half of the age come along: a further one in a transaction costs a fifth of a transaction
+// and a payout of its own, and the next claims of all fall together. It reads from indexes what is due, however many payment channels
+// there are.
+func (s *Store) UnclaimedChannels(
+	ctx context.Context, of PaymentTerms, authorizer, id string, age time.Duration, limit int, lease time.Duration,
+) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for unclaimed payment channels")
 	return query[PaymentChannel](ctx, s, `
 		WITH urgent AS MATERIALIZED (
@@ -98,8 +77,8 @@ func (s *Store) UnclaimedChannels(ctx context.Context, policy ClaimPolicy, limit
 		UPDATE payment_channels SET claim_after = now() + @lease::interval
 		WHERE (id, payer) IN (SELECT id, payer FROM urgent UNION ALL SELECT id, payer FROM aged)
 		RETURNING `+paymentChannelColumns, named{
-		"lease": lease, "network": policy.Network, "asset": policy.Asset, "authorizer": policy.ReceiverAuthorizer, "payee": policy.PayTo,
-		"id": policy.ID, "age": policy.Age, "limit": limit,
+		"lease": lease, "network": of.Network, "asset": of.Asset, "authorizer": authorizer, "payee": of.PayTo, "id": id, "age": age,
+		"limit": limit,
 	})
 }
 
@@ -119,10 +98,6 @@ func (c *PaymentChannel) Claimable() int64 { return min(c.SignedMax, c.Balance) 
 // since are unclaimed from now on. The payment channels have one payee.
 func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, transaction string) (err error) {
 	defer wrapInto(&err, "record claim")
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
 	var ids, payers []string
 	var sums []int64
 	for _, channel := range channels {
@@ -144,7 +119,7 @@ func (s *Store) ChannelsClaimed(ctx context.Context, channels []PaymentChannel, 
 		)
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
 		SELECT @id, 'claim', @network, @asset, @payee, @ids, coalesce(sum(amount), 0), 0, @transaction, now() FROM claimed`, named{
-		"ids": ids, "payers": payers, "sums": sums, "id": id, "network": of.Network, "asset": of.Asset, "payee": of.PayTo,
+		"ids": ids, "payers": payers, "sums": sums, "id": newID(), "network": of.Network, "asset": of.Asset, "payee": of.PayTo,
 		"transaction": transaction,
 	})
 	return err

@@ -52,14 +52,10 @@ func (s *Store) RecordChannelTransaction(ctx context.Context, one *PaymentChanne
 
 func (r *Reader) recordChannelTransaction(ctx context.Context, one *PaymentChannelTransaction) (err error) {
 	defer wrapInto(&err, "record a transaction of payment channels")
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
 	return r.gorm(ctx, &PaymentChannelTransaction{}).Create(map[string]any{
-		"id": id, "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
-		"payment_channel_ids": one.PaymentChannelIDs,
-		"claimed":             one.Claimed, "paid": one.Paid, "transaction": one.Transaction, "created_at": gorm.Expr("now()"),
+		"id": newID(), "kind": one.Kind, "network": one.Network, "asset": one.Asset, "pay_to": one.PayTo,
+		"payment_channel_ids": one.PaymentChannelIDs, "claimed": one.Claimed, "paid": one.Paid, "transaction": one.Transaction,
+		"created_at": gorm.Expr("now()"),
 	}).Error
 }
 
@@ -76,23 +72,18 @@ type ChannelFilter struct {
 
 // PaymentChannels yields the payment channels that match the filter, those that were used last first. It runs several short
 // queries, so it may or may not show a payment channel that is used meanwhile. After an error it stops.
-func (s *Store) PaymentChannels(ctx context.Context, filter ChannelFilter) iter.Seq2[PaymentChannel, error] {
+func (s *Store) PaymentChannels(ctx context.Context, f ChannelFilter) iter.Seq2[PaymentChannel, error] {
 	return allPages("list payment channels", func(last *PaymentChannel) *gorm.DB {
-		search := filter.apply(s.gorm(ctx, &PaymentChannel{})).Order("used_at DESC, id DESC")
+		c := match(s.gorm(ctx, &PaymentChannel{}).Order("used_at DESC, id DESC"),
+			&PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since, f.Until)
+		c.add(f.States != nil, "state IN ?", f.States)
+		c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
+		c.add(f.Withdrawing, "withdraw_requested_at <> 0")
 		if last != nil {
-			search = search.Where("(used_at, id) < (?, ?)", last.UsedAt, last.ID)
+			c.add(true, "(used_at, id) < (?, ?)", last.UsedAt, last.ID)
 		}
-		return search
+		return c.search
 	})
-}
-
-func (f ChannelFilter) apply(search *gorm.DB) *gorm.DB {
-	c := match(search, &PaymentChannel{ID: f.ID, Payer: f.Payer, Network: f.Network, Asset: f.Asset, PayTo: f.PayTo}, "used_at", f.Since,
-		f.Until)
-	c.add(f.States != nil, "state IN ?", f.States)
-	c.add(f.Unclaimed, "unclaimed_since IS NOT NULL")
-	c.add(f.Withdrawing, "withdraw_requested_at <> 0")
-	return c.search
 }
 
 // TransactionFilter selects transactions of payment channels. Empty fields are ignored, and all others must match.
@@ -134,9 +125,9 @@ type SettlementSums struct {
 	Exact     PaymentSum `gorm:"embedded;embeddedPrefix:exact_"`
 	Vouchers  PaymentSum `gorm:"embedded;embeddedPrefix:vouchers_"`
 	Deposits  PaymentSum `gorm:"embedded;embeddedPrefix:deposits_"`
-	Claims    PaymentSum `gorm:"-"`
-	Payouts   PaymentSum `gorm:"-"`
-	Refunds   PaymentSum `gorm:"-"`
+	Claims    PaymentSum `gorm:"embedded;embeddedPrefix:claims_"`
+	Payouts   PaymentSum `gorm:"embedded;embeddedPrefix:payouts_"`
+	Refunds   PaymentSum `gorm:"embedded;embeddedPrefix:refunds_"`
 	Unclaimed PaymentSum `gorm:"-"` // of payment channels now
 }
 
@@ -151,24 +142,15 @@ func (s *Store) SettlementSums(ctx context.Context, since, until time.Time) (*Se
 	if err != nil {
 		return nil, fmt.Errorf("add payments up: %w", err)
 	}
-	var done struct {
-		Claims  PaymentSum `gorm:"embedded;embeddedPrefix:claims_"`
-		Payouts PaymentSum `gorm:"embedded;embeddedPrefix:payouts_"`
-		Refunds PaymentSum `gorm:"embedded;embeddedPrefix:refunds_"`
-	}
 	err = TransactionFilter{Since: since, Until: until}.apply(s.gorm(ctx, &PaymentChannelTransaction{})).
-		Select(strings.Join([]string{
+		Select(strings.Join([]string{ // refunds claim too
 			"count(*) FILTER (WHERE kind = 'claim') AS claims_calls, CAST(coalesce(sum(claimed), 0) AS bigint) AS claims_amount",
-			// refunds claim too
 			sumOf("payouts", "1", "paid", "kind = 'settle'"), sumOf("refunds", "1", "paid", "kind = 'refund'"),
-		}, ", ")).Take(&done).Error
+		}, ", ")).Take(sums).Error
 	if err != nil {
 		return nil, fmt.Errorf("add transactions of payment channels up: %w", err)
 	}
-	sums.Claims, sums.Payouts, sums.Refunds = done.Claims, done.Payouts, done.Refunds
-	err = s.gorm(ctx, &PaymentChannel{}).Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS " +
-		"bigint) AS amount").
-		Where("unclaimed_since IS NOT NULL").Take(&sums.Unclaimed).Error
-	wrapInto(&err, "sum up unclaimed vouchers")
-	return sums, err
+	err = s.gorm(ctx, &PaymentChannel{}).Where("unclaimed_since IS NOT NULL").
+		Select("count(*) AS calls, CAST(coalesce(sum(least(charged, balance) - claimed), 0) AS bigint) AS amount").Take(&sums.Unclaimed).Error
+	return sums, wrap("sum up unclaimed vouchers", err)
 }

@@ -35,8 +35,10 @@ func (s *Store) HasUsedChannel(ctx context.Context, channel *PaymentChannel, acc
 }
 
 // TakeRefunds takes up to limit refunds whose lease is over, and leases them to the caller. Several servers may take
-// concurrently; each refund goes to one of them.
-func (s *Store) TakeRefunds(ctx context.Context, scope ChannelScope, limit int, lease time.Duration) (_ []PaymentChannel, err error) {
+// concurrently; each refund goes to one of them. Asset and authorizers, whose keys the caller has, are in lower case.
+func (s *Store) TakeRefunds(
+	ctx context.Context, network, asset string, authorizers []string, limit int, lease time.Duration,
+) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "take refunds")
 	return query[PaymentChannel](ctx, s, `
 		UPDATE payment_channels SET lease_until = now() + @lease::interval
@@ -45,7 +47,7 @@ func (s *Store) TakeRefunds(ctx context.Context, scope ChannelScope, limit int, 
 				AND network = @network AND asset = @asset AND receiver_authorizer = ANY(@authorizers)
 			ORDER BY lease_until LIMIT @limit FOR UPDATE SKIP LOCKED
 		) RETURNING `+paymentChannelColumns, named{
-		"lease": lease, "network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers, "limit": limit,
+		"lease": lease, "network": network, "asset": asset, "authorizers": authorizers, "limit": limit,
 	})
 }
 
@@ -82,7 +84,7 @@ func (s *Store) EndRefund(
 // IdleChannels returns payment channels that were not used for the time idle and have at least the sum least that is not charged. It looks
 // at up to limit whose idle_since is over. It does not look at them again within the time pause, or before they can be idle.
 func (s *Store) IdleChannels(
-	ctx context.Context, scope ChannelScope, idle, pause time.Duration, least int64, limit int,
+	ctx context.Context, network, asset string, authorizers []string, idle, pause time.Duration, least int64, limit int,
 ) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for idle payment channels")
 	return query[PaymentChannel](ctx, s, `
@@ -95,9 +97,8 @@ func (s *Store) IdleChannels(
 				ORDER BY idle_since LIMIT @limit FOR UPDATE SKIP LOCKED
 			) RETURNING `+paymentChannelColumns+`
 		)
-		SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM looked
+		SELECT `+paymentChannelColumns+` FROM looked
 		WHERE idle_since IS NOT NULL AND state = 'open' AND withdraw_requested_at = 0 AND used_at < now() - @idle::interval`, named{
-		"idle": idle, "pause": pause, "least": least, "limit": limit,
-		"network": scope.Network, "asset": scope.Asset, "authorizers": scope.Authorizers,
+		"idle": idle, "pause": pause, "least": least, "limit": limit, "network": network, "asset": asset, "authorizers": authorizers,
 	})
 }

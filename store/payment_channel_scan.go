@@ -6,13 +6,11 @@ import (
 )
 
 // PaymentChannelScan says up to which block of a network the events of payment channels are read. KnownAt is the time of the newest block
-// when everything up to it was read, and TakenAt when a server last began to read; the Unix epoch if that was never so. Taken reports
-// whether the caller is to read on.
+// when everything up to it was read; the Unix epoch if that was never so. Taken reports whether the caller is to read on.
 type PaymentChannelScan struct {
-	Network          string
-	Block            int64
-	KnownAt, TakenAt time.Time
-	Taken            bool `gorm:"-"`
+	Block   int64
+	KnownAt time.Time
+	Taken   bool
 }
 
 // ChannelEvents are events of payment channels on the blockchain: the ids, in lower case, whether a withdrawal began (true) or ended
@@ -32,7 +30,7 @@ func (s *Store) TakeScan(ctx context.Context, network string, pause time.Duratio
 			UPDATE payment_channel_scans s SET taken_at = now() WHERE s.network = @network AND s.taken_at <= now() - @pause::interval
 			RETURNING s.network
 		)
-		SELECT s.network, s.block, s.known_at, s.taken_at, EXISTS (SELECT FROM taken) AS taken
+		SELECT s.block, s.known_at, EXISTS (SELECT FROM taken) AS taken
 		FROM payment_channel_scans s WHERE s.network = @network`,
 		named{"network": network, "pause": pause}))
 }
@@ -59,7 +57,7 @@ func (s *Store) Scanned(ctx context.Context, network string, block int64, newest
 func (s *Store) ChangedChannels(ctx context.Context, network, asset string, events ChannelEvents) (_ []PaymentChannel, err error) {
 	defer wrapInto(&err, "look for changed payment channels")
 	return query[PaymentChannel](ctx, s, `
-		SELECT `+paymentChannelColumns+`, clock_timestamp() AS now FROM payment_channels
+		SELECT `+paymentChannelColumns+` FROM payment_channels
 		WHERE network = @network AND asset = @asset AND id IN (
 			SELECT c.id FROM unnest(@ids::text[], @withdraws::boolean[], @claimed::bigint[]) AS e (id, withdraws, claimed)
 			JOIN payment_channels c ON c.id = e.id

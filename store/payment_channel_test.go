@@ -56,9 +56,9 @@ func TestPaymentChannelsToClaim(t *testing.T) {
 	}
 	update(`UPDATE payment_channels SET charged = 14, signed_max = 14, signature = 'x', unclaimed_since = now()`)
 	update(`UPDATE payment_channels SET balance = 7, claimed = 7, unclaimed_since = NULL WHERE id = $1`, withdrawn)
-	policy := store.ClaimPolicy{Network: "eip155:84532", Asset: "0xa", ReceiverAuthorizer: "0xe", PayTo: "0xd"}
+	terms := store.PaymentTerms{Network: "eip155:84532", Asset: "0xa", PayTo: "0xd"}
 	for _, want := range []int{1, 0} {
-		due, err := g.UnclaimedChannels(t.Context(), policy, 10, time.Minute)
+		due, err := g.UnclaimedChannels(t.Context(), terms, "0xe", "", 0, 10, time.Minute)
 		if err != nil || len(due) != want || want == 1 && due[0].ID != id {
 			t.Errorf("%d payment channels are to be claimed: %+v (%v), want %d", len(due), due, err, want)
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // longResponse reports whether a stored response is long. The index payments_long_responses has the same condition.
@@ -17,7 +16,7 @@ var longResponse = fmt.Sprintf("octet_length(response) > %d", ShortResponse)
 func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 	old := func(condition string, values ...any) *gorm.DB {
 		return s.gorm(ctx, &Payment{}).Select("id").Where(condition, values...).Order("updated_at").Limit(limit).
-			Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})
+			Clauses(skipLocked)
 	}
 	// With an array the planner uses the index, even if the table was small when the statement was planned.
 	chosen := func(old *gorm.DB) *gorm.DB { return s.gorm(ctx, &Payment{}).Where("id = ANY (ARRAY(?))", old) }
@@ -26,7 +25,7 @@ func (s *Store) CleanUp(ctx context.Context, limit int) (most int, err error) {
 		chosen(old(longResponse+" AND updated_at < now() - CAST(? AS interval)", ResponseLifetime)).UpdateColumn("response", nil),
 		s.gorm(ctx, &TANTries{}).Where("key_hash = ANY (ARRAY(?))",
 			s.gorm(ctx, &TANTries{}).Select("key_hash").Where("expires_at < now()").Order("expires_at").Limit(limit).
-				Clauses(clause.Locking{Strength: forNoKeyUpdate.Strength, Options: clause.LockingOptionsSkipLocked})).Delete(&TANTries{}),
+				Clauses(skipLocked)).Delete(&TANTries{}),
 		chosen(old("state = 'failed' AND updated_at < now() - CAST(? AS interval) AND valid_before < now()", failureLifetime)).Delete(&Payment{}),
 	} {
 		if erased.Error != nil {
@@ -43,6 +42,5 @@ func (r *Reader) eraseResponse(ctx context.Context, payment *uuid.UUID) error {
 		return nil
 	}
 	err := r.gorm(ctx, &Payment{}).Where("id = ? AND response IS NOT NULL", *payment).UpdateColumn("response", nil).Error
-	wrapInto(&err, "erase response")
-	return err
+	return wrap("erase response", err)
 }

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // OperationRestored is the operation of a restored payment: a payment whose row was lost with a restored database, and that was
@@ -26,10 +24,6 @@ type RestoredPayment struct {
 // redeems when it registers. RestorePayment returns false if the ledger has the payment in another state.
 func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ bool, err error) {
 	defer wrapInto(&err, "enter a lost payment")
-	id, err := uuid.NewV7()
-	if err != nil {
-		return false, err
-	}
 	written, err := exec(ctx, s, `
 		WITH account AS (
 			SELECT CASE WHEN count(DISTINCT agent_id) = 1 THEN min(agent_id::text)::uuid END AS id FROM payments
@@ -51,7 +45,7 @@ func (s *Store) RestorePayment(ctx context.Context, lost RestoredPayment) (_ boo
 			amount = excluded.amount, pay_to = excluded.pay_to, transaction = excluded.transaction,
 			state = excluded.state, failure_reason = excluded.failure_reason, created_at = excluded.created_at, updated_at = excluded.updated_at
 		WHERE p.state = 'failed' AND p.scheme = 'exact'`, named{
-		"id": id, "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo,
+		"id": newID(), "network": lost.Network, "asset": lost.Asset, "payer": lost.Payer, "nonce": lost.Nonce, "payee": lost.PayTo,
 		"amount": lost.Amount, "at": lost.At, "restored": OperationRestored, "transaction": lost.Transaction, "now": s.Now(),
 		"unknown": make([]byte, 32), // the hash of nothing: no request and no signature matches
 	})
@@ -63,15 +57,11 @@ func (s *Store) RecoverPayout(
 	ctx context.Context, terms PaymentTerms, transaction string, paid int64, at time.Time,
 ) (entered bool, err error) {
 	defer wrapInto(&err, "enter a lost payout")
-	id, err := uuid.NewV7()
-	if err != nil {
-		return false, err
-	}
 	added, err := exec(ctx, s, `
 		INSERT INTO payment_channel_transactions (id, kind, network, asset, pay_to, payment_channel_ids, claimed, paid, transaction, created_at)
 		SELECT @id, 'settle', @network, @asset, @payee, '{}', 0, @paid, @transaction, @at
 		WHERE NOT EXISTS (SELECT FROM payment_channel_transactions WHERE transaction = @transaction AND kind = 'settle')`, named{
-		"id": id, "network": terms.Network, "asset": terms.Asset, "payee": terms.PayTo, "paid": paid, "transaction": transaction, "at": at,
+		"id": newID(), "network": terms.Network, "asset": terms.Asset, "payee": terms.PayTo, "paid": paid, "transaction": transaction, "at": at,
 	})
 	return added == 1, err
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"iter"
 	"maps"
@@ -28,24 +27,9 @@ type named map[string]any
 var none = named{}
 
 // query runs a statement and returns its rows. The result type needs a field for each column of the result, with the same name.
-func query[T any](ctx context.Context, on session, text string, values pgx.QueryRewriter) ([]T, error) {
-	r := on.reader()
-	if r.tx != nil {
-		return queryTx[T](ctx, r.tx, text, values)
-	}
-	connection, err := r.pool.Acquire(ctx)
-	if err != nil {
-		return nil, notSent(err)
-	}
-	defer connection.Release()
-	rows, _ := connection.Query(ctx, text, values) // CollectRows returns the error
-	return pgx.CollectRows(rows, scan[T])
-}
-
-// queryTx is query on the connection of a transaction.
-func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, values pgx.QueryRewriter) (found []T, err error) {
-	err = tx.Raw(func(driver any) error {
-		rows, _ := driver.(*stdlib.Conn).Conn().Query(ctx, text, values) //nolint:forcetypeassert // see Open
+func query[T any](ctx context.Context, on session, text string, values pgx.QueryRewriter) (found []T, err error) {
+	err = on.reader().connected(ctx, func(connection *pgx.Conn) error {
+		rows, _ := connection.Query(ctx, text, values) // CollectRows returns the error
 		found, err = pgx.CollectRows(rows, scan[T])
 		return err
 	})
@@ -54,40 +38,30 @@ func queryTx[T any](ctx context.Context, tx *sql.Conn, text string, values pgx.Q
 
 // exec runs a statement and returns the number of rows that it changed.
 func exec(ctx context.Context, on session, text string, values pgx.QueryRewriter) (int64, error) {
-	r := on.reader()
 	var tag pgconn.CommandTag
-	run := func(connection *pgx.Conn) (err error) {
+	err := on.reader().connected(ctx, func(connection *pgx.Conn) (err error) {
 		tag, err = connection.Exec(ctx, text, values)
 		return err
-	}
-	if r.tx != nil {
-		err := r.tx.Raw(func(driver any) error { return run(driver.(*stdlib.Conn).Conn()) }) //nolint:forcetypeassert // see Open
-		return tag.RowsAffected(), err
-	}
-	connection, err := r.pool.Acquire(ctx)
-	if err != nil {
-		return 0, notSent(err)
-	}
-	defer connection.Release()
-	err = run(connection.Conn())
+	})
 	return tag.RowsAffected(), err
 }
 
-// runBatch runs the statements of a batch in one transaction.
-func (d *database) runBatch(ctx context.Context, batch *pgx.Batch) error {
-	connection, err := d.pool.Acquire(ctx)
+// send runs the statements of a batch, one after the other, in one round trip: in the transaction, or outside in one of its own.
+func (r *Reader) send(ctx context.Context, batch *pgx.Batch) error {
+	return r.connected(ctx, func(connection *pgx.Conn) error { return connection.SendBatch(ctx, batch).Close() })
+}
+
+// connected runs a function with the connection of the transaction, or outside with one of the pool.
+func (r *Reader) connected(ctx context.Context, run func(connection *pgx.Conn) error) error {
+	if r.tx != nil {
+		return r.tx.Raw(func(driver any) error { return run(driver.(*stdlib.Conn).Conn()) }) //nolint:forcetypeassert // see Open
+	}
+	connection, err := r.pool.Acquire(ctx)
 	if err != nil {
 		return notSent(err)
 	}
 	defer connection.Release()
-	return connection.SendBatch(ctx, batch).Close()
-}
-
-// send runs the statements of a batch in the transaction, one after the other, in one round trip.
-func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
-	return tx.tx.Raw(func(driver any) error {
-		return driver.(*stdlib.Conn).Conn().SendBatch(ctx, batch).Close() //nolint:forcetypeassert // see Open
-	})
+	return run(connection.Conn())
 }
 
 // queue adds a statement to a batch, and collects its rows.

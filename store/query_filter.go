@@ -42,8 +42,7 @@ func allPages[T any](what string, search func(last *T) *gorm.DB, complete ...fun
 				}
 			}
 			if err != nil {
-				var none T
-				yield(none, fmt.Errorf("%s: %w", what, err))
+				yield(*new(T), fmt.Errorf("%s: %w", what, err))
 				return
 			}
 			for _, row := range page {

@@ -25,6 +25,14 @@ func firstOr[T any](found []T, err error, action string, missing error) (*T, err
 	return &found[0], nil
 }
 
+// changedOr returns missing if the action changed no row.
+func changedOr[N int | int64](rows N, err error, action string, missing error) error {
+	if err == nil && rows == 0 {
+		return missing
+	}
+	return wrap(action, err)
+}
+
 // refuseIf returns the refusal if there are rows.
 func refuseIf[T any](ctx context.Context, refusal error, action string, rows gorm.ChainInterface[T]) error {
 	found, err := rows.Count(ctx, "*")

@@ -46,13 +46,7 @@ func (tx *Tx) RequestAccount(ctx context.Context, username, payer string, tanHas
 			SET tan_hash = excluded.tan_hash, payer = excluded.payer, expires_at = excluded.expires_at, payment_id = excluded.payment_id
 		WHERE r.claimed_by IS NULL AND (r.expires_at <= now() OR r.payer = excluded.payer)`,
 		named{"username": username, "tan": tanHash, "payer": payer, "payment": payment, "lifetime": TANLifetime})
-	switch {
-	case err != nil:
-		return fmt.Errorf("reserve username: %w", err)
-	case reserved == 0:
-		return ErrUsernameReserved
-	}
-	return nil
+	return changedOr(reserved, err, "reserve username", ErrUsernameReserved)
 }
 
 // ReserveRegistration reserves the username and its TAN for a payment that is about to settle. It returns
@@ -62,13 +56,7 @@ func (tx *Tx) ReserveRegistration(ctx context.Context, username string, tanHashe
 	reserved, err := gorm.G[Registration](tx.db).
 		Where("username = ? AND tan_hash IN ? AND claimed_by IS NULL AND expires_at > now()", username, tanHashes).
 		Update(ctx, "claimed_by", payment)
-	if err != nil {
-		return fmt.Errorf("take registration: %w", err)
-	}
-	if reserved == 0 {
-		return ErrUsernameReserved
-	}
-	return nil
+	return changedOr(reserved, err, "take registration", ErrUsernameReserved)
 }
 
 // CreateAccount turns the registration into an agent. A payment that has reserved the registration needs no TAN any more. It returns
@@ -82,12 +70,9 @@ func (tx *Tx) CreateAccount(ctx context.Context, agent Agent, tanHashes [][]byte
 		return fmt.Errorf("use TAN: %w", err)
 	}
 	if len(used) == 0 {
-		reserved, err := gorm.G[Registration](tx.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username).Count(ctx, "*")
-		if err != nil {
-			return fmt.Errorf("look for registration: %w", err)
-		}
-		if reserved > 0 {
-			return ErrUsernameReserved
+		reserved := gorm.G[Registration](tx.db).Where("username = ? AND claimed_by IS NOT NULL", agent.Username)
+		if err := refuseIf(ctx, ErrUsernameReserved, "look for registration", reserved); err != nil {
+			return err
 		}
 		return ErrInvalidTAN
 	}

@@ -14,7 +14,6 @@ type TANTries struct {
 	ExpiresAt       time.Time
 }
 
-// TableName is part of GORM.
 func (TANTries) TableName() string { return "tan_tries" }
 
 // TooManyTANs means that a key has used its tries up, until the time After. Others are only being checked if After is 0.
@@ -72,6 +71,5 @@ func (s *Store) EndTANTry(ctx context.Context, keys []string, wrong bool) error 
 		UPDATE tan_tries t SET checking = greatest(t.checking - 1, 0), wrong = t.wrong + CAST(CAST(@wrong AS boolean) AS integer)
 		FROM locked l WHERE t.key_hash = l.key_hash`,
 		named{"keys": tanHashes(keys), "wrong": wrong})
-	wrapInto(&err, "end the try of a TAN")
-	return err
+	return wrap("end the try of a TAN", err)
 }

@@ -1,8 +1,6 @@
 package store
 
-import (
-	"context"
-)
+import "context"
 
 // Inspection is what a server needs to know about its database before it runs.
 type Inspection struct {

@@ -55,8 +55,6 @@ func (s *Store) watch(ctx context.Context, connection *pgx.Conn) {
 	}
 }
 
-var errPresenceTaken = errors.New("another connection has the lock of this server")
-
 func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -70,7 +68,7 @@ func (s *Store) holdPresence(ctx context.Context) (*pgx.Conn, error) {
 		err = connection.QueryRow(ctx, "SELECT pg_try_advisory_lock(@class, @owner)", named{"class": presenceClass, "owner": s.owner}).Scan(&free)
 	}
 	if err == nil && !free {
-		err = errPresenceTaken
+		err = errors.New("another connection has the lock of this server")
 	}
 	if err == nil {
 		_, err = connection.Exec(ctx, "LISTEN "+newsChannel)

@@ -81,14 +81,14 @@ func TestModelsAreTheSchema(t *testing.T) {
 		"memberships":   store.Membership{}, "messages": store.Message{}, "payments": store.Payment{}, "blocks": store.Block{},
 		"reactions":        store.Reaction{},
 		"payment_channels": store.PaymentChannel{}, "payment_channel_transactions": store.PaymentChannelTransaction{}, "notices": store.Notice{},
-		"payment_channel_scans": store.PaymentChannelScan{}, "payment_channel_sums": store.PaymentChannelSum{},
 		"payment_records": store.PaymentRecord{}, "removed_vouchers": store.RemovedVouchers{},
 		"suspensions": store.Suspension{}, "audit": store.AuditEntry{}, "refunds": store.Refund{},
 		"reserved_usernames":    store.ReservedUsername{},
 		"conversation_removals": store.ConversationRemoval{}, "tan_tries": store.TANTries{},
 	}
 	rows, err := connection.Query(t.Context(), `SELECT table_name, column_name FROM information_schema.columns
-		WHERE table_schema = 'public' AND table_name NOT IN ('goose_db_version', 'schema_compat')`)
+		WHERE table_schema = 'public' AND table_name NOT IN ('goose_db_version', 'schema_compat',
+			'payment_channel_scans', 'payment_channel_sums')`)
 	testkit.NoError(t, err)
 	columns := map[string][]string{}
 	var table, column string

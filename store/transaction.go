@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
@@ -25,25 +24,6 @@ var errDryRun = errors.New("this transaction is a dry run")
 
 // Transaction runs fn in one transaction and commits it, unless fn returns an error.
 func (s *Store) Transaction(ctx context.Context, fn func(tx *Tx) error) error {
-	return s.transact(ctx, fn)
-}
-
-// rollBack is Transaction without effect: it returns the error of fn.
-func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
-	err := s.transact(ctx, func(tx *Tx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return errDryRun
-	})
-	if errors.Is(err, errDryRun) {
-		return nil
-	}
-	return err
-}
-
-// transact runs a transaction.
-func (s *Store) transact(ctx context.Context, fn func(tx *Tx) error) error {
 	tx := &Tx{Reader: s.Reader}
 	defer func() { // also if it is unknown whether COMMIT succeeded
 		if tx.changed {
@@ -81,6 +61,20 @@ func (s *Store) transact(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
+// rollBack is Transaction without effect: it returns the error of fn.
+func (s *Store) rollBack(ctx context.Context, fn func(tx *Tx) error) error {
+	err := s.Transaction(ctx, func(tx *Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return errDryRun
+	})
+	if errors.Is(err, errDryRun) {
+		return nil
+	}
+	return err
+}
+
 // acquire waits for one of the places, as long as for a connection.
 func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) error {
 	if places.TryAcquire(1) {
@@ -89,12 +83,6 @@ func (d *database) acquire(ctx context.Context, places *semaphore.Weighted) erro
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.limits.Acquire, batchTimeout))
 	defer cancel()
 	return places.Acquire(ctx, 1)
-}
-
-// time is when the transaction began, by the clock of the database, with which leases and ages are measured.
-func (tx *Tx) time(ctx context.Context) (_ time.Time, err error) {
-	defer wrapInto(&err, "ask for the time")
-	return single(query[time.Time](ctx, tx, "SELECT now()", none))
 }
 
 // gorm returns GORM's chain for statements that its generic API cannot express: joins, and changes of several columns.

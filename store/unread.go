@@ -126,7 +126,7 @@ type UnreadPage struct{ Number, Size, Most int64 }
 // unreadBehind is Unread as it will be when ranges are marked as read.
 func (r *Reader) unreadBehind(ctx context.Context, agent uuid.UUID, ranges []ReadRange, page UnreadPage) (*Unread, error) {
 	values := unreadValues(agent, page)
-	maps.Copy(values, rangeValues(ranges))
+	maps.Copy(values, markValues(agent, ranges...))
 	return r.listUnread(ctx, listUnreadBehind, agent, page, values)
 }
 
@@ -308,17 +308,11 @@ func (tx *Tx) MarkFirstRead(ctx context.Context, agent uuid.UUID, read ReadRange
 
 // markValues are the values of markRead.
 func markValues(agent uuid.UUID, ranges ...ReadRange) named {
-	values := rangeValues(ranges)
-	values["agent"] = agent
-	return values
-}
-
-func rangeValues(ranges []ReadRange) named {
 	conversations, oldest, newest := make([]uuid.UUID, len(ranges)), make([]int64, len(ranges)), make([]int64, len(ranges))
 	for i, read := range ranges {
 		conversations[i], oldest[i], newest[i] = read.Conversation, read.Oldest, read.Newest
 	}
-	return named{"conversations": conversations, "oldest": oldest, "newest": newest}
+	return named{"agent": agent, "conversations": conversations, "oldest": oldest, "newest": newest}
 }
 
 // mark marks ranges as read in this transaction, at most one for each conversation.

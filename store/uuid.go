@@ -8,6 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// newID returns the id of a new record, which sorts after earlier ones.
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) } // crypto/rand does not fail
+
 // uuidCodec reads and writes uuid.UUID as sixteen bytes. For pgx alone it is a sql.Scanner and a driver.Valuer, and goes through its text.
 type uuidCodec struct{ pgtype.UUIDCodec }
 

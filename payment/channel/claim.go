@@ -45,12 +45,12 @@ func (c *Scheme) sumUp(ctx context.Context) (sums []store.UnclaimedSum, total in
 		if ctx.Err() == nil {
 			c.engine.Log.WarnContext(ctx, "look for unclaimed vouchers", "error", err)
 		}
-		return nil, c.unclaimed.sum.Load()
+		return nil, c.unclaimed.Load()
 	}
 	for _, one := range sums {
 		total += one.Sum
 	}
-	c.unclaimed.sum.Store(total)
+	c.unclaimed.Store(total)
 	return sums, total
 }
 
@@ -61,12 +61,10 @@ func (c *Scheme) claimSums(ctx context.Context, sums []store.UnclaimedSum, age t
 		if c.keys[one.ReceiverAuthorizer] == nil {
 			continue // the metrics show it
 		}
-		policy := store.ClaimPolicy{
-			Network: c.network, Asset: c.asset, ReceiverAuthorizer: one.ReceiverAuthorizer, PayTo: one.PayTo,
-			ID: id, Age: age,
-		}
+		of := store.PaymentTerms{Network: c.network, Asset: c.asset, PayTo: one.PayTo}
+		lease := max(payment.Lease, min(claimRetry, c.WithdrawDelay/8))
 		for done := 1; done > 0 && ctx.Err() == nil; {
-			due, err := c.store.UnclaimedChannels(ctx, policy, claimBatch, max(payment.Lease, min(claimRetry, c.WithdrawDelay/8)))
+			due, err := c.store.UnclaimedChannels(ctx, of, one.ReceiverAuthorizer, id, age, claimBatch, lease)
 			if err != nil && ctx.Err() == nil {
 				c.engine.Log.WarnContext(ctx, "look for payment channels to claim", "error", err)
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/parley-chat/parley/payment"
 	"github.com/parley-chat/parley/store"
@@ -22,10 +21,6 @@ var (
 	_ payment.Charger = (*deposit)(nil)
 	_ payment.Charger = (*voucher)(nil)
 )
-
-func (d *deposit) Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
-	return d.check(requirements, at, byKey)
-}
 
 // PaidLately looks for the wallet that signs the deposit.
 func (d *deposit) PaidLately() bool { return d.engine.PaidLately(d.payload.PayerAddress()) }

@@ -2,7 +2,6 @@ package channel
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/parley-chat/parley/store"
@@ -18,15 +17,9 @@ const (
 	exactFor = time.Minute
 )
 
-// unclaimed is what all payment channels were charged and what is not claimed. The worker reads it from the ledger every
-// claimEvery; what this server charges meanwhile is added. Other servers may charge more in this time.
-type unclaimed struct{ sum atomic.Int64 }
-
-func (u *unclaimed) charged(amount int64) { u.sum.Add(amount) }
-
-// reached reports whether a price on top exceeds the bound. 0 is no bound.
-func (u *unclaimed) reached(bound, price uint64) bool {
-	return bound > 0 && uint64(max(u.sum.Load(), 0))+price > bound //nolint:gosec // not negative
+// atMaxUnclaimed reports whether a price on top of what is unclaimed exceeds MaxUnclaimedTotal. Other servers may charge more meanwhile.
+func (c *Scheme) atMaxUnclaimed(price uint64) bool {
+	return c.MaxUnclaimedTotal > 0 && uint64(max(c.unclaimed.Load(), 0))+price > c.MaxUnclaimedTotal //nolint:gosec // not negative
 }
 
 // barred returns the error for a voucher or a deposit while no payment channel is charged, or nil. It may read the blockchain: see
@@ -36,7 +29,7 @@ func (v *voucher) barred(ctx context.Context) error {
 	case !v.offered():
 		return v.refusedFor("No matching payment requirements",
 			"the payment facilitator does not settle payment channels and nothing was charged; pay with the entry of accepts")
-	case v.unclaimed.reached(v.MaxUnclaimedTotal, v.a.Operation.Price):
+	case v.atMaxUnclaimed(v.a.Operation.Price):
 		return v.unclaimedTooMuch("all payment channels")
 	}
 	return v.informed(ctx)

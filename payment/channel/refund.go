@@ -39,8 +39,7 @@ var (
 		Message: "another payment of this payment channel is at work; send the same request with the same payment again"}
 	errRefundProof = &payment.Error{Code: payment.CodeProof,
 		Message: "the voucher of this refund was claimed, so it is public, and nothing was refunded; ask for a part with the X-API-KEY of " +
-			"an account that used " +
-			"the payment channel, or ask for everything"}
+			"an account that used the payment channel, or ask for everything"}
 )
 
 var nothingLeft = &x402.Invalid{Reason: x402.ReasonBatchRefundNoBalance,
@@ -73,7 +72,7 @@ func (c *Scheme) Refund(
 	if v.a.Requirements, ok = v.Match(operation.Requirements()); !ok {
 		return nil, c.engine.Mismatch(operation, payload)
 	}
-	checked, err := v.check(v.a.Requirements, c.store.Now(), true)
+	checked, err := v.Check(v.a.Requirements, c.store.Now(), true)
 	if bad, ok := errors.AsType[*x402.Invalid](err); ok {
 		return nil, c.engine.Refused(operation, bad.Reason, bad.Message)
 	}
@@ -169,8 +168,10 @@ func (v *voucher) refunds(left int64) (int64, error) {
 // mayRefundNow returns the 429 if the payment channel was refunded just now, or if it is cheap, which means that it brought in little, and
 // the client had many such refunds.
 func (v *voucher) mayRefundNow(channel *store.PaymentChannel, cheap bool) error {
-	if at := channel.RefundedAt; at != nil && channel.Now.Sub(*at) < refundPause {
-		return tooSoon("this payment channel was refunded within the last minute", refundPause-channel.Now.Sub(*at))
+	if at := channel.RefundedAt; at != nil {
+		if left := refundPause - v.store.Now().Sub(*at); left > 0 {
+			return tooSoon("this payment channel was refunded within the last minute", left)
+		}
 	}
 	if !cheap {
 		return nil
@@ -279,8 +280,7 @@ func (c *Scheme) endRefund(
 	}
 	ended, err := c.store.EndRefund(ctx, channel, chain, &store.PaymentChannelTransaction{
 		Kind: store.ChannelRefund, Network: channel.Network, Asset: channel.Asset, PayTo: channel.PayTo,
-		PaymentChannelIDs: store.ChannelIDs{channel.ID},
-		Paid:              paid, Transaction: settled.Transaction,
+		PaymentChannelIDs: store.ChannelIDs{channel.ID}, Paid: paid, Transaction: settled.Transaction,
 	})
 	if err != nil {
 		return nil, payment.OutcomeUnknown(err)
@@ -299,7 +299,7 @@ func (c *Scheme) resumeRefunds(ctx context.Context) {
 	if !c.engine.Ready() {
 		return
 	}
-	channels, err := c.store.TakeRefunds(ctx, c.scope(), refundsAtOnce, payment.Lease)
+	channels, err := c.store.TakeRefunds(ctx, c.network, c.asset, c.authorizers(), refundsAtOnce, payment.Lease)
 	if err != nil && ctx.Err() == nil {
 		c.failing.Do(func() { c.engine.Log.WarnContext(ctx, "look for open refunds", "error", err) })
 	}

@@ -67,9 +67,9 @@ type Scheme struct {
 	charged      payment.Recent[string, uint64]   // what payment channels were charged lately, by id; 0 if this is not certain
 	lost         payment.Recent[string, struct{}] // clients whose vouchers do not fit, since the last one that did: see Rank
 	behind       payment.Recent[string, bool]     // payment channels, by id, whose vouchers do not fit: see isBehind
-	unclaimed    unclaimed
-	generations  payment.Recent[string, uint64] // of the payment channels that clients are offered, by slot: see generation.go
-	retired      chan *store.PaymentChannel     // to be refunded: see retire
+	unclaimed    atomic.Int64                     // in all: what the worker read from the ledger, and what was charged here since
+	generations  payment.Recent[string, uint64]   // of the payment channels that clients are offered, by slot: see generation.go
+	retired      chan *store.PaymentChannel       // to be refunded: see retire
 	cheapRefunds payment.Rates
 	payouts      sync.Map // of payees, in lower case, to whom something may be due that is claimed
 }
@@ -110,10 +110,8 @@ func New(engine *payment.Engine, config Config) (*Scheme, error) {
 	return c, nil
 }
 
-// scope is what this server can sign claims and refunds for.
-func (c *Scheme) scope() store.ChannelScope {
-	return store.ChannelScope{Network: c.network, Asset: c.asset, Authorizers: slices.Sorted(maps.Keys(c.keys))}
-}
+// authorizers are the addresses whose keys this server has.
+func (c *Scheme) authorizers() []string { return slices.Sorted(maps.Keys(c.keys)) }
 
 // Requirements implements [payment.Scheme].
 func (c *Scheme) Requirements(operation *payment.Operation) x402.PaymentRequirements {
@@ -137,7 +135,7 @@ func (c *Scheme) Rank(price uint64, client string) payment.Rank {
 	switch {
 	case !c.offered():
 		return payment.Withheld
-	case lost, client == payment.ExactOnly, c.outdated(), c.unclaimed.reached(c.MaxUnclaimedTotal, price):
+	case lost, client == payment.ExactOnly, c.outdated(), c.atMaxUnclaimed(price):
 		return payment.Fallback
 	}
 	return payment.Preferred
@@ -176,8 +174,7 @@ func (c *Scheme) checkSupport(ctx context.Context) bool {
 	switch was := c.unsupported.Swap(unsupported); {
 	case unsupported && !was:
 		c.engine.Log.ErrorContext(ctx, "payment channels are not offered: the facilitator's /supported does not list batch-settlement on "+
-			"this network",
-			"network", c.network)
+			"this network", "network", c.network)
 	case !unsupported && was:
 		c.engine.Log.InfoContext(ctx, "payment channels are offered again", "network", c.network)
 	}

@@ -55,7 +55,7 @@ func TestMisfit(t *testing.T) {
 			testkit.NoError(t, engine.Offer([]*payment.Operation{operation}, scheme))
 			v := &voucher{Scheme: scheme, a: &payment.Attempt{Operation: operation}, payload: &x402.BatchPayment{},
 				of: x402.BatchChecked{Type: x402.BatchVoucher, Max: 3000}}
-			channel := &store.PaymentChannel{State: store.PaymentChannelOpen, Charged: 2000, Balance: 10_000, SyncedAt: now, Now: now}
+			channel := &store.PaymentChannel{State: store.PaymentChannelOpen, Charged: 2000, Balance: 10_000, SyncedAt: now}
 			test.change(v, channel)
 			err := v.mismatch(t.Context(), channel)
 			refused, isRefused := errors.AsType[*payment.Error](err)

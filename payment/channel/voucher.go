@@ -35,26 +35,21 @@ func (v *voucher) Terms() x402.PaymentRequirements {
 		WithdrawDelay: config.WithdrawDelay})
 }
 
-func (v *voucher) Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
-	checked, err := v.check(requirements, at, byKey)
-	checked.Unproven = !v.chargedLately(v.of.ChannelID)
+func (v *voucher) Check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (checked payment.Checked, err error) {
+	check := v.checker.CheckContract
+	if byKey {
+		check = v.checker.Check
+	}
+	v.of, err = check(requirements, v.payload, at)
+	checked = checkedAs(v.of)
+	checked.Unproven = v.payload.Payload.Type != x402.BatchDeposit && !v.chargedLately(v.of.ChannelID)
 	if v.of.Type == x402.BatchRefund {
 		checked.NoPayment = &x402.Invalid{Reason: x402.ReasonBatchPayloadType, Message: "this operation takes no refund; the GET operations do"}
 	}
 	return checked, err
 }
 
-// check checks the payload and names the payment as the ledger does.
-func (v *voucher) check(requirements x402.PaymentRequirements, at time.Time, byKey bool) (payment.Checked, error) {
-	check := v.checker.CheckContract
-	if byKey {
-		check = v.checker.Check
-	}
-	of, err := check(requirements, v.payload, at)
-	v.of = of
-	return checkedAs(of), err
-}
-
+// checkedAs names the payment as the ledger does.
 func checkedAs(of x402.BatchChecked) payment.Checked {
 	nonce := of.DepositNonce
 	if of.Deposit == 0 {
@@ -230,7 +225,7 @@ func (v *voucher) wasCharged(row *store.Payment) {
 	v.charged.Add(v.of.ChannelID, v.of.Max, payment.PaidFor)
 	v.inStep()
 	v.rememberGeneration()
-	v.unclaimed.charged(row.Amount)
+	v.unclaimed.Add(row.Amount)
 }
 
 // Repeated is the first response's, with the present state of the payment channel. It returns store.ErrVoucherMismatch for a voucher that

@@ -46,7 +46,7 @@ func (c *Scheme) Work(ctx context.Context) {
 				supportDue = now.Add(unsupportedEvery)
 			}
 		}
-		if !c.active() {
+		if !c.engine.Ready() || !c.offered() {
 			return
 		}
 		c.claimDue(ctx)
@@ -57,9 +57,6 @@ func (c *Scheme) Work(ctx context.Context) {
 		}
 	})
 }
-
-// active reports whether the worker may ask the facilitator.
-func (c *Scheme) active() bool { return c.engine.Ready() && c.offered() }
 
 // checkKeys logs payment channels with unclaimed vouchers whose authorizer's key this server does not have.
 func (c *Scheme) checkKeys(ctx context.Context) {
@@ -81,7 +78,7 @@ func (c *Scheme) scanEvents(ctx context.Context) {
 
 // refundIdle refunds the rest of payment channels that were not used for a long time, and claims what they were charged.
 func (c *Scheme) refundIdle(ctx context.Context) {
-	idle, err := c.store.IdleChannels(ctx, c.scope(), c.IdleRefund, idlePause, refundLeast, idleBatch)
+	idle, err := c.store.IdleChannels(ctx, c.network, c.asset, c.authorizers(), c.IdleRefund, idlePause, refundLeast, idleBatch)
 	for i := range idle {
 		if ctx.Err() != nil {
 			return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/parley-chat/parley/cmd/parley/console"
 	"github.com/parley-chat/parley/cmd/parley/settings"
@@ -143,7 +144,7 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 		return err
 	}
 	chain := &x402.Chain{URL: s.RPCURL.Value}
-	var options []store.Option
+	var tracers []pgx.QueryTracer
 	traces, err := startTracing(ctx, log)
 	if err != nil {
 		return err // config returns it too
@@ -153,9 +154,9 @@ func (s *Serve) Run(ctx context.Context, to console.Console, given *settings.Set
 		config.Trace = traces.handler
 		client.HTTPClient.Transport = traces.transport("facilitator", client.HTTPClient.Transport)
 		chain.HTTPClient = &http.Client{Transport: traces.transport("blockchain", http.DefaultTransport)}
-		options = append(options, store.WithTracer(traces.database()))
+		tracers = append(tracers, traces.database())
 	}
-	database, err := store.Open(ctx, s.DatabaseURL.Value, store.Serving, options...)
+	database, err := store.Open(ctx, s.DatabaseURL.Value, store.Serving, tracers...)
 	if err != nil {
 		return err
 	}

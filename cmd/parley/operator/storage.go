@@ -23,7 +23,7 @@ func (s *storage) Run(ctx context.Context, to console.Console) error {
 		if err != nil {
 			return err
 		}
-		accounts, err := database.LargestAccounts(ctx, s.Accounts)
+		accounts, share, err := database.LargestAccounts(ctx, s.Accounts)
 		if err != nil {
 			return err
 		}
@@ -33,11 +33,11 @@ func (s *storage) Run(ctx context.Context, to console.Console) error {
 			fmt.Fprintf(out, "%s\t%s\t%d\n", one.Name, byteCount(one.Bytes), max(one.Rows, 0))
 		}
 		fmt.Fprintf(out, "database\t%s\t\n\naccount\tusername\tmessages\tcontent\n", byteCount(sizes.Database))
-		for _, one := range accounts.Accounts {
+		for _, one := range accounts {
 			fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", one.ID, one.Username, one.Messages, byteCount(one.Bytes))
 		}
-		if accounts.Share < 1 {
-			fmt.Fprintf(out, "(estimated from %.2g %% of the messages)\n", 100*accounts.Share)
+		if share < 1 {
+			fmt.Fprintf(out, "(estimated from %.2g %% of the messages)\n", 100*share)
 		}
 		return out.Flush()
 	})
