@@ -111,7 +111,7 @@ var nextPort atomic.Int32
 
 func init() { nextPort.Store(15000 + rand.Int32N(12000)) }
 
-// FreeAddress returns an address on which nobody listens. Until the test ends, its UDP port keeps the tests of other processes away from it.
+// FreeAddress returns an address on which nobody listens. Until the test ends, its UDP port keeps other tests away from it.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	var problem error
