@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// paidMessage is a batch item: a message to a conversation, and how its payment ends.
+// paidMessage is a batch item: a message to a conversation, and how its payment ends. It has the methods of both (keys, refusal).
 type paidMessage struct {
 	OutgoingMessage
 	Closing

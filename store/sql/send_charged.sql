@@ -4,10 +4,10 @@
 --              deadlock. The row lock makes the order of numbers the order of commits. The time never goes back, so the order by time is
 --              the order by number.
 --   due        are the vouchers that fit their payment channels, which are locked: see charge_vouchers.sql.
---   judged     are the messages to locked conversations, and to those that do not exist. send_refusal
---              (migrations/00002_rules.sql) sees what was committed before the locks were taken, and code that ends memberships locks the conversation first. A message is allowed if it is not refused
---              and its voucher is due. A member who joined after the snapshot of the statement needs a transaction of its own, because own
---              does not see the membership.
+--   judged     are the messages to locked conversations, and to those that do not exist. send_refusal (migrations/00002_rules.sql) sees
+--              what was committed before the locks were taken, and code that ends memberships locks the conversation first. A message is
+--              allowed if it is not refused and its voucher is due. A member who joined after the snapshot of the statement needs a
+--              transaction of its own, because own does not see the membership.
 --   recorded   are the payments: see charge_vouchers.sql. A message is sent exactly if its voucher is charged.
 --   own        moves the read markers of senders. Own messages are never unread: if nothing else is unread, the marker moves up to the next
 --              message of another agent, and the other own messages are counted in unread_own. What was quiet for the sender is so no more.

@@ -6,9 +6,9 @@
 --   due        are the payments that are in the state in which their call has them: see deliver_payments.sql. Those that another
 --              transaction has locked are skipped.
 --   judged     are the messages to locked conversations, and to those that do not exist. send_refusal sees what was committed before the
---              locks were taken, and code that ends memberships locks the conversation first. A message is allowed if it is not refused
---              and its payment is due, or it has none: its transaction closes the payment. A member who joined after the snapshot of the statement needs a transaction of its own, because own
---              does not see the membership.
+--              locks were taken, and code that ends memberships locks the conversation first. A message is allowed if it is not refused and
+--              its payment is due, or it has none: its transaction closes the payment. A member who joined after the snapshot of the
+--              statement needs a transaction of its own, because own does not see the membership.
 --   own        moves the read markers of senders. Own messages are never unread: if nothing else is unread, the marker moves up to the next
 --              message of another agent, and the other own messages are counted in unread_own. What was quiet for the sender is so no more.
 WITH item AS (
