@@ -169,7 +169,7 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	refused := refusal(response, body)
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		if err == nil && response.StatusCode == http.StatusOK {
-			err = errors.New("the response is not JSON, as that of a proxy")
+			err = errors.New("the response is not Parley's, as that of a proxy")
 		}
 		return nil, outcomeOpen(cmp.Or[error](err, errors.New(refused.Message))) // not the refusal itself: it is not the outcome
 	}

@@ -32,8 +32,8 @@ type Operation struct {
 	ReadOnly bool
 	// Arguments is the JSON schema of its arguments: the properties of the body, and the parameters.
 	Arguments *openapi3.Schema
-	// Returns are the fields of a successful response.
-	Returns []string
+	// Returns are the fields of a successful response, and Always those that each has.
+	Returns, Always []string
 
 	inQuery map[string]bool
 }
@@ -65,7 +65,8 @@ func LoadContract() (Contract, error) {
 			o.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
 			o.takeArguments(described)
 			if response := described.Responses.Status(http.StatusOK); response != nil && response.Value.Content.Get("application/json") != nil {
-				o.Returns = slices.Sorted(maps.Keys(response.Value.Content.Get("application/json").Schema.Value.Properties))
+				schema := response.Value.Content.Get("application/json").Schema.Value
+				o.Returns, o.Always = slices.Sorted(maps.Keys(schema.Properties)), schema.Required
 			}
 			contract[o.ID] = o
 		}
@@ -191,6 +192,19 @@ func reason(e *openapi3.SchemaError) string {
 		return "there is nothing to change; name at least one field more"
 	}
 	return e.Reason
+}
+
+// decides reports whether a response to a paid call can be the server's: a success has the fields of the contract, and a refusal says why
+// and whether the call was charged. Any other response, such as that of a proxy, leaves the outcome open.
+func (o *Operation) decides(status int, body []byte) bool {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(body, &fields) // what is no object has no fields
+	lacks := func(name string) bool { return fields[name] == nil }
+	if status == http.StatusOK {
+		return fields != nil && !slices.ContainsFunc(o.Always, lacks) && string(fields["success"]) != "false"
+	}
+	charged := string(fields["charged"])
+	return !lacks("code") && (charged == "true" || charged == "false")
 }
 
 func (o *Operation) request(ctx context.Context, base string, arguments map[string]any) (*http.Request, error) {

@@ -39,7 +39,7 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	of := call.Intent
 	ctx = withIntent(ctx, of)
 	response, err := a.payer.Resume(ctx, call.Signed)
-	if err != nil || response.StatusCode != http.StatusPaymentRequired {
+	if err != nil || response.StatusCode != http.StatusPaymentRequired || a.ledger.isOpen(ctx, of.ID) {
 		return a.read(ctx, of, response, err)
 	}
 	_ = response.Body.Close()
