@@ -258,6 +258,7 @@ type Run struct {
 	Patience time.Duration
 
 	results []*Result
+	meant   Contact // the conversation that a name means
 }
 
 // Do runs an action. After the value was shown, [Run.Seen] must be called, or else Release.
@@ -275,6 +276,12 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 		}
 	}
 	value, err = a.Run(r)
+	if refusedAs(err, client.ErrorCodeDeleted) && r.meant.ID != "" { // the name may mean another conversation now
+		again, failed := a.Run(r)
+		if !refusedAs(failed, client.ErrorCodeChatNotFound, client.ErrorCodeChannelNotFound) {
+			value, err = again, failed
+		}
+	}
 	if f, ok := errors.AsType[*Failure](err); ok {
 		a.complete(f, r.Args)
 	}
@@ -460,7 +467,14 @@ func (r *Run) final(of Contact, question string) error {
 }
 
 func (r *Run) resolve(name string, kinds ...string) (Contact, error) {
-	return r.Resolve(r.Context, r.text(name), kinds...)
+	if r.meant.ID != "" && !slices.Equal(kinds, []string{KindAgent}) {
+		kinds = []string{r.meant.Kind} // it was deleted; nobody else is meant in its place
+	}
+	found, err := r.Resolve(r.Context, r.text(name), kinds...)
+	if found.Kind != KindAgent && !isID(r.text(name)) {
+		r.meant = found
+	}
+	return found, err
 }
 
 // Value is the result of an action: the fields, as the contract names them, and the same in lines.

@@ -53,7 +53,7 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
 		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
-	if of.Joined && a.operation == "subscribeChannel" { // somebody may have ended that
+	if of.Joined && !of.Admin && a.operation == "subscribeChannel" { // somebody may have ended that
 		channel := client.Channel{}
 		if _, err := r.lookup(r.Context, "getChannel", object{"channel_id": of.ID}, &channel); err != nil {
 			return nil, err
@@ -115,12 +115,15 @@ func (r *Run) before(operation string, of Contact, arguments object) (body objec
 	contacts, unknown := r.Contacts()
 	created := contacts.ByID(word(body, "chat_id") + word(body, "channel_id"))
 	switch {
+	case of.Admin && (operation == "subscribeChannel" || operation == "unsubscribeChannel"):
+		done = "this account is the admin of IT, and writes and reads it without a subscription"
 	case operation == "subscribeChannel":
 		done = map[bool]string{true: "this account is subscribed to IT"}[of.Joined]
 	case operation == "requestGroupAccess" && !of.Joined && time.Since(of.Asked) < day:
 		done = "the admin of IT was asked less than a day ago"
 	case created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel"):
 		done = "NAME was created before"
+	case strings.HasPrefix(operation, "transfer"): // others can hand it back
 	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // they leave, or come again
 	case len(last) > 0 && r.Key == "":
 		done = "this is so already: it was the last change of IT by this account"
@@ -139,7 +142,7 @@ func runContacts(r *Run) (*Value, error) {
 	for _, kind := range []string{KindAgent, KindGroup, KindChannel} {
 		list := []any{}
 		for _, c := range contacts {
-			if c.Kind != kind || c.Name == "" {
+			if c.Kind != kind || c.Name == "" || c.Deleted {
 				continue
 			}
 			one, state := object{OperationsOf[kind].ID: c.ID, "name": c.Name, "joined": c.Joined}, map[bool]string{true: "  joined"}[c.Joined]
