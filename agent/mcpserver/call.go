@@ -30,24 +30,26 @@ var ofOthers = []string{"agents", "channels", "description", "groups", "messages
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		s.written()
-		counted, command := agent.BeginCommand(ctx)
-		command.Face = s
-		counted, cancel := context.WithTimeout(counted, s.patience)
+		before := s.askedBefore(request)
+		counted, cancel := context.WithTimeout(before.Continue(ctx), s.patience)
 		defer cancel()
 		a, err := s.open()
 		if err != nil {
 			return s.result(nil, a.Explain(counted, err)), nil
 		}
+		if before.failed != nil && answer(request) == "cancel" {
+			return s.result(nil, before.failed), nil
+		}
 		run := &agent.Run{Agent: a, Context: counted, Room: room, Patience: s.patience}
 		value, err := s.run(t, run, request)
 		if err == nil && ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
-			s.unseen.Store(request.Extra.Header.Get(requestHeader), run)
+			s.unseen.Store(nameOf(request), run)
 			return s.result(value, nil), nil
 		}
 		run.Release()
 		failed := a.Explain(counted, cmp.Or(err, ctx.Err()))
 		if failed.Question != "" && hasForms(request) && answer(request) == "" {
-			return ask(failed), nil
+			return s.ask(request, before.Command, failed), nil
 		}
 		return s.result(nil, failed), nil
 	}

@@ -341,9 +341,19 @@ func TestConfirmation(t *testing.T) {
 			say, failing = "accept", nil
 			text, _ := s.does("parley_group", team)
 			testkit.Contains(t, text, "created", "paid 0.15 USD")
-			s.does("parley_group", map[string]any{"action": "delete", "conversation": "team"})
-			if len(asked) != 4 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
-				!strings.Contains(asked[3], "This is final") {
+			remove := map[string]any{"action": "delete", "conversation": "team"}
+			for _, one := range []struct{ say, paid, code string }{
+				{"decline", "0.001", "declined"}, {"cancel", "0.001", "confirmation_needed"}, {"accept", "0.003", ""},
+			} {
+				say, before = one.say, w.Revenue()
+				_, fields, _ := s.call("parley_group", remove)
+				code, _ := fields["code"].(string)
+				if paid := agent.USD(w.Revenue() - before); code != one.code || fields["paid_usd"] != one.paid || paid != one.paid {
+					t.Errorf("after %s: %v, %s was paid", say, fields, paid)
+				}
+			}
+			if len(asked) != 6 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
+				!strings.Contains(asked[5], "This is final") {
 				t.Errorf("the human was asked %q", asked)
 			}
 			without := alice.session(Options{}, nil, version)
