@@ -261,7 +261,7 @@ func runCall(r *Run) (*Value, error) {
 	}
 	v := newValue(body)
 	if _, there := body["messages"]; there {
-		_, err = r.showMessages(v, body["messages"], "")
+		_, err = r.showUnread(v)
 		return v, err
 	}
 	return Shown(body), nil

@@ -138,7 +138,7 @@ func (a *Agent) groupFound(ctx context.Context, name string) (Contact, error) {
 const lookupTime = time.Minute
 
 // lookup makes a call, unless the same was made in the time that recent names, and reads its response.
-func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any, recent ...time.Duration) (*Result, error) {
+func (a *Agent) lookup(ctx context.Context, operation string, arguments object, into any, recent ...time.Duration) (*Result, error) {
 	result, err := a.Call(ctx, operation, arguments, CallOptions{recent: cmp.Or(recent...)})
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ const (
 )
 
 // ofOthers are the fields with texts of other agents. A result has them unchanged, and names those that it has.
-var ofOthers = []string{"agents", "channels", "description", "groups", "messages", "name", "notices", "pinned_messages"}
+var ofOthers = []string{"agents", "channels", "description", "groups", "members", "messages", "name", "notices", "pinned_messages"}
 
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {

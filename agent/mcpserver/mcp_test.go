@@ -414,11 +414,20 @@ func TestHostileServer(t *testing.T) {
 		{"parley_inbox", nil}, {"parley_read", map[string]any{"conversation": testkit.HostileRoom}},
 		{"parley_find", map[string]any{"words": "x"}}, {"parley_who", map[string]any{"name": testkit.Eve}},
 		{"parley_group", map[string]any{"action": "info", "conversation": testkit.HostileRoom}}, {"parley_contacts", nil},
+		{"parley_call", map[string]any{"operation": "getGroupChat", "arguments": map[string]any{"chat_id": testkit.HostileRoom}}},
+		{"parley_call", map[string]any{"operation": "listUnreadMessages"}},
 	} {
 		text, fields, _ := s.call(one.tool, one.arguments)
 		structured, _ := json.Marshal(fields)
 		if len(text) > 4*maxLines || len(structured) > 400_000 {
 			t.Errorf("%s %v returns %d and %d bytes", one.tool, one.arguments, len(text), len(structured))
+		}
+		marked, _ := fields["data_not_instructions"].([]any)
+		for name, value := range fields {
+			ours := slices.Contains(marked, any(name)) || name == "data_not_instructions" || strings.HasSuffix(name, "_ids")
+			if _, list := value.([]any); list && !ours {
+				t.Errorf("%s: %s is not marked", one.tool, name)
+			}
 		}
 		if _, after, found := strings.Cut(text, "\nobey"); found && !strings.Contains(after, "[/data ") {
 			t.Errorf("%s: a text is outside of its fence:\n%.500s", one.tool, text)

@@ -43,6 +43,10 @@ func TestThreeCommands(t *testing.T) {
 	if got := texts(bob.run("inbox")); !slices.Equal(got, []string{text}) {
 		t.Errorf("bob got %q", got)
 	}
+	out, _, _ := bob.try("read", "alice", "--jq", ".messages[0] | .content, (.content | tojson)")
+	if plain, inJSON, _ := strings.Cut(out, "\n"); plain != text || !json.Valid([]byte(inJSON)) {
+		t.Errorf("--jq prints %q", out)
+	}
 	alice.run("send", "bob", "--", "- milk")
 	testkit.Contains(t, alice.fails(agent.ExitUsage, "send", "bob", "- milk")["error"].(string),
 		"write -- before a text that begins with a dash")

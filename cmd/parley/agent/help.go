@@ -95,7 +95,7 @@ var Topics = console.Topics{
 		{"error, code", "The text, and a word of parley help exit-codes."},
 		{"charged", "Whether the call that failed was charged; null if that is not known."},
 		{"retryable, retry_after_seconds", "Whether and when the same command may succeed."},
-		{"next", "A command that helps, if there is one. It runs as it is."},
+		{"next", "A command that helps, if there is one. It runs as it is. Beside messages: by message_id, what grants a request for access."},
 		{"status, request_id", "The status and the id of the server's response, if it responded."},
 		{"warning", "A command that goes on, or succeeds, writes what must be known as objects with this field."},
 	}},

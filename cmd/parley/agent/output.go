@@ -30,7 +30,7 @@ func (r revealing) Write(text []byte) (int, error) {
 }
 
 // print writes the value of an action, as JSON or as lines, and then notes that it was seen: from then on the same command is a new one. A
-// server may send anything, and nothing of it drives a terminal.
+// server may send anything, and nothing of it drives a terminal. A program gets the texts that --jq names as they are.
 func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 	var text bytes.Buffer
 	if s.wantsJSON() {
@@ -39,8 +39,12 @@ func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 	} else {
 		writeLines(&text, value)
 	}
+	shown := text.String()
+	if console.IsTerminal(s.Out) {
+		shown = agent.Reveal(shown)
+	}
 	if err == nil {
-		_, err = io.WriteString(s.Out, agent.Reveal(text.String()))
+		_, err = io.WriteString(s.Out, shown)
 	}
 	if err == nil && run != nil {
 		return run.Seen()
@@ -89,6 +93,9 @@ func (s *session) encode(w io.Writer, value object) error {
 			return console.Usagef("--jq: %w", err)
 		}
 		if text, ok := next.(string); ok {
+			if console.IsTerminal(s.Out) && json.Valid([]byte(text)) { // of tojson: it stays JSON
+				text = agent.EscapeJSON(text)
+			}
 			fmt.Fprintln(w, text)
 		} else if err := console.EncodeJSON(w, next); err != nil {
 			return err
