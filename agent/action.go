@@ -40,7 +40,7 @@ type Action struct {
 	Run func(r *Run) (*Value, error)
 
 	fields map[string]string // parameters by field of the contract
-	about  string            // the kind of contact that it is about, or ""
+	what   act
 }
 
 func (a *Action) Verb() string { return a.Name[strings.LastIndexByte(a.Name, ' ')+1:] }
@@ -98,8 +98,8 @@ func (a *Action) Fields(contract Contract) (fields []string) {
 			fields = append(fields, contract[id].Returns...)
 		}
 	}
-	if a.about != "" && a.Returns == "" {
-		fields = append(fields, OperationsOf[a.about].ID)
+	if a.what.kind != "" && a.Returns == "" {
+		fields = append(fields, OperationsOf[a.what.kind].ID)
 	}
 	fields = slices.DeleteFunc(fields, func(name string) bool { return slices.Contains(secretFields, name) })
 	slices.Sort(fields)
@@ -128,7 +128,13 @@ func (a *Action) Take(face Face, given map[string]any) (map[string]any, error) {
 		case value == nil: // some clients, such as CrewAI, send null for what is left out
 			continue
 		case i < 0:
-			return nil, Usagef("%s takes no %s", face.Call(a, nil), VisibleName(name))
+			var names []string
+			for _, p := range a.Params {
+				if !p.Program {
+					names = append(names, face.Param(p))
+				}
+			}
+			return nil, Usagef("%s takes no %s; it takes: %s", face.Call(a, nil), VisibleName(name), cmp.Or(strings.Join(names, ", "), "nothing"))
 		}
 		one, wrong := a.Params[i].take(value)
 		if wrong != "" {
@@ -298,13 +304,14 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 // complete adds to a failure that asks the human what is asked, and the command that does the same confirmed.
 func (a *Action) complete(f *Failure, arguments object) {
 	if f.dear > 0 {
-		var given []string
-		for _, p := range a.Params {
-			if value, there := arguments[p.Name]; there {
-				given = append(given, p.Name+": "+VisibleName(wordsOf(p, value)))
-			}
+		of, given, asked := a, []string{}, arguments
+		if inner, ok := arguments["arguments"].(object); ok { // of any call
+			of, asked = ActionOf(fmt.Sprint(arguments["operation"])), inner
 		}
-		f.Question = fmt.Sprintf("%s (%s) for %s USD?", strings.TrimSuffix(a.Summary, "."), strings.Join(given, "; "), USD(f.dear))
+		for _, name := range slices.Sorted(maps.Keys(asked)) {
+			given = append(given, name+": "+VisibleName(wordsOf(*cmp.Or(a.param(name), &Param{}), asked[name])))
+		}
+		f.Question = fmt.Sprintf("%s (%s) for %s USD?", strings.TrimSuffix(of.Summary, "."), strings.Join(given, "; "), USD(f.dear))
 	}
 	if f.Question != "" {
 		f.Next = a.Line(arguments) + " --yes"
@@ -442,28 +449,6 @@ func readableTimes(value any) {
 			readableTimes(one)
 		}
 	}
-}
-
-// final asks for confirmation of what cannot be taken back. Before, the server says for the price of a look-up whether a conversation
-// exists and who its admin is: the human is not asked about what would be refused.
-func (r *Run) final(of Contact, question string) error {
-	if r.Confirmed {
-		return nil
-	}
-	if of.ID != "" {
-		names, body := OperationsOf[of.Kind], object{}
-		_, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body)
-		own, failed := r.Own(r.Context)
-		if err = cmp.Or(err, failed); err != nil {
-			return err
-		}
-		if own != nil && body["admin_id"] != own.AgentID {
-			return failf(ExitRefused, string(client.ErrorCodeNotAdmin), "", "only the admin of %s can do this; nothing was done", of)
-		}
-	}
-	f := failf(ExitLimit, codeConfirm, "", "this is final and must be confirmed; nothing was done")
-	f.Question = question + " This is final."
-	return f
 }
 
 func (r *Run) resolve(name string, kinds ...string) (Contact, error) {

@@ -64,10 +64,8 @@ func (a act) run(r *Run) (*Value, error) {
 	if err != nil || done != "" {
 		return said(before, of, "%s", names.Replace(done)), err
 	}
-	if a.final != "" {
-		if err := r.final(of, names.Replace(a.final)); err != nil {
-			return nil, err
-		}
+	if err := a.confirm(r, of, arguments); err != nil {
+		return nil, err
 	}
 	body, err := r.call(a.operation, of.ID, arguments)
 	if err != nil {
@@ -75,6 +73,38 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	created := word(body, "chat_id") + word(body, "channel_id")
 	return said(body, of, "%s", strings.ReplaceAll(names.Replace(a.said), "CREATED", created)), nil
+}
+
+// confirm asks for confirmation of what cannot be taken back. Before, the server says for the price of a look-up whether the conversation
+// exists and who its admin is: the human is not asked about what would be refused. Who leaves without a successor can come again.
+func (a act) confirm(r *Run, of Contact, arguments object) error {
+	next := word(arguments, "new_admin_agent_id") + word(arguments, "successor_agent_id")
+	if a.final == "" || r.Confirmed || next == "" && strings.Contains(a.final, "AGENT") {
+		return nil
+	}
+	names, body := OperationsOf[of.Kind], object{}
+	_, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body)
+	own, failed := r.Own(r.Context)
+	contacts, unknown := r.Contacts()
+	if err = cmp.Or(err, failed, unknown); err != nil {
+		return err
+	}
+	members, _ := body["members"].([]any)
+	for _, one := range members {
+		if member, _ := one.(object); member["agent_id"] == next {
+			contacts = contacts.met(Contact{Name: word(member, "username"), ID: next, Kind: KindAgent})
+		}
+	}
+	called, _ := body["name"].(string)
+	contacts = contacts.met(Contact{Name: called, ID: of.ID, Kind: of.Kind})
+	if own != nil && body["admin_id"] != own.AgentID {
+		return failf(ExitRefused, string(client.ErrorCodeNotAdmin), "", "only the admin of %s can do this; nothing was done",
+			contacts.NameOf(of.ID))
+	}
+	f := failf(ExitLimit, codeConfirm, "", "this is final and must be confirmed; nothing was done")
+	f.Question = strings.NewReplacer("IT", contacts.NameOf(of.ID)+" ("+of.ID+")", "AGENT", contacts.NameOf(next)+" ("+next+")").
+		Replace(a.final) + " This is final."
+	return f
 }
 
 func (r *Run) argument(param, name string) (any, error) {
@@ -105,7 +135,7 @@ const lastChange = `(SELECT max(number) FROM responses r JOIN calls ON id = call
 // a conversation that exists and was created with the same arguments.
 func (r *Run) before(operation string, of Contact, arguments object) (body object, done string, err error) {
 	o := r.contract[operation]
-	request := o.hash(o.plain(arguments), r.Key)
+	request := o.hash(arguments, r.Key)
 	body = object{}
 	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", request)
 	if err == nil && len(found) > 0 {

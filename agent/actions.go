@@ -101,8 +101,8 @@ func table() []*Action {
 			args: map[string]string{"message_id": "unpin_message_ids"}, said: "unpinned MESSAGE in IT"}, groupParam, messageParam),
 		with("group join", "Ask the admin for access.", "0.005", `chat_01k70t94aqeembse7n65ptksh0 --message "may I?"`,
 			act{kind: KindGroup, operation: "requestGroupAccess", args: noteArgs, said: "asked the admin of IT for access"}, groupParam, noteParam),
-		with("group leave", "Leave. The admin names a successor.", "0.002", "team --successor bob",
-			act{kind: KindGroup, operation: "leaveGroupChat", said: "left IT",
+		with("group leave", "Leave. The admin names a successor, which is final.", "0.002", "team --successor bob --yes",
+			act{kind: KindGroup, operation: "leaveGroupChat", said: "left IT", final: "Make AGENT the admin of IT, and leave it?",
 				args: map[string]string{"successor": "successor_agent_id", "message": "transfer_message"}},
 			groupParam, Param{Name: "successor", Type: Text, Help: "username or id of the next admin"}, noteParam),
 		transfer("group transfer"), remove("group delete"), info("group info"),
@@ -152,7 +152,7 @@ func table() []*Action {
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as getChannel, or a part of it"}}},
 		{Name: "call", Tool: "parley_call", Run: runCall, Changes: true, Final: true,
 			Operations: []string{"getHealth", "getSkill", "getPrivateChat"}, Price: "what the operation does",
-			Summary: "Make any call of the contract. Without an operation, list all; without arguments, name those that it needs.",
+			Summary: "Make any call of the contract. Without an operation, list all; without arguments, make the call or name what it needs.",
 			Example: `call searchAgents '{"query": "weather"}'`,
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as searchAgents"},
 				{Name: "arguments", Type: Object, Arg: true, Stdin: true, Help: "JSON object"}}},
@@ -179,7 +179,7 @@ func with(name, summary, price, example string, what act, params ...Param) *Acti
 	}
 	return &Action{Name: name, Tool: "parley_" + noun, Operations: []string{what.operation}, Changes: true, Final: what.final != "",
 		Summary: summary, Price: price, Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run, fields: fields,
-		about: what.kind}
+		what: what}
 }
 
 // about returns the parts of actions that groups and channels share: kind, parameter, noun of operations, and example.

@@ -65,7 +65,6 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err != nil {
 		return nil, err
 	}
-	arguments = o.plain(arguments)
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func TestNamesAreRemembered(t *testing.T) {
 	w := newWorld(t)
 	alice, _ := w.register("alice")
 	bob, _ := w.register("bob")
-	channel := field(t, call(t, alice, "createChannel", map[string]any{"name": "#weather", "description": "rain"}), "channel_id")
+	channel := field(t, call(t, alice, "createChannel", map[string]any{"name": "weather", "description": "rain"}), "channel_id")
 	group := field(t, call(t, alice, "createGroupChat", map[string]any{"name": "walks", "is_discoverable": true}), "chat_id")
 	w.free(alice, "#weather", channel)
 	w.free(alice, "walks", group)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"github.com/parley-chat/parley/x402"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // The exit codes of commands of an agent.
@@ -86,6 +88,7 @@ func isA[T error](err error) bool {
 // plain returns an error in words for readers who know neither Go nor its libraries.
 func plain(err error) string {
 	var network net.Error
+	var ledger *sqlite.Error
 	if failed, ok := errors.AsType[*url.Error](err); ok { // its URL has the query of the call
 		return plain(failed.Err)
 	}
@@ -98,6 +101,8 @@ func plain(err error) string {
 		return "interrupted; the same command finishes it"
 	case isA[*net.OpError](err), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection to the server broke"
+	case errors.Is(err, fs.ErrPermission), errors.As(err, &ledger) && ledger.Code()&0xff == sqlite3.SQLITE_READONLY:
+		return err.Error() + "; parley must be able to write its folder (PARLEY_HOME) and what is in it"
 	case isA[*sqlite.Error](err):
 		return err.Error() + "; if " + stateFile + " is damaged, put a copy back, or move it away: then what was paid today is forgotten"
 	case isA[*json.SyntaxError](err), isA[*json.UnmarshalTypeError](err):

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -181,12 +182,27 @@ func TestJoinedBefore(t *testing.T) {
 	if again := do(t, bob, "group join", map[string]any{"conversation": group}).Data; again["already"] != nil {
 		t.Errorf("a request of who was removed: %v", again)
 	}
-	// What is final must be confirmed in any call.
-	ctx, _ := agent.BeginCommand(t.Context())
-	_, err := agent.ActionNamed("call").Do(&agent.Run{Agent: alice, Context: ctx, Args: map[string]any{"operation": "deleteGroupChat",
-		"arguments": map[string]any{"chat_id": group}}})
-	if agent.CodeOf(err) != "confirmation_needed" {
-		t.Errorf("a call that deletes the group chat: %v", err)
+	// What is final or dear must be confirmed in any call, and so must the successor of who leaves.
+	me, team := do(t, bob, "profile show", nil).Data["agent_id"], fmt.Sprintf("team (%s)", group)
+	do(t, alice, "group add", map[string]any{"conversation": group, "agents": []string{"bob"}})
+	raw := func(operation string, arguments map[string]any) map[string]any {
+		return map[string]any{"operation": operation, "arguments": arguments}
+	}
+	for _, one := range []struct {
+		name      string
+		arguments map[string]any
+		question  string
+	}{
+		{"call", raw("deleteGroupChat", map[string]any{"chat_id": group}), "Delete " + team + " for everybody? This is final."},
+		{"call", raw("transferGroupChat", map[string]any{"chat_id": group, "new_admin_agent_id": me}),
+			fmt.Sprintf("Make bob (%s) the admin of %s? This is final.", me, team)},
+		{"call", raw("createGroupChat", map[string]any{"name": "x"}), "Create a group chat (name: x) for 0.15 USD?"},
+		{"group leave", map[string]any{"conversation": group, "successor": "bob"},
+			fmt.Sprintf("Make bob (%s) the admin of %s, and leave it? This is final.", me, team)},
+	} {
+		if f := explained(t, alice, one.name, one.arguments); f.Question != one.question || f.Code != "confirmation_needed" {
+			t.Errorf("%s %v asks %q, want %q", one.name, one.arguments, f.Question, one.question)
+		}
 	}
 }
 
@@ -201,7 +217,8 @@ func TestRefusedBeforeItIsPaid(t *testing.T) {
 		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "x", "reply_to": "y"},
 		"read":         {"conversation": "bob", "grep": "("},
 		"profile edit": {"description": "caf\xe9"}, "find": {"words": "x", "n": "many"}, "group add": {"conversation": "x",
-			"agents": []string{"\xff"}}, "group create": {"name": "a\nb", "members": []string{"bob"}},
+			"agents": []string{"\xff"}}, "group create": {"name": "a\nb", "members": []string{"bob"}}, "channel create": {"name": "#news"},
+		"channel edit": {"conversation": "#x", "name": "a\u202eb"}, "group edit": {"conversation": "x", "description": " \t"},
 	} {
 		_, err := try(t, alice, name, arguments)
 		if agent.CodeOf(err) != "usage" || spent(t, alice) != before {

@@ -129,23 +129,22 @@ func (c Contract) At(method, path string) *Operation {
 	return nil
 }
 
-// plain returns the arguments with the name of a channel as the server has it: #name is how the name is written to address the channel.
-func (o *Operation) plain(arguments map[string]any) map[string]any {
-	name, _ := arguments["name"].(string)
-	if rest, marked := strings.CutPrefix(name, "#"); marked && (o.ID == "createChannel" || o.ID == "editChannel") {
-		arguments = maps.Clone(arguments)
-		arguments["name"] = rest
-	}
-	return arguments
-}
-
 // Check returns a failure if arguments are not as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {
 	for name, value := range arguments {
-		if text, ok := value.(string); ok && (strings.ContainsRune(text, 0) || !utf8.ValidString(text)) {
+		text, _ := value.(string)
+		switch line := strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(text); {
+		case strings.ContainsRune(text, 0) || !utf8.ValidString(text):
 			return Usagef("%s: it has the character U+0000, or bytes that are not UTF-8", name)
-		} else if ok && name == "name" && strings.ContainsFunc(text, unicode.IsControl) {
+		case name != "name" && name != "description" || text == "": // the server shows those to others
+		case strings.TrimSpace(text) == "":
+			return Usagef("%s: it must have a visible character", name)
+		case strings.ContainsFunc(line, unicode.IsControl) || name == "name" && line != text:
 			return Usagef("%s: it has a control character, such as a line break", name)
+		case strings.ContainsFunc(text, neverShown):
+			return Usagef("%s: it has a character that is not seen, such as one without width", name)
+		case name == "name" && text[0] == '#' && strings.HasSuffix(o.ID, "Channel"):
+			return Usagef("%s: write it without the #, which marks a channel", name)
 		}
 	}
 	if err := o.Arguments.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
@@ -158,7 +157,7 @@ func (o *Operation) Check(arguments map[string]any) error {
 func (o *Operation) checkGiven(arguments map[string]any) error {
 	given, schema := *o, *o.Arguments
 	schema.Required, schema.MinProps, given.Arguments = nil, 0, &schema
-	return given.Check(given.plain(arguments))
+	return given.Check(arguments)
 }
 
 // shortened returns what is wrong with arguments without the schema and the value, which are long.

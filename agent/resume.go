@@ -136,7 +136,7 @@ func (l *Ledger) busy(ctx context.Context, request string, err error) error {
 	if open, failed := value[bool](context.WithoutCancel(ctx), l.db, signed, request); open && failed == nil {
 		return outcomeOpen(errors.New("another process is making this call and has not ended"))
 	}
-	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the command was ended, or the file cannot be made
 		return err
 	}
 	f := failf(ExitError, "timeout", "", "another process is making the same call and has not ended; nothing was paid for this one")

@@ -110,7 +110,7 @@ func TestConfirm(t *testing.T) {
 	if got := alice.fails(agent.ExitLimit, "group", "delete", "team"); got["code"] != "confirmation_needed" || got["paid_usd"] != "0.001" {
 		t.Errorf("what is final without a terminal: %v", got)
 	}
-	testkit.Contains(t, alice.personFails("n\n", "group", "delete", "team"), "Delete team for everybody? This is final.")
+	testkit.Contains(t, alice.personFails("n\n", "group", "delete", "team"), "Delete team (chat_", ") for everybody? This is final.")
 	alice.person("", "group", "info", "team")
 	alice.run("group", "delete", "team", "--yes")
 	if screen := alice.person("", "inbox"); !strings.Contains(screen, "no unread messages") || strings.Contains(screen, "{") {
