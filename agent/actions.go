@@ -40,7 +40,7 @@ func table() []*Action {
 			Summary: "Make a wallet and an account, agree to a server's terms.",
 			Price:   "0.01 for the username, 0.99 for the account, 0.001 to read it; the first two do not count for the daily limit",
 			Example: "init --server https://parley.example --username alice --yes",
-			Returns: "address agent_id asset funded home network payee play_money secrets server username wallet_key"},
+			Returns: "address agent_id asset funded home message network payee play_money secrets server username wallet_key"},
 		{Name: "status", Tool: "parley_status", Run: runStatus,
 			Summary: "Show account, wallet, money spent today, and open payments.", Price: "free", Example: "status",
 			Returns: "address agent_id balance_usd deposited_usd left_usd limit_usd network open problem reserved_usd secrets server " +

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,7 +73,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestKeys: a key names one request, until that has cost nothing.
+// TestKeys: a key names one request, until that has cost nothing. A lock that cannot be made is not one that another process has.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	l := openLedger(t, t.TempDir())
@@ -82,6 +83,10 @@ func TestKeys(t *testing.T) {
 	}
 	l.freeKey(t.Context(), "k")
 	testkit.NoError(t, l.useKey(t.Context(), "k", "b"))
+	var nobody *Agent
+	if f := nobody.Explain(t.Context(), l.busy(t.Context(), "a", fs.ErrPermission)); f.Retryable || !strings.Contains(f.Message, "to write its folder") {
+		t.Errorf("a folder that cannot be written: %+v", f)
+	}
 }
 
 // TestLimitsOfManyProcesses: ledgers that share a folder, as processes do, share the limits.

@@ -97,8 +97,9 @@ func (c Contract) Operation(id string) (*Operation, error) {
 		return o, nil
 	}
 	f := failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
-	verb := strings.ToLower(id[:strings.IndexFunc(id+"X", unicode.IsUpper)])
-	if slices.ContainsFunc(c.ByPath(), func(o *Operation) bool { return strings.Contains(strings.ToLower(o.ID), verb) }) {
+	start := strings.IndexFunc(id, unicode.IsLetter) + 1 // 0 if it has none
+	verb := strings.ToLower(id[:start+strings.IndexFunc(id[start:]+"X", unicode.IsUpper)])
+	if start > 0 && slices.ContainsFunc(c.ByPath(), func(o *Operation) bool { return strings.Contains(strings.ToLower(o.ID), verb) }) {
 		f.Args = object{"operation": verb}
 		f.Next = f.Action.Line(f.Args)
 	}

@@ -145,7 +145,9 @@ func (s *parleyServer) toolOf(a *agent.Action) *tool {
 // Call implements [agent.Face]: a tool with its arguments as JSON, or the command for the human.
 func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
 	t := s.toolOf(a)
-	if t == nil {
+	if t == nil && arguments == nil {
+		return "parley " + a.Name
+	} else if t == nil {
 		return s.Line(a.Line(arguments))
 	}
 	given := map[string]any{}

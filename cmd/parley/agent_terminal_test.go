@@ -133,5 +133,6 @@ func TestInitAtTerminal(t *testing.T) {
 		t.Errorf("after a no there is an account: %v", status)
 	}
 	testkit.Contains(t, alice.person("alice\ny\n", "init"),
-		"an account costs 1.001 USD", "secrets.json", "the wallet takes play money from", "alice is ready")
+		"an account costs 1.001 USD", "secrets.json", "the wallet takes play money from", "alice is ready",
+		"is the account: keep a copy")
 }

@@ -21,6 +21,13 @@ See also: parley help flags, json, exit-codes, environment.
 
 The wallet key pays, the API key is the account's, and --key names a call.`
 
+// clientConfiguration is in the help of parley mcp.
+const clientConfiguration = `Configuration of a client, with the folder of the account:
+  {"mcpServers": {"parley": {
+    "command": "parley", "args": ["mcp"],
+    "env": {"PARLEY_HOME": "/home/me/.config/parley"}
+  }}}`
+
 // PrintHelp prints the help of a command. That of one for agents has its price, and not the flags of all.
 func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	node := context.Selected()
@@ -48,8 +55,12 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	if node.DefaultCmd != nil {
 		node.Detail = "Alone it is: parley " + console.CommandName(node.DefaultCmd)
 	}
+	also := "\nAlso --json, --jq, --yes, --key, --home, --server, --secrets: parley help flags"
+	if node.Name == "mcp" {
+		also = "\n" + clientConfiguration + "\n\nAlso --home, --server, --secrets: parley help flags"
+	}
 	if err = kong.DefaultHelpPrinter(options, context); err == nil {
-		_, err = fmt.Fprintln(context.Stdout, "\nAlso --json, --jq, --yes, --key, --home, --server, --secrets: parley help flags")
+		_, err = fmt.Fprintln(context.Stdout, also)
 	}
 	return err
 }

@@ -106,7 +106,7 @@ func (s *session) encode(w io.Writer, value object) error {
 // line returns a command line as any shell can run it: with the folder, unless it is the standard one.
 func (s *session) line(command string) string {
 	if command == "init" { // with a name that nobody has
-		server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
+		server := cmp.Or(s.flags.ServerURL, s.config.Server, "the URL of your server")
 		command += " --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
 	}
 	standard, err := agentHome("")
