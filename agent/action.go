@@ -118,8 +118,7 @@ func (p Param) Limited() string {
 	return p.Help
 }
 
-// Take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
-// client. Errors name the parameters as the face does.
+// Take returns the arguments of an action in their types: a model cannot correct its client. Errors name the parameters as the face does.
 func (a *Action) Take(face Face, given map[string]any) (map[string]any, error) {
 	taken := map[string]any{}
 	for name, value := range given {
@@ -166,11 +165,13 @@ func (a *Action) param(name string) *Param {
 	return nil
 }
 
-// take returns a value in the type of the parameter, or what is wrong with it.
+// take returns a value in the type of the parameter, or what is wrong with it. A text stands for a number, a boolean or a list.
 func (p Param) take(value any) (taken any, wrong string) {
 	text, isText := value.(string)
-	if parsed, ok := fromText(p.Type, strings.TrimSpace(text)); ok && isText {
-		value = parsed
+	if number, err := strconv.Atoi(strings.TrimSpace(text)); p.Type == Number && err == nil {
+		value = float64(number) // as in JSON
+	} else if flag, err := strconv.ParseBool(strings.TrimSpace(text)); p.Type == Flag && err == nil {
+		value = flag
 	}
 	ok := false
 	switch p.Type {
@@ -216,19 +217,6 @@ func (p Param) take(value any) (taken any, wrong string) {
 		return nil, "must be of the JSON type " + string(p.Type)
 	}
 	return value, ""
-}
-
-// fromText returns the number (a float64, as in JSON) or the boolean that a text stands for: a model cannot correct its client.
-func fromText(kind Type, text string) (value any, ok bool) {
-	switch kind {
-	case Number:
-		number, err := strconv.Atoi(text)
-		return float64(number), err == nil
-	case Flag:
-		value, err := strconv.ParseBool(text)
-		return value, err == nil
-	}
-	return nil, false
 }
 
 // texts returns a list of texts, also from JSON in a text, or from one text.

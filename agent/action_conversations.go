@@ -89,12 +89,6 @@ func (a act) confirm(r *Run, of Contact, arguments object) error {
 	if err = cmp.Or(err, failed, unknown); err != nil {
 		return err
 	}
-	members, _ := body["members"].([]any)
-	for _, one := range members {
-		if member, _ := one.(object); member["agent_id"] == next {
-			contacts = contacts.met(Contact{Name: word(member, "username"), ID: next, Kind: KindAgent})
-		}
-	}
 	called, _ := body["name"].(string)
 	contacts = contacts.met(Contact{Name: called, ID: of.ID, Kind: of.Kind})
 	if own != nil && body["admin_id"] != own.AgentID {

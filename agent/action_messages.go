@@ -59,6 +59,7 @@ const (
 	pageSize = 20
 	findSize = 10
 	MinShown = 512
+	maxRoom  = 1 << 30 // for more than any page has
 )
 
 func (r *Run) count() int {
@@ -221,16 +222,6 @@ func at(fields object) string {
 	return text
 }
 
-// maxContent is longer than any message.
-const maxContent = 1 << 20
-
-func (r *Run) share(messages []any) int {
-	if r.Room == 0 {
-		return maxContent
-	}
-	return r.Room / max(len(messages), 1)
-}
-
 // cut returns at most share characters of a message, and what to say of that. The message keeps these.
 func (r *Run) cut(m object, share int) (content, said string) {
 	content, _ = m["content"].(string)
@@ -252,7 +243,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	share, answers := r.share(messages), object{}
+	share, answers := cmp.Or(r.Room, maxRoom)/max(len(messages), 1), object{}
 	for _, one := range messages {
 		m, _ := one.(object)
 		head, mine := word(m, "sender_username"), own != nil && m["sender_id"] == own.AgentID

@@ -222,22 +222,13 @@ func info(name string) *Action {
 	return shown
 }
 
+// ActionNamed returns the action with a name, or nil.
 func ActionNamed(name string) *Action {
-	action, arguments := ActionIn(name)
-	if arguments != "" {
+	i := slices.IndexFunc(Actions, func(a *Action) bool { return a.Name == name })
+	if i < 0 {
 		return nil
 	}
-	return action
-}
-
-// ActionIn returns the action of a command line without the name of the program, or nil, and the rest of the line.
-func ActionIn(line string) (action *Action, arguments string) {
-	for _, a := range Actions {
-		if rest, ok := strings.CutPrefix(line+" ", a.Name+" "); ok {
-			return a, strings.TrimSpace(rest)
-		}
-	}
-	return nil, line
+	return Actions[i]
 }
 
 // ActionOf returns the action that makes an operation, and the fewest others; without one it is call.

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/x402"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -137,13 +136,7 @@ func refusedAs(err error, codes ...client.ErrorCode) bool {
 	return slices.Contains(codes, client.ErrorCode(CodeOf(err)))
 }
 
-// refusal returns the failure of a call to which the server did not respond with 200.
-func refusal(response *http.Response, body []byte) *Failure {
-	var said client.ParleyError
-	_ = json.Unmarshal(body, &said) // a proxy's response is not JSON
-	return refusalOf(response.StatusCode, x402.RetryAfter(response.Header.Get("Retry-After"), 0), said)
-}
-
+// refusalOf returns the failure of a call to which the server did not respond with 200.
 func refusalOf(status int, retryAfter time.Duration, said client.ParleyError) *Failure {
 	f := failf(ExitRefused, PlainWord(cmp.Or(string(said.Code), "bad_response")), "", "%s",
 		cmp.Or(said.Message, "the server does not say why"))

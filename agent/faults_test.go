@@ -106,27 +106,6 @@ func TestInboxesShareNothing(t *testing.T) {
 	}
 }
 
-// TestKeyNamesOneCall: a key with other arguments is refused and costs nothing.
-func TestKeyNamesOneCall(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
-	w.register("bob")
-	send := func(text string) error {
-		run := &agent.Run{Agent: alice, Context: t.Context(), Args: map[string]any{"to": "bob", "text": text}, Key: "K1"}
-		_, err := agent.ActionNamed("send").Do(run)
-		return errors.Join(err, run.Seen())
-	}
-	testkit.NoError(t, errors.Join(send("hello"), send("hello")))
-	before := w.Revenue()
-	if agent.CodeOf(send("good bye")) != "key_used" || w.Revenue() != before {
-		t.Errorf("the key with another text is not refused, or %d was paid", w.Revenue()-before)
-	}
-	if messages := w.Count("SELECT count(*) FROM messages"); messages != 1 {
-		t.Errorf("%d messages were sent, want one", messages)
-	}
-}
-
 // TestWalletOfAnotherFolder: a wallet that has an account makes no second one in a new folder by mistake. The payment channel shows it for
 // any username. With single payments the server tells nobody which usernames a wallet took: only the same one is refused.
 func TestWalletOfAnotherFolder(t *testing.T) {

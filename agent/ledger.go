@@ -88,7 +88,3 @@ func (l *Ledger) useKey(ctx context.Context, key, request string) error {
 		return err
 	})
 }
-
-func (l *Ledger) freeKey(ctx context.Context, key string) {
-	_ = l.exec(context.WithoutCancel(ctx), "DELETE FROM keys WHERE key = ?", key) // else the key stays used
-}

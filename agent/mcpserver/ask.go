@@ -16,8 +16,7 @@ var errDeclined = &agent.Failure{Code: "declined", Exit: agent.ExitLimit, Charge
 const questionName = "confirm"
 
 // hasForms reports whether the client can ask the human in a form.
-func hasForms(request *mcp.CallToolRequest) bool {
-	of := request.ClientCapabilities()
+func hasForms(of *mcp.ClientCapabilities) bool {
 	return of != nil && of.Elicitation != nil && (of.Elicitation.Form != nil || of.Elicitation.URL == nil) // neither means forms
 }
 

@@ -48,7 +48,7 @@ func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 		}
 		run.Release()
 		failed := a.Explain(counted, cmp.Or(err, ctx.Err()))
-		if failed.Question != "" && hasForms(request) && answer(request) == "" {
+		if failed.Question != "" && hasForms(request.ClientCapabilities()) && answer(request) == "" {
 			return s.ask(request, before.Command, failed), nil
 		}
 		return s.result(nil, failed), nil

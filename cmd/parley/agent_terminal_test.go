@@ -111,7 +111,6 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("what is final without a terminal: %v", got)
 	}
 	testkit.Contains(t, alice.personFails("n\n", "group", "delete", "team"), "Delete team (chat_", ") for everybody? This is final.")
-	alice.person("", "group", "info", "team")
 	alice.run("group", "delete", "team", "--yes")
 	if screen := alice.person("", "inbox"); !strings.Contains(screen, "no unread messages") || strings.Contains(screen, "{") {
 		t.Errorf("a terminal gets no text:\n%s", screen)

@@ -117,14 +117,9 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("parley %v: %v", args, got)
 		}
 	}
-	for _, one := range []struct{ line, code, paid string }{
-		{"send nobody hi", "agent_not_found", "0.00"}, {"send #nosuch hi", "channel_not_found", "0.005"},
-		{"group info team", "chat_not_found", "0.00"},
-	} {
-		if got := alice.fails(agent.ExitRefused, strings.Fields(one.line)...); got["code"] != one.code || got["charged"] != false ||
-			got["paid_usd"] != one.paid || got["next"] == nil {
-			t.Errorf("parley %s: %v", one.line, got)
-		}
+	if got := alice.fails(agent.ExitRefused, "send", "#nosuch", "hi"); got["code"] != "channel_not_found" || got["charged"] != false ||
+		got["paid_usd"] != "0.005" || got["next"] == nil {
+		t.Errorf("a channel that does not exist: %v", got)
 	}
 	alice.run("wallet", "limit", "0")
 	if got := alice.fails(agent.ExitLimit, "inbox"); got["code"] != "limit" || got["next"] == nil {

@@ -126,9 +126,9 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 	if account && c.Description != "" {
 		message += ". The account was there before and keeps its description: parley profile edit changes that"
 	}
-	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "message": message, "agent_id": own.AgentID, "server": terms.Server,
-		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace,
-		"secrets": s.config.Secrets, "play_money": play, "funded": c.funded, "home": s.home},
+	return s.print(nil, &agent.Value{Data: object{"message": message, "username": s.config.Username, "agent_id": own.AgentID,
+		"server": terms.Server, "network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(),
+		"wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": play, "funded": c.funded, "home": s.home},
 		Parts: []agent.Part{{Line: message}, {Line: "Try: " + s.line("send NAME TEXT")}}})
 }
 

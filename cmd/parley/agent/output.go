@@ -16,9 +16,6 @@ import (
 
 type object = map[string]any
 
-// wantsJSON reports whether the output is JSON.
-func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.Plain() }
-
 // revealing is an output in which every character is seen.
 type revealing struct{ io.Writer }
 
@@ -33,7 +30,7 @@ func (r revealing) Write(text []byte) (int, error) {
 // server may send anything, and nothing of it drives a terminal. A program gets the texts that --jq names as they are.
 func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 	var text bytes.Buffer
-	if s.wantsJSON() {
+	if s.flags.JSON || s.query != nil || s.Plain() {
 		value.Data["paid_usd"] = agent.USD(s.calls.Charged())
 		err = s.encode(&text, value.Data)
 	} else {
