@@ -64,12 +64,12 @@ func (c Contacts) NameOf(id string) string {
 	return PlainWord(id)
 }
 
-// named returns the contact of a kind with a name for which a condition holds, or none: first one that the caller named, or belongs to
-// beside that. It fails if there are several.
+// named returns the contact of a kind with a name for which a condition holds, or none: first one that the caller named, if it belongs to
+// no other group chat of that name. It fails if there are several.
 func (c Contacts) named(kind, name string, holds func(Contact) bool) (found Contact, err error) {
 	c = slices.DeleteFunc(slices.Clone(c), func(one Contact) bool { return one.Kind != kind || one.Name != name || one.Deleted })
 	if slices.ContainsFunc(c, func(one Contact) bool { return one.Named }) {
-		holds = func(one Contact) bool { return one.Named || one.Joined }
+		holds = func(one Contact) bool { return one.Named || one.Joined && kind == KindGroup }
 	}
 	var ids []string
 	for _, one := range c {

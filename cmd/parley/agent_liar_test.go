@@ -56,11 +56,11 @@ func text(text string) func(http.ResponseWriter) {
 func TestServerDrivesNoTerminal(t *testing.T) {
 	t.Parallel()
 	server := newLiar(t)
+	alice := newAgent(t, server.URL, "alice")
 	server.tell("/agent/me", text(`{"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[],"description":"",
 		"is_discoverable":true,"created_at":1,"chat_count":0,"subscribed_channel_count":0,"subscribed_channel_ids":[],
 		"administered_channel_ids":[]}`))
-	alice := newUser(t, server.URL)
-	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"profile"}, {"status", "--jq", ".username"}} {
+	for _, command := range [][]string{{"profile"}, {"status"}, {"init"}, {"status", "--jq", ".username"}} {
 		screen, err := alice.atTerminal("y\n", command...)
 		if err != nil || screen == "" {
 			t.Errorf("%v: %v\n%s", command, err, screen)
