@@ -138,7 +138,8 @@ func TestNextRuns(t *testing.T) {
 	unknown := alice.fails(agent.ExitNoKey, "--home", alice.home, "status")["next"].(string)
 	testkit.Contains(t, unknown, "init --server 'the URL of your server' --username agent_")
 	agreed := alice.fails(agent.ExitLimit, exampleArgs(next)[1:]...)
-	testkit.Contains(t, alice.fails(agent.ExitNoKey, "--home", alice.home, "inbox")["next"].(string), "init --server "+agent.Quoted(server.URL))
+	unknown = alice.fails(agent.ExitNoKey, "--home", alice.home, "inbox")["next"].(string)
+	testkit.Contains(t, unknown, "init --server "+agent.Quoted(server.URL))
 	testkit.Contains(t, agreed["error"].(string), server.URL+" takes payments on eip155:84532 to 0x", "an account costs 1.001 USD")
 	made := alice.run(exampleArgs(agreed["next"].(string))[1:]...)
 	if made["paid_usd"] != "1.001" {
