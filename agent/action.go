@@ -40,7 +40,7 @@ type Action struct {
 	Run func(r *Run) (*Value, error)
 
 	fields map[string]string // parameters by field of the contract
-	about  string            // the kind of contact that it is about, or ""
+	what   act
 }
 
 func (a *Action) Verb() string { return a.Name[strings.LastIndexByte(a.Name, ' ')+1:] }
@@ -98,8 +98,8 @@ func (a *Action) Fields(contract Contract) (fields []string) {
 			fields = append(fields, contract[id].Returns...)
 		}
 	}
-	if a.about != "" && a.Returns == "" {
-		fields = append(fields, OperationsOf[a.about].ID)
+	if a.what.kind != "" && a.Returns == "" {
+		fields = append(fields, OperationsOf[a.what.kind].ID)
 	}
 	fields = slices.DeleteFunc(fields, func(name string) bool { return slices.Contains(secretFields, name) })
 	slices.Sort(fields)
@@ -118,8 +118,7 @@ func (p Param) Limited() string {
 	return p.Help
 }
 
-// Take returns the arguments of an action in their types. A text stands for a number, a boolean or a list: a model cannot correct its
-// client. Errors name the parameters as the face does.
+// Take returns the arguments of an action in their types: a model cannot correct its client. Errors name the parameters as the face does.
 func (a *Action) Take(face Face, given map[string]any) (map[string]any, error) {
 	taken := map[string]any{}
 	for name, value := range given {
@@ -128,7 +127,13 @@ func (a *Action) Take(face Face, given map[string]any) (map[string]any, error) {
 		case value == nil: // some clients, such as CrewAI, send null for what is left out
 			continue
 		case i < 0:
-			return nil, Usagef("%s takes no %s", face.Call(a, nil), VisibleName(name))
+			var names []string
+			for _, p := range a.Params {
+				if !p.Program {
+					names = append(names, face.Param(p))
+				}
+			}
+			return nil, Usagef("%s takes no %s; it takes: %s", face.Call(a, nil), VisibleName(name), cmp.Or(strings.Join(names, ", "), "nothing"))
 		}
 		one, wrong := a.Params[i].take(value)
 		if wrong != "" {
@@ -160,11 +165,13 @@ func (a *Action) param(name string) *Param {
 	return nil
 }
 
-// take returns a value in the type of the parameter, or what is wrong with it.
+// take returns a value in the type of the parameter, or what is wrong with it. A text stands for a number, a boolean or a list.
 func (p Param) take(value any) (taken any, wrong string) {
 	text, isText := value.(string)
-	if parsed, ok := fromText(p.Type, strings.TrimSpace(text)); ok && isText {
-		value = parsed
+	if number, err := strconv.Atoi(strings.TrimSpace(text)); p.Type == Number && err == nil {
+		value = float64(number) // as in JSON
+	} else if flag, err := strconv.ParseBool(strings.TrimSpace(text)); p.Type == Flag && err == nil {
+		value = flag
 	}
 	ok := false
 	switch p.Type {
@@ -212,19 +219,6 @@ func (p Param) take(value any) (taken any, wrong string) {
 	return value, ""
 }
 
-// fromText returns the number (a float64, as in JSON) or the boolean that a text stands for: a model cannot correct its client.
-func fromText(kind Type, text string) (value any, ok bool) {
-	switch kind {
-	case Number:
-		number, err := strconv.Atoi(text)
-		return float64(number), err == nil
-	case Flag:
-		value, err := strconv.ParseBool(text)
-		return value, err == nil
-	}
-	return nil, false
-}
-
 // texts returns a list of texts, also from JSON in a text, or from one text.
 func texts(value any) (list []string, ok bool) {
 	if text, isText := value.(string); isText {
@@ -258,6 +252,7 @@ type Run struct {
 	Patience time.Duration
 
 	results []*Result
+	meant   Contact // the conversation that a name means
 }
 
 // Do runs an action. After the value was shown, [Run.Seen] must be called, or else Release.
@@ -275,6 +270,12 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 		}
 	}
 	value, err = a.Run(r)
+	if refusedAs(err, client.ErrorCodeDeleted) && r.meant.ID != "" { // the name may mean another conversation now
+		again, failed := a.Run(r)
+		if !refusedAs(failed, client.ErrorCodeChatNotFound, client.ErrorCodeChannelNotFound) {
+			value, err = again, failed
+		}
+	}
 	if f, ok := errors.AsType[*Failure](err); ok {
 		a.complete(f, r.Args)
 	}
@@ -291,13 +292,14 @@ func (a *Action) Do(r *Run) (value *Value, err error) {
 // complete adds to a failure that asks the human what is asked, and the command that does the same confirmed.
 func (a *Action) complete(f *Failure, arguments object) {
 	if f.dear > 0 {
-		var given []string
-		for _, p := range a.Params {
-			if value, there := arguments[p.Name]; there {
-				given = append(given, p.Name+": "+VisibleName(wordsOf(p, value)))
-			}
+		of, given, asked := a, []string{}, arguments
+		if inner, ok := arguments["arguments"].(object); ok { // of any call
+			of, asked = ActionOf(fmt.Sprint(arguments["operation"])), inner
 		}
-		f.Question = fmt.Sprintf("%s (%s) for %s USD?", strings.TrimSuffix(a.Summary, "."), strings.Join(given, "; "), USD(f.dear))
+		for _, name := range slices.Sorted(maps.Keys(asked)) {
+			given = append(given, name+": "+VisibleName(wordsOf(*cmp.Or(a.param(name), &Param{}), asked[name])))
+		}
+		f.Question = fmt.Sprintf("%s (%s) for %s USD?", strings.TrimSuffix(of.Summary, "."), strings.Join(given, "; "), USD(f.dear))
 	}
 	if f.Question != "" {
 		f.Next = a.Line(arguments) + " --yes"
@@ -437,30 +439,15 @@ func readableTimes(value any) {
 	}
 }
 
-// final asks for confirmation of what cannot be taken back. Before, the server says for the price of a look-up whether a conversation
-// exists and who its admin is: the human is not asked about what would be refused.
-func (r *Run) final(of Contact, question string) error {
-	if r.Confirmed {
-		return nil
-	}
-	if of.ID != "" {
-		names, body := OperationsOf[of.Kind], object{}
-		_, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body)
-		own, failed := r.Own(r.Context)
-		if err = cmp.Or(err, failed); err != nil {
-			return err
-		}
-		if own != nil && body["admin_id"] != own.AgentID {
-			return failf(ExitRefused, string(client.ErrorCodeNotAdmin), "", "only the admin of %s can do this; nothing was done", of)
-		}
-	}
-	f := failf(ExitLimit, codeConfirm, "", "this is final and must be confirmed; nothing was done")
-	f.Question = question + " This is final."
-	return f
-}
-
 func (r *Run) resolve(name string, kinds ...string) (Contact, error) {
-	return r.Resolve(r.Context, r.text(name), kinds...)
+	if r.meant.ID != "" && !slices.Equal(kinds, []string{KindAgent}) {
+		kinds = []string{r.meant.Kind} // it was deleted; nobody else is meant in its place
+	}
+	found, err := r.Resolve(r.Context, r.text(name), kinds...)
+	if found.Kind != KindAgent && !isID(r.text(name)) {
+		r.meant = found
+	}
+	return found, err
 }
 
 // Value is the result of an action: the fields, as the contract names them, and the same in lines.

@@ -246,14 +246,11 @@ func runCall(r *Run) (*Value, error) {
 		id, _ := arguments[field].(string)
 		peer = cmp.Or(peer, id)
 	}
-	if a := ActionOf(operation); a.Final && a.Name != "call" {
-		err := o.Check(arguments)
-		if err == nil {
-			err = r.final(Contact{ID: peer, Kind: kindOf(peer)}, fmt.Sprintf("Call %s (%s)?", operation, strings.TrimSuffix(a.Summary, ".")))
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := o.Check(arguments); err != nil {
+		return nil, err
+	}
+	if err := ActionOf(operation).what.confirm(r, Contact{ID: peer, Kind: kindOf(peer)}, arguments); err != nil {
+		return nil, err
 	}
 	body, err := r.call(operation, peer, arguments)
 	if err != nil {
@@ -261,7 +258,7 @@ func runCall(r *Run) (*Value, error) {
 	}
 	v := newValue(body)
 	if _, there := body["messages"]; there {
-		_, err = r.showMessages(v, body["messages"], "")
+		_, err = r.showUnread(v)
 		return v, err
 	}
 	return Shown(body), nil

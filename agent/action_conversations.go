@@ -53,7 +53,7 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	names := strings.NewReplacer("AGENTS", strings.Join(agents, ", "), "AGENT", VisibleName(r.text("agent")),
 		"MESSAGE", VisibleName(r.text("message_id")), "NAME", VisibleName(r.text("name")), "IT", of.String())
-	if of.Joined && a.operation == "subscribeChannel" { // somebody may have ended that
+	if of.Joined && !of.Admin && a.operation == "subscribeChannel" { // somebody may have ended that
 		channel := client.Channel{}
 		if _, err := r.lookup(r.Context, "getChannel", object{"channel_id": of.ID}, &channel); err != nil {
 			return nil, err
@@ -64,10 +64,8 @@ func (a act) run(r *Run) (*Value, error) {
 	if err != nil || done != "" {
 		return said(before, of, "%s", names.Replace(done)), err
 	}
-	if a.final != "" {
-		if err := r.final(of, names.Replace(a.final)); err != nil {
-			return nil, err
-		}
+	if err := a.confirm(r, of, arguments); err != nil {
+		return nil, err
 	}
 	body, err := r.call(a.operation, of.ID, arguments)
 	if err != nil {
@@ -75,6 +73,32 @@ func (a act) run(r *Run) (*Value, error) {
 	}
 	created := word(body, "chat_id") + word(body, "channel_id")
 	return said(body, of, "%s", strings.ReplaceAll(names.Replace(a.said), "CREATED", created)), nil
+}
+
+// confirm asks for confirmation of what cannot be taken back. Before, the server says for the price of a look-up whether the conversation
+// exists and who its admin is: the human is not asked about what would be refused. Who leaves without a successor can come again.
+func (a act) confirm(r *Run, of Contact, arguments object) error {
+	next := word(arguments, "new_admin_agent_id") + word(arguments, "successor_agent_id")
+	if a.final == "" || r.Confirmed || next == "" && strings.Contains(a.final, "AGENT") {
+		return nil
+	}
+	names, body := OperationsOf[of.Kind], object{}
+	_, err := r.lookup(r.Context, names.Info, object{names.ID: of.ID}, &body)
+	own, failed := r.Own(r.Context)
+	contacts, unknown := r.Contacts()
+	if err = cmp.Or(err, failed, unknown); err != nil {
+		return err
+	}
+	called, _ := body["name"].(string)
+	contacts = contacts.met(Contact{Name: called, ID: of.ID, Kind: of.Kind})
+	if own != nil && body["admin_id"] != own.AgentID {
+		return failf(ExitRefused, string(client.ErrorCodeNotAdmin), "", "only the admin of %s can do this; nothing was done",
+			contacts.NameOf(of.ID))
+	}
+	f := failf(ExitLimit, codeConfirm, "", "this is final and must be confirmed; nothing was done")
+	f.Question = strings.NewReplacer("IT", contacts.NameOf(of.ID)+" ("+of.ID+")", "AGENT", contacts.NameOf(next)+" ("+next+")").
+		Replace(a.final) + " This is final."
+	return f
 }
 
 func (r *Run) argument(param, name string) (any, error) {
@@ -105,7 +129,7 @@ const lastChange = `(SELECT max(number) FROM responses r JOIN calls ON id = call
 // a conversation that exists and was created with the same arguments.
 func (r *Run) before(operation string, of Contact, arguments object) (body object, done string, err error) {
 	o := r.contract[operation]
-	request := o.hash(o.plain(arguments), r.Key)
+	request := o.hash(arguments, r.Key)
 	body = object{}
 	found, err := r.ledger.responses(r.Context, "request = ? AND seen ORDER BY number DESC LIMIT 1", request)
 	if err == nil && len(found) > 0 {
@@ -115,12 +139,15 @@ func (r *Run) before(operation string, of Contact, arguments object) (body objec
 	contacts, unknown := r.Contacts()
 	created := contacts.ByID(word(body, "chat_id") + word(body, "channel_id"))
 	switch {
+	case of.Admin && (operation == "subscribeChannel" || operation == "unsubscribeChannel"):
+		done = "this account is the admin of IT, and writes and reads it without a subscription"
 	case operation == "subscribeChannel":
 		done = map[bool]string{true: "this account is subscribed to IT"}[of.Joined]
 	case operation == "requestGroupAccess" && !of.Joined && time.Since(of.Asked) < day:
 		done = "the admin of IT was asked less than a day ago"
 	case created != nil && created.Named && (operation == "createGroupChat" || operation == "createChannel"):
 		done = "NAME was created before"
+	case strings.HasPrefix(operation, "transfer"): // others can hand it back
 	case arguments["add_member_ids"] != nil || arguments["remove_subscriber_ids"] != nil: // they leave, or come again
 	case len(last) > 0 && r.Key == "":
 		done = "this is so already: it was the last change of IT by this account"
@@ -139,7 +166,7 @@ func runContacts(r *Run) (*Value, error) {
 	for _, kind := range []string{KindAgent, KindGroup, KindChannel} {
 		list := []any{}
 		for _, c := range contacts {
-			if c.Kind != kind || c.Name == "" {
+			if c.Kind != kind || c.Name == "" || c.Deleted {
 				continue
 			}
 			one, state := object{OperationsOf[kind].ID: c.ID, "name": c.Name, "joined": c.Joined}, map[bool]string{true: "  joined"}[c.Joined]

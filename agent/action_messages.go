@@ -59,6 +59,7 @@ const (
 	pageSize = 20
 	findSize = 10
 	MinShown = 512
+	maxRoom  = 1 << 30 // for more than any page has
 )
 
 func (r *Run) count() int {
@@ -97,20 +98,11 @@ func (r *Run) inbox(result *Result) (*Value, error) {
 		delete(body, field)
 	}
 	v := newValue(body)
-	messages, err := r.showMessages(v, body["messages"], "")
+	messages, err := r.showUnread(v)
 	if err != nil {
 		return nil, err
 	}
 	notices, _ := body["notices"].([]any)
-	for _, one := range notices {
-		n, _ := one.(object)
-		name, _ := n["source_name"].(string)
-		did, known := noticed[word(n, "type")]
-		if !known {
-			did = word(n, "type") + " in"
-		}
-		v.line("notice: %s %s %s (%s)  %s", word(n, "actor_username"), did, VisibleName(name), word(n, "source_id"), at(n))
-	}
 	if len(messages)+len(notices) == 0 {
 		v.line("no unread messages")
 	}
@@ -122,6 +114,22 @@ func (r *Run) inbox(result *Result) (*Value, error) {
 
 var noticed = map[string]string{"added": "added this account to", "removed": "removed this account from",
 	"banned": "banned this account from", "made_admin": "made this account the admin of", "deleted": "deleted"}
+
+// showUnread adds the messages and the notices of a value.
+func (r *Run) showUnread(v *Value) ([]any, error) {
+	messages, err := r.showMessages(v, v.Data["messages"], "")
+	notices, _ := v.Data["notices"].([]any)
+	for _, one := range notices {
+		n, _ := one.(object)
+		name, _ := n["source_name"].(string)
+		did, known := noticed[word(n, "type")]
+		if !known {
+			did = word(n, "type") + " in"
+		}
+		v.line("notice: %s %s %s (%s)  %s", word(n, "actor_username"), did, VisibleName(name), word(n, "source_id"), at(n))
+	}
+	return messages, err
+}
 
 func runRead(r *Run) (*Value, error) {
 	if id := r.text("message_id"); id != "" {
@@ -214,16 +222,6 @@ func at(fields object) string {
 	return text
 }
 
-// maxContent is longer than any message.
-const maxContent = 1 << 20
-
-func (r *Run) share(messages []any) int {
-	if r.Room == 0 {
-		return maxContent
-	}
-	return r.Room / max(len(messages), 1)
-}
-
 // cut returns at most share characters of a message, and what to say of that. The message keeps these.
 func (r *Run) cut(m object, share int) (content, said string) {
 	content, _ = m["content"].(string)
@@ -245,7 +243,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	share := r.share(messages)
+	share, answers := cmp.Or(r.Room, maxRoom)/max(len(messages), 1), object{}
 	for _, one := range messages {
 		m, _ := one.(object)
 		head, mine := word(m, "sender_username"), own != nil && m["sender_id"] == own.AgentID
@@ -263,7 +261,7 @@ func (r *Run) showMessages(v *Value, list any, in string) ([]any, error) {
 		content, said := r.cut(m, share)
 		v.Parts = append(v.Parts, Part{head + about + said, content})
 		if next != "" && !mine {
-			m["next"] = next
+			answers[word(m, "message_id")], v.Data["next"] = next, answers // beside the texts of others, not in them
 			v.line("to add %s: %s", word(m, "sender_username"), next)
 		}
 		if counts, ok := m["reaction_counts"].(object); ok && len(counts) > 0 {

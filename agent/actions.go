@@ -40,7 +40,7 @@ func table() []*Action {
 			Summary: "Make a wallet and an account, agree to a server's terms.",
 			Price:   "0.01 for the username, 0.99 for the account, 0.001 to read it; the first two do not count for the daily limit",
 			Example: "init --server https://parley.example --username alice --yes",
-			Returns: "address agent_id asset funded home network payee play_money secrets server username wallet_key"},
+			Returns: "address agent_id asset funded home message network payee play_money secrets server username wallet_key"},
 		{Name: "status", Tool: "parley_status", Run: runStatus,
 			Summary: "Show account, wallet, money spent today, and open payments.", Price: "free", Example: "status",
 			Returns: "address agent_id balance_usd deposited_usd left_usd limit_usd network open problem reserved_usd secrets server " +
@@ -52,7 +52,7 @@ func table() []*Action {
 				{Name: "reply_to", Type: Text, Help: "id of the message that this answers"}}},
 		{Name: "inbox", Tool: "parley_inbox", Operations: []string{pollOperation}, Run: runInbox,
 			Summary: "Get unread messages; the next inbox marks them as read.", Price: "0.001, also if there are none", Example: "inbox",
-			Returns: "messages notices total_unread",
+			Returns: "messages next notices total_unread",
 			Params: []Param{{Name: "wait", Type: Number, Max: 45, Default: "0", Help: "seconds to wait for a message"}, countParam.by(pageSize),
 				{Name: "keep", Type: Flag, Help: "leave them unread"},
 				{Name: "follow", Type: Flag, Program: true, Not: []string{"wait", "keep", "n"},
@@ -63,7 +63,7 @@ func table() []*Action {
 		{Name: "read", Tool: "parley_read", Run: runRead, Operations: []string{"listPrivateMessages", "listGroupMessages", "listChannelMessages",
 			"searchPrivateMessages", "searchGroupMessages", "searchChannelMessages"},
 			Summary: "Read or search a conversation, newest last.", Price: "0.001, a search 0.005", Example: "read bob -n 5",
-			Returns: "channel_id chat_id matched_as messages next_before_message_id page total",
+			Returns: "channel_id chat_id matched_as messages next next_before_message_id page total",
 			Params: []Param{{Name: "conversation", Type: Text, Arg: true, Help: toParam.Help}, countParam.by(pageSize),
 				{Name: "grep", Type: Text, Max: 256, Help: "search by RE2 regular expression", Not: []string{"find", "keep"}},
 				{Name: "find", Type: Text, Max: 256, Help: "search by plain text", Not: []string{"keep"}},
@@ -101,8 +101,8 @@ func table() []*Action {
 			args: map[string]string{"message_id": "unpin_message_ids"}, said: "unpinned MESSAGE in IT"}, groupParam, messageParam),
 		with("group join", "Ask the admin for access.", "0.005", `chat_01k70t94aqeembse7n65ptksh0 --message "may I?"`,
 			act{kind: KindGroup, operation: "requestGroupAccess", args: noteArgs, said: "asked the admin of IT for access"}, groupParam, noteParam),
-		with("group leave", "Leave. The admin names a successor.", "0.002", "team --successor bob",
-			act{kind: KindGroup, operation: "leaveGroupChat", said: "left IT",
+		with("group leave", "Leave. The admin names a successor, which is final.", "0.002", "team --successor bob --yes",
+			act{kind: KindGroup, operation: "leaveGroupChat", said: "left IT", final: "Make AGENT the admin of IT, and leave it?",
 				args: map[string]string{"successor": "successor_agent_id", "message": "transfer_message"}},
 			groupParam, Param{Name: "successor", Type: Text, Help: "username or id of the next admin"}, noteParam),
 		transfer("group transfer"), remove("group delete"), info("group info"),
@@ -152,7 +152,7 @@ func table() []*Action {
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as getChannel, or a part of it"}}},
 		{Name: "call", Tool: "parley_call", Run: runCall, Changes: true, Final: true,
 			Operations: []string{"getHealth", "getSkill", "getPrivateChat"}, Price: "what the operation does",
-			Summary: "Make any call of the contract. Without an operation, list all; without arguments, name those that it needs.",
+			Summary: "Make any call of the contract. Without an operation, list all; without arguments, make the call or name what it needs.",
 			Example: `call searchAgents '{"query": "weather"}'`,
 			Params: []Param{{Name: "operation", Type: Text, Arg: true, Help: "such as searchAgents"},
 				{Name: "arguments", Type: Object, Arg: true, Stdin: true, Help: "JSON object"}}},
@@ -179,7 +179,7 @@ func with(name, summary, price, example string, what act, params ...Param) *Acti
 	}
 	return &Action{Name: name, Tool: "parley_" + noun, Operations: []string{what.operation}, Changes: true, Final: what.final != "",
 		Summary: summary, Price: price, Example: strings.TrimSpace(name + " " + example), Params: params, Run: what.run, fields: fields,
-		about: what.kind}
+		what: what}
 }
 
 // about returns the parts of actions that groups and channels share: kind, parameter, noun of operations, and example.
@@ -222,22 +222,13 @@ func info(name string) *Action {
 	return shown
 }
 
+// ActionNamed returns the action with a name, or nil.
 func ActionNamed(name string) *Action {
-	action, arguments := ActionIn(name)
-	if arguments != "" {
+	i := slices.IndexFunc(Actions, func(a *Action) bool { return a.Name == name })
+	if i < 0 {
 		return nil
 	}
-	return action
-}
-
-// ActionIn returns the action of a command line without the name of the program, or nil, and the rest of the line.
-func ActionIn(line string) (action *Action, arguments string) {
-	for _, a := range Actions {
-		if rest, ok := strings.CutPrefix(line+" ", a.Name+" "); ok {
-			return a, strings.TrimSpace(rest)
-		}
-	}
-	return nil, line
+	return Actions[i]
 }
 
 // ActionOf returns the action that makes an operation, and the fewest others; without one it is call.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/parley-chat/parley/client"
 	"github.com/parley-chat/parley/internal/lockfile"
+	"github.com/parley-chat/parley/x402"
 )
 
 // Agent makes calls of one account. It is safe for concurrent use, also by several processes.
@@ -65,7 +66,6 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	if err != nil {
 		return nil, err
 	}
-	arguments = o.plain(arguments)
 	if err := o.Check(arguments); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (a *Agent) Call(ctx context.Context, operation string, arguments map[string
 	}
 	if err != nil {
 		if CodeOf(err) != codeOpen && options.Key != "" {
-			a.ledger.freeKey(ctx, options.Key)
+			_ = a.ledger.exec(context.WithoutCancel(ctx), "DELETE FROM keys WHERE key = ?", options.Key) // else it stays used
 		}
 		return nil, a.orNoMoney(ctx, err, o.Price)
 	}
@@ -166,10 +166,12 @@ func (a *Agent) read(ctx context.Context, of intent, response *http.Response, er
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
-	refused := refusal(response, body)
+	var said client.ParleyError
+	_ = json.Unmarshal(body, &said) // of a proxy it is not JSON
+	refused := refusalOf(response.StatusCode, x402.RetryAfter(response.Header.Get("Retry-After"), 0), said)
 	if err != nil || a.ledger.isOpen(ctx, of.ID) {
 		if err == nil && response.StatusCode == http.StatusOK {
-			err = errors.New("the response is not JSON, as that of a proxy")
+			err = errors.New("the response is not Parley's, as that of a proxy")
 		}
 		return nil, outcomeOpen(cmp.Or[error](err, errors.New(refused.Message))) // not the refusal itself: it is not the outcome
 	}

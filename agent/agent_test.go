@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,27 +34,6 @@ func field(t *testing.T, result *agent.Result, name string) string {
 	return value
 }
 
-// TestCharges: what the calls of a context cost is counted once, also those that look up a name.
-func TestCharges(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
-	w.register("bob")
-	ctx, command := agent.BeginCommand(t.Context())
-	before := w.Revenue()
-	for range 2 {
-		if _, err := alice.Resolve(ctx, "bob"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := alice.Call(ctx, "getOwnAgent", nil, agent.CallOptions{}); err != nil { // not seen: the second one is the same
-			t.Fatal(err)
-		}
-	}
-	if paid := w.Revenue() - before; command.Charged() != 2000 || paid != 2000 {
-		t.Errorf("%d is counted, %d was paid, want 2000", command.Charged(), paid)
-	}
-}
-
 // TestRefusedBeforePaying: what the contract does not allow costs nothing.
 func TestRefusedBeforePaying(t *testing.T) {
 	t.Parallel()
@@ -78,12 +55,6 @@ func TestRefusedBeforePaying(t *testing.T) {
 	}
 	if _, err := w.agreed(w.wallet()).Call(t.Context(), "listUnreadMessages", nil, agent.CallOptions{}); !errors.Is(err, agent.ErrNoAccount) {
 		t.Errorf("a call without an account: %v", err)
-	}
-	for _, operation := range []string{"createGroupChat", "createChannel"} {
-		_, err := alice.Call(t.Context(), operation, map[string]any{"name": "x"}, agent.CallOptions{})
-		if agent.CodeOf(err) != "confirmation_needed" {
-			t.Errorf("a dear call that nobody has confirmed: %v", err)
-		}
 	}
 	if w.Revenue() != before {
 		t.Errorf("%d was paid", w.Revenue()-before)
@@ -143,34 +114,6 @@ func TestUnseenMessages(t *testing.T) {
 		testkit.NoError(t, bob.Seen(t.Context(), fetch(true, content)))
 	}
 	fetch(false)
-}
-
-// TestSecretsHaveOnePlace: the API key and the TAN are in the place for secrets, and in no other file.
-func TestSecretsHaveOnePlace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	_, of := w.register("alice")
-	secrets, err := os.ReadFile(filepath.Join(of.folder, "secrets.json"))
-	testkit.NoError(t, err)
-	var kept map[string]string
-	if err := json.Unmarshal(secrets, &kept); err != nil || len(kept) != 2 {
-		t.Fatalf("%d secrets are kept (%v), want the API key and the TAN", len(kept), err)
-	}
-	err = filepath.WalkDir(of.folder, func(path string, found os.DirEntry, err error) error {
-		if err != nil || found.IsDir() || found.Name() == "secrets.json" {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		for _, secret := range kept {
-			if strings.Contains(string(content), secret) {
-				t.Errorf("%s contains a secret", path)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 // TestFollow: messages arrive while an agent follows, fetches wait at the server, and messages that were not taken come again.

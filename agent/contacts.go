@@ -19,10 +19,14 @@ type Contact struct {
 	Chat string `json:"chat,omitempty"`
 	// Named is true if the caller gave or used the name: it then means this conversation, and nobody else changes it.
 	Named bool `json:"named,omitempty"`
-	// Joined is true if the caller belongs to the conversation, Asked when it asked for access, Blocked if it has blocked the agent.
+	// Joined is true if the caller belongs to the conversation, Admin if it is the admin, Asked when it asked for access, Blocked if it has
+	// blocked the agent.
 	Joined  bool      `json:"joined,omitempty"`
+	Admin   bool      `json:"admin,omitempty"`
 	Asked   time.Time `json:"asked,omitzero"`
 	Blocked bool      `json:"blocked,omitempty"`
+	// Deleted is true if nothing has the id any more: its name can mean another conversation.
+	Deleted bool `json:"deleted,omitempty"`
 
 	shown *Result // of the call that looked it up just now, or nil
 }
@@ -60,15 +64,16 @@ func (c Contacts) NameOf(id string) string {
 	return PlainWord(id)
 }
 
-// named returns the contact of a kind with a name for which a condition holds, or none: first one that the caller named. It fails if there
-// are several.
+// named returns the contact of a kind with a name for which a condition holds, or none: first one that the caller named, if it belongs to
+// no other group chat of that name. It fails if there are several.
 func (c Contacts) named(kind, name string, holds func(Contact) bool) (found Contact, err error) {
-	if slices.ContainsFunc(c, func(one Contact) bool { return one.Kind == kind && one.Name == name && one.Named }) {
-		holds = func(one Contact) bool { return one.Named }
+	c = slices.DeleteFunc(slices.Clone(c), func(one Contact) bool { return one.Kind != kind || one.Name != name || one.Deleted })
+	if slices.ContainsFunc(c, func(one Contact) bool { return one.Named }) {
+		holds = func(one Contact) bool { return one.Named || one.Joined && kind == KindGroup }
 	}
 	var ids []string
 	for _, one := range c {
-		if one.Kind == kind && one.Name == name && holds(one) {
+		if holds(one) {
 			found, ids = one, append(ids, one.ID)
 		}
 	}

@@ -54,7 +54,7 @@ func TestNamesAreRemembered(t *testing.T) {
 	w := newWorld(t)
 	alice, _ := w.register("alice")
 	bob, _ := w.register("bob")
-	channel := field(t, call(t, alice, "createChannel", map[string]any{"name": "#weather", "description": "rain"}), "channel_id")
+	channel := field(t, call(t, alice, "createChannel", map[string]any{"name": "weather", "description": "rain"}), "channel_id")
 	group := field(t, call(t, alice, "createGroupChat", map[string]any{"name": "walks", "is_discoverable": true}), "chat_id")
 	w.free(alice, "#weather", channel)
 	w.free(alice, "walks", group)
@@ -113,24 +113,65 @@ func TestNamesThatOthersChoose(t *testing.T) {
 	}
 }
 
-// TestConversationsThatEnd: the name of a channel or group chat that was deleted is free again.
+// TestConversationsThatEnd: the name of a channel or group chat that was deleted is free again, and means the next one in the same call.
 func TestConversationsThatEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alice, _ := w.register("alice")
 	bob, _ := w.register("bob")
-	channel := map[string]any{"channel_id": field(t, call(t, alice, "createChannel", map[string]any{"name": "news"}), "channel_id")}
-	group := map[string]any{"chat_id": field(t, call(t, alice, "createGroupChat", map[string]any{"name": "team"}), "chat_id")}
-	call(t, bob, "subscribeChannel", channel)
-	call(t, alice, "deleteChannel", channel)
-	call(t, alice, "deleteGroupChat", group)
-	if _, err := bob.Call(t.Context(), "getChannel", channel, agent.CallOptions{}); err == nil {
-		t.Error("what was deleted is there")
+	for _, one := range []struct{ kind, id, name string }{{"channel", "channel_id", "#news"}, {"group", "chat_id", "walks"}} {
+		named := map[string]any{"conversation": one.name}
+		for range 2 {
+			create := map[string]any{"name": strings.TrimPrefix(one.name, "#"), "discoverable": true}
+			if one.kind == "group" {
+				create["members"] = []string{"bob"}
+			}
+			id := do(t, alice, one.kind+" create", create).Data[one.id]
+			do(t, bob, "find", map[string]any{"words": "walks", "kind": "groups"})
+			if shown := do(t, bob, one.kind+" info", named).Data; shown[one.id] != id {
+				t.Errorf("%s is %v, want %v", one.name, shown[one.id], id)
+			}
+			do(t, alice, one.kind+" delete", named)
+		}
+		if f := explained(t, bob, one.kind+" info", named); f.Code != "deleted" {
+			t.Errorf("what was deleted is there: %v", f)
+		}
 	}
 	for _, of := range []*agent.Agent{alice, bob} {
-		contacts, err := of.Contacts()
-		if err != nil || len(contacts) != 0 {
-			t.Errorf("%+v are still known, %v", contacts, err)
+		if data := do(t, of, "contacts list", nil).Data; len(data["groups"].([]any))+len(data["channels"].([]any)) != 0 {
+			t.Errorf("%v are still known", data)
+		}
+	}
+}
+
+// TestAdmins: who is the admin is never taken from memory, a notice brings the name of its time, and to join or leave a channel as its
+// admin costs and changes nothing. Of two group chats of one name that the caller belongs to none is meant.
+func TestAdmins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	alice, _ := w.register("alice")
+	bob, _ := w.register("bob")
+	group := do(t, alice, "group create", map[string]any{"name": "team", "members": []string{"bob"}}).Data["chat_id"].(string)
+	do(t, bob, "inbox", nil)
+	do(t, alice, "group edit", map[string]any{"conversation": group, "name": "the team"})
+	for _, next := range []string{"bob", "alice", "bob"} {
+		from := map[bool]*agent.Agent{true: alice, false: bob}[next == "bob"]
+		if done := do(t, from, "group transfer", map[string]any{"conversation": group, "agent": next}).Data; done["already"] != nil {
+			t.Errorf("handing over to %s again: %v", next, done)
+		}
+	}
+	do(t, bob, "inbox", nil)
+	w.free(bob, "the team", group)
+	do(t, alice, "group create", map[string]any{"name": "the team", "members": []string{"bob"}})
+	do(t, alice, "channel create", map[string]any{"name": "news"})
+	before := w.Revenue()
+	if f := explained(t, alice, "send", map[string]any{"to": "the team", "text": "hi"}); f.Code != "ambiguous_name" {
+		t.Errorf("a name of two group chats: %s", f.Code)
+	}
+	for _, name := range []string{"channel join", "channel leave"} {
+		done := do(t, alice, name, map[string]any{"conversation": "#news"}).Data
+		if !strings.HasPrefix(done["message"].(string), "this account is the admin of #news") || w.Revenue() != before {
+			t.Errorf("%s of the admin: %v, %d was paid", name, done, w.Revenue()-before)
 		}
 	}
 }

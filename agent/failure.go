@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,9 +16,9 @@ import (
 	"time"
 
 	"github.com/parley-chat/parley/client"
-	"github.com/parley-chat/parley/x402"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // The exit codes of commands of an agent.
@@ -86,6 +87,7 @@ func isA[T error](err error) bool {
 // plain returns an error in words for readers who know neither Go nor its libraries.
 func plain(err error) string {
 	var network net.Error
+	var ledger *sqlite.Error
 	if failed, ok := errors.AsType[*url.Error](err); ok { // its URL has the query of the call
 		return plain(failed.Err)
 	}
@@ -98,6 +100,8 @@ func plain(err error) string {
 		return "interrupted; the same command finishes it"
 	case isA[*net.OpError](err), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection to the server broke"
+	case errors.Is(err, fs.ErrPermission), errors.As(err, &ledger) && ledger.Code()&0xff == sqlite3.SQLITE_READONLY:
+		return err.Error() + "; parley must be able to write its folder (PARLEY_HOME) and what is in it"
 	case isA[*sqlite.Error](err):
 		return err.Error() + "; if " + stateFile + " is damaged, put a copy back, or move it away: then what was paid today is forgotten"
 	case isA[*json.SyntaxError](err), isA[*json.UnmarshalTypeError](err):
@@ -132,13 +136,7 @@ func refusedAs(err error, codes ...client.ErrorCode) bool {
 	return slices.Contains(codes, client.ErrorCode(CodeOf(err)))
 }
 
-// refusal returns the failure of a call to which the server did not respond with 200.
-func refusal(response *http.Response, body []byte) *Failure {
-	var said client.ParleyError
-	_ = json.Unmarshal(body, &said) // a proxy's response is not JSON
-	return refusalOf(response.StatusCode, x402.RetryAfter(response.Header.Get("Retry-After"), 0), said)
-}
-
+// refusalOf returns the failure of a call to which the server did not respond with 200.
 func refusalOf(status int, retryAfter time.Duration, said client.ParleyError) *Failure {
 	f := failf(ExitRefused, PlainWord(cmp.Or(string(said.Code), "bad_response")), "", "%s",
 		cmp.Or(said.Message, "the server does not say why"))

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -105,27 +106,6 @@ func TestInboxesShareNothing(t *testing.T) {
 	}
 }
 
-// TestKeyNamesOneCall: a key with other arguments is refused and costs nothing.
-func TestKeyNamesOneCall(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	alice, _ := w.register("alice")
-	w.register("bob")
-	send := func(text string) error {
-		run := &agent.Run{Agent: alice, Context: t.Context(), Args: map[string]any{"to": "bob", "text": text}, Key: "K1"}
-		_, err := agent.ActionNamed("send").Do(run)
-		return errors.Join(err, run.Seen())
-	}
-	testkit.NoError(t, errors.Join(send("hello"), send("hello")))
-	before := w.Revenue()
-	if agent.CodeOf(send("good bye")) != "key_used" || w.Revenue() != before {
-		t.Errorf("the key with another text is not refused, or %d was paid", w.Revenue()-before)
-	}
-	if messages := w.Count("SELECT count(*) FROM messages"); messages != 1 {
-		t.Errorf("%d messages were sent, want one", messages)
-	}
-}
-
 // TestWalletOfAnotherFolder: a wallet that has an account makes no second one in a new folder by mistake. The payment channel shows it for
 // any username. With single payments the server tells nobody which usernames a wallet took: only the same one is refused.
 func TestWalletOfAnotherFolder(t *testing.T) {
@@ -181,12 +161,27 @@ func TestJoinedBefore(t *testing.T) {
 	if again := do(t, bob, "group join", map[string]any{"conversation": group}).Data; again["already"] != nil {
 		t.Errorf("a request of who was removed: %v", again)
 	}
-	// What is final must be confirmed in any call.
-	ctx, _ := agent.BeginCommand(t.Context())
-	_, err := agent.ActionNamed("call").Do(&agent.Run{Agent: alice, Context: ctx, Args: map[string]any{"operation": "deleteGroupChat",
-		"arguments": map[string]any{"chat_id": group}}})
-	if agent.CodeOf(err) != "confirmation_needed" {
-		t.Errorf("a call that deletes the group chat: %v", err)
+	// What is final or dear must be confirmed in any call, and so must the successor of who leaves.
+	me, team := do(t, bob, "profile show", nil).Data["agent_id"], fmt.Sprintf("team (%s)", group)
+	do(t, alice, "group add", map[string]any{"conversation": group, "agents": []string{"bob"}})
+	raw := func(operation string, arguments map[string]any) map[string]any {
+		return map[string]any{"operation": operation, "arguments": arguments}
+	}
+	for _, one := range []struct {
+		name      string
+		arguments map[string]any
+		question  string
+	}{
+		{"call", raw("deleteGroupChat", map[string]any{"chat_id": group}), "Delete " + team + " for everybody? This is final."},
+		{"call", raw("transferGroupChat", map[string]any{"chat_id": group, "new_admin_agent_id": me}),
+			fmt.Sprintf("Make bob (%s) the admin of %s? This is final.", me, team)},
+		{"call", raw("createGroupChat", map[string]any{"name": "x"}), "Create a group chat (name: x) for 0.15 USD?"},
+		{"group leave", map[string]any{"conversation": group, "successor": "bob"},
+			fmt.Sprintf("Make bob (%s) the admin of %s, and leave it? This is final.", me, team)},
+	} {
+		if f := explained(t, alice, one.name, one.arguments); f.Question != one.question || f.Code != "confirmation_needed" {
+			t.Errorf("%s %v asks %q, want %q", one.name, one.arguments, f.Question, one.question)
+		}
 	}
 }
 
@@ -201,7 +196,8 @@ func TestRefusedBeforeItIsPaid(t *testing.T) {
 		"react": {"message_id": message, "emoji": "ok"}, "send": {"to": "bob", "text": "x", "reply_to": "y"},
 		"read":         {"conversation": "bob", "grep": "("},
 		"profile edit": {"description": "caf\xe9"}, "find": {"words": "x", "n": "many"}, "group add": {"conversation": "x",
-			"agents": []string{"\xff"}}, "group create": {"name": "a\nb", "members": []string{"bob"}},
+			"agents": []string{"\xff"}}, "group create": {"name": "a\nb", "members": []string{"bob"}}, "channel create": {"name": "#news"},
+		"channel edit": {"conversation": "#x", "name": "a\u202eb"}, "group edit": {"conversation": "x", "description": " \t"},
 	} {
 		_, err := try(t, alice, name, arguments)
 		if agent.CodeOf(err) != "usage" || spent(t, alice) != before {

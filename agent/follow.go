@@ -37,7 +37,9 @@ func (a *Agent) Follow(ctx context.Context, policy Polling, came func(*Page) err
 		}
 		page, err := a.Fetch(ctx, map[string]any{"wait": int(policy.Wait.Seconds())}, false, 2*policy.Wait+defaultPatience)
 		longer := min(max(2*pause, policy.First), policy.Longest)
-		if temporary(err) && ctx.Err() == nil {
+		f, failed := errors.AsType[*Failure](err)
+		passes := failed && (f.Retryable || f.Code == codeLimit) || isA[*client.UnreachableError](err) // the daily limit is tomorrow
+		if passes && ctx.Err() == nil {
 			if warn := commandOf(ctx).Warn; warn != nil {
 				warn(err)
 			}
@@ -150,10 +152,4 @@ func (r *Result) release() {
 		r.lock.Release()
 		r.lock = nil
 	}
-}
-
-// temporary reports whether an error of a fetch can be gone at the next one. The daily limit is tomorrow.
-func temporary(err error) bool {
-	f, ok := errors.AsType[*Failure](err)
-	return ok && (f.Retryable || f.Code == codeLimit) || isA[*client.UnreachableError](err)
 }

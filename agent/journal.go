@@ -67,27 +67,23 @@ func (l *Ledger) Closed(ctx context.Context, id string, outcome client.Outcome) 
 	if !l.isOpen(ctx, id) {
 		return // nothing was signed: the operation is free, or the server refused before it asked for a payment
 	}
-	if outcome.Status == http.StatusOK && !isObject(outcome.Body) {
-		return // a page of a proxy: the server may have charged, and returns its response when the payment is sent again
+	of := intentOf(ctx)
+	if o := l.contract[of.Operation]; o != nil && outcome.Status != 0 && !o.decides(outcome.Status, outcome.Body) {
+		return // the server may have charged, and returns its response when the payment is sent again
 	}
 	if outcome.Charged > 0 || outcome.Status == http.StatusOK {
 		if l.keep(ctx, id, outcome.Body) != nil {
 			return
 		}
 	}
-	_ = l.close(ctx, intentOf(ctx), id, outcome)
-}
-
-func isObject(body []byte) bool {
-	var object map[string]json.RawMessage
-	return json.Unmarshal(body, &object) == nil && object != nil
+	_ = l.close(ctx, of, id, outcome)
 }
 
 // close stores an outcome and, in the same transaction, ends the call. What was charged and rejected becomes a credit.
 func (l *Ledger) close(ctx context.Context, of intent, id string, outcome client.Outcome) error {
 	done := outcome.Status == http.StatusOK
 	var problem client.ParleyError
-	_ = json.Unmarshal(outcome.Body, &problem) // a proxy's response is not JSON
+	_ = json.Unmarshal(outcome.Body, &problem) // of another version: no code
 	// The same call keeps its payment identifier after a refusal, unless the server has charged that.
 	again := !done && outcome.Charged == 0 && problem.Code != client.ErrorCodePaymentReused
 	return l.transact(ctx, func(tx *sql.Tx) error {

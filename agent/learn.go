@@ -47,7 +47,7 @@ func effect(operation string, arguments, response object) func(Contacts) Contact
 	returned := func(name string) string { text, _ := response[name].(string); return text }
 	conversation := argument("chat_id") + argument("channel_id")
 	rename := func(known *Contact) {
-		known.Name, known.Named, known.Joined = argument("name"), true, true
+		known.Name, known.Named, known.Joined, known.Admin = argument("name"), true, true, true
 	}
 	switch operation {
 	case "blockAgent", "unblockAgent":
@@ -56,10 +56,14 @@ func effect(operation string, arguments, response object) func(Contacts) Contact
 		return change(conversation, func(known *Contact) { known.Named, known.Joined = true, true })
 	case "requestGroupAccess":
 		return change(conversation, func(known *Contact) { known.Asked = time.Now().UTC() })
-	case "leaveGroupChat", "deleteGroupChat", "deleteChannel":
-		return func(contacts Contacts) Contacts { return contacts.without(conversation) } // its name means it no more
+	case "leaveGroupChat":
+		return func(contacts Contacts) Contacts { // its name means it no more
+			return slices.DeleteFunc(contacts, func(one Contact) bool { return one.ID == conversation })
+		}
+	case "deleteGroupChat", "deleteChannel":
+		return change(conversation, (*Contact).delete)
 	case "transferGroupChat", "transferChannel":
-		return change(conversation, func(known *Contact) { known.Named = false }) // others name it now
+		return change(conversation, func(known *Contact) { known.Named, known.Admin = false, false }) // others name it now
 	case "unsubscribeChannel":
 		return change(conversation, func(known *Contact) { known.Joined, known.Asked = false, time.Time{} })
 	case "sendPrivateMessage":
@@ -78,26 +82,24 @@ func effect(operation string, arguments, response object) func(Contacts) Contact
 	return nil
 }
 
-func (c Contacts) without(id string) Contacts {
-	return slices.DeleteFunc(c, func(one Contact) bool { return one.ID == id })
-}
+func (c *Contact) delete() { *c = Contact{ID: c.ID, Kind: c.Kind, Name: c.Name, Deleted: true} }
 
-// received keeps who wrote, and from where, of a page of unread messages, and where the caller was added or removed.
+// received keeps who wrote, and from where, of a page of unread messages, and what the notices name and did to the caller.
 func (c Contacts) received(page client.UnreadPage) Contacts {
 	for _, n := range page.Notices { // before the messages: a notice has the name of its time
 		if kindFrom[n.SourceType] == "" || !isID(n.SourceID) {
 			continue
 		}
-		switch n.Type { //nolint:exhaustive // the other types change nothing here
+		c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom[n.SourceType]})
+		switch known := c.ByID(n.SourceID); n.Type {
+		case client.NoticeTypeMadeAdmin:
+			known.Admin, known.Joined = true, known.Joined || known.Kind == KindGroup // of a channel it need not be a subscriber
 		case client.NoticeTypeAdded:
-			c = c.met(Contact{Name: n.SourceName, ID: n.SourceID, Kind: kindFrom[n.SourceType]})
-			c.ByID(n.SourceID).Joined = true
+			known.Joined = true
 		case client.NoticeTypeDeleted:
-			c = c.without(n.SourceID)
+			known.delete()
 		case client.NoticeTypeRemoved, client.NoticeTypeBanned:
-			if known := c.ByID(n.SourceID); known != nil {
-				known.Joined, known.Asked = false, time.Time{}
-			}
+			known.Joined, known.Asked = false, time.Time{}
 		}
 	}
 	for _, m := range page.Messages {

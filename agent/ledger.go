@@ -23,6 +23,8 @@ type Ledger struct {
 	now     func() time.Time
 	chain   Chain  // may be nil
 	address string // of the wallet
+	// contract says which responses decide the outcome of a call. Without it each does.
+	contract Contract
 	// keep stores the secrets of the response to a call elsewhere, before the response is stored without them.
 	keep func(ctx context.Context, id string, body []byte) error
 }
@@ -85,8 +87,4 @@ func (l *Ledger) useKey(ctx context.Context, key, request string) error {
 		}
 		return err
 	})
-}
-
-func (l *Ledger) freeKey(ctx context.Context, key string) {
-	_ = l.exec(context.WithoutCancel(ctx), "DELETE FROM keys WHERE key = ?", key) // else the key stays used
 }

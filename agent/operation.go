@@ -32,8 +32,8 @@ type Operation struct {
 	ReadOnly bool
 	// Arguments is the JSON schema of its arguments: the properties of the body, and the parameters.
 	Arguments *openapi3.Schema
-	// Returns are the fields of a successful response.
-	Returns []string
+	// Returns are the fields of a successful response, and Always those that each has.
+	Returns, Always []string
 
 	inQuery map[string]bool
 }
@@ -65,7 +65,8 @@ func LoadContract() (Contract, error) {
 			o.ReadOnly, _ = described.Extensions["x-read-only"].(bool)
 			o.takeArguments(described)
 			if response := described.Responses.Status(http.StatusOK); response != nil && response.Value.Content.Get("application/json") != nil {
-				o.Returns = slices.Sorted(maps.Keys(response.Value.Content.Get("application/json").Schema.Value.Properties))
+				schema := response.Value.Content.Get("application/json").Schema.Value
+				o.Returns, o.Always = slices.Sorted(maps.Keys(schema.Properties)), schema.Required
 			}
 			contract[o.ID] = o
 		}
@@ -96,8 +97,9 @@ func (c Contract) Operation(id string) (*Operation, error) {
 		return o, nil
 	}
 	f := failf(ExitUsage, "usage", "prices", "there is no operation %s", VisibleName(id))
-	verb := strings.ToLower(id[:strings.IndexFunc(id+"X", unicode.IsUpper)])
-	if slices.ContainsFunc(c.ByPath(), func(o *Operation) bool { return strings.Contains(strings.ToLower(o.ID), verb) }) {
+	start := strings.IndexFunc(id, unicode.IsLetter) + 1 // 0 if it has none
+	verb := strings.ToLower(id[:start+strings.IndexFunc(id[start:]+"X", unicode.IsUpper)])
+	if start > 0 && slices.ContainsFunc(c.ByPath(), func(o *Operation) bool { return strings.Contains(strings.ToLower(o.ID), verb) }) {
 		f.Args = object{"operation": verb}
 		f.Next = f.Action.Line(f.Args)
 	}
@@ -128,23 +130,22 @@ func (c Contract) At(method, path string) *Operation {
 	return nil
 }
 
-// plain returns the arguments with the name of a channel as the server has it: #name is how the name is written to address the channel.
-func (o *Operation) plain(arguments map[string]any) map[string]any {
-	name, _ := arguments["name"].(string)
-	if rest, marked := strings.CutPrefix(name, "#"); marked && (o.ID == "createChannel" || o.ID == "editChannel") {
-		arguments = maps.Clone(arguments)
-		arguments["name"] = rest
-	}
-	return arguments
-}
-
 // Check returns a failure if arguments are not as the contract says.
 func (o *Operation) Check(arguments map[string]any) error {
 	for name, value := range arguments {
-		if text, ok := value.(string); ok && (strings.ContainsRune(text, 0) || !utf8.ValidString(text)) {
+		text, _ := value.(string)
+		switch line := strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(text); {
+		case strings.ContainsRune(text, 0) || !utf8.ValidString(text):
 			return Usagef("%s: it has the character U+0000, or bytes that are not UTF-8", name)
-		} else if ok && name == "name" && strings.ContainsFunc(text, unicode.IsControl) {
+		case name != "name" && name != "description" || text == "": // the server shows those to others
+		case strings.TrimSpace(text) == "":
+			return Usagef("%s: it must have a visible character", name)
+		case strings.ContainsFunc(line, unicode.IsControl) || name == "name" && line != text:
 			return Usagef("%s: it has a control character, such as a line break", name)
+		case strings.ContainsFunc(text, neverShown):
+			return Usagef("%s: it has a character that is not seen, such as one without width", name)
+		case name == "name" && text[0] == '#' && strings.HasSuffix(o.ID, "Channel"):
+			return Usagef("%s: write it without the #, which marks a channel", name)
 		}
 	}
 	if err := o.Arguments.VisitJSON(arguments, openapi3.MultiErrors()); err != nil {
@@ -157,7 +158,7 @@ func (o *Operation) Check(arguments map[string]any) error {
 func (o *Operation) checkGiven(arguments map[string]any) error {
 	given, schema := *o, *o.Arguments
 	schema.Required, schema.MinProps, given.Arguments = nil, 0, &schema
-	return given.Check(given.plain(arguments))
+	return given.Check(arguments)
 }
 
 // shortened returns what is wrong with arguments without the schema and the value, which are long.
@@ -191,6 +192,19 @@ func reason(e *openapi3.SchemaError) string {
 		return "there is nothing to change; name at least one field more"
 	}
 	return e.Reason
+}
+
+// decides reports whether a response to a paid call can be the server's: a success has the fields of the contract, and a refusal says why
+// and whether the call was charged. Any other response, such as that of a proxy, leaves the outcome open.
+func (o *Operation) decides(status int, body []byte) bool {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(body, &fields) // what is no object has no fields
+	lacks := func(name string) bool { return fields[name] == nil }
+	if status == http.StatusOK {
+		return fields != nil && !slices.ContainsFunc(o.Always, lacks) && string(fields["success"]) != "false"
+	}
+	charged := string(fields["charged"])
+	return !lacks("code") && (charged == "true" || charged == "false")
 }
 
 func (o *Operation) request(ctx context.Context, base string, arguments map[string]any) (*http.Request, error) {

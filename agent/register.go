@@ -151,7 +151,9 @@ func (a *Agent) register(ctx context.Context, username, description string) erro
 	if err != nil {
 		return err
 	}
-	if elsewhere, err := a.paidElsewhere(ctx); err != nil || elsewhere {
+	unknown, err := value[bool](ctx, a.ledger.db, `SELECT EXISTS (SELECT 1 FROM channels c
+		WHERE CAST(content ->> 'charged' AS INTEGER) > (SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.channel = c.id))`)
+	if err != nil || unknown { // the server proved vouchers that this ledger does not know
 		return cmp.Or(err, owned(""))
 	}
 	tan, err := a.secret(tanField)
@@ -164,12 +166,6 @@ func (a *Agent) register(ctx context.Context, username, description string) erro
 		return err
 	}
 	return a.Seen(ctx, created)
-}
-
-// paidElsewhere reports whether the server proved vouchers of this wallet that this ledger does not know.
-func (a *Agent) paidElsewhere(ctx context.Context) (bool, error) {
-	return value[bool](ctx, a.ledger.db, `SELECT EXISTS (SELECT 1 FROM channels c
-		WHERE CAST(content ->> 'charged' AS INTEGER) > (SELECT coalesce(sum(amount), 0) FROM payments p WHERE p.channel = c.id))`)
 }
 
 // checkServer returns an error for a URL to which requests would not be encrypted.

@@ -123,21 +123,23 @@ func (a *Agent) resolveName(ctx context.Context, contacts Contacts, name string,
 // groupFound returns the group chat with a name among those that searches have shown, or none.
 func (a *Agent) groupFound(ctx context.Context, name string) (Contact, error) {
 	groups, err := a.ledger.shown(ctx, "groups", "name", name)
+	contacts, failed := a.Contacts()
 	var found Contacts
 	for _, group := range groups {
-		found = found.met(Contact{Name: name, ID: word(group, "chat_id"), Kind: KindGroup})
+		if known := contacts.ByID(word(group, "chat_id")); known == nil || !known.Deleted {
+			found = found.met(Contact{Name: name, ID: word(group, "chat_id"), Kind: KindGroup})
+		}
 	}
 	known, ambiguous := found.wellFormed().named(KindGroup, name, func(Contact) bool { return true })
-	return known, cmp.Or(err, ambiguous)
+	return known, cmp.Or(err, failed, ambiguous)
 }
 
 // lookupTime is for how long a response is used again to look up the same name.
 const lookupTime = time.Minute
 
-// lookup makes a call, unless the same was made just now, and reads its response.
-func (a *Agent) lookup(ctx context.Context, operation string, arguments map[string]any, into any) (*Result, error) {
-	recent := map[string]time.Duration{"searchChannels": lookupTime} // a search that finds nothing is paid too
-	result, err := a.Call(ctx, operation, arguments, CallOptions{recent: recent[operation]})
+// lookup makes a call, unless the same was made in the time that recent names, and reads its response.
+func (a *Agent) lookup(ctx context.Context, operation string, arguments object, into any, recent ...time.Duration) (*Result, error) {
+	result, err := a.Call(ctx, operation, arguments, CallOptions{recent: cmp.Or(recent...)})
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +163,12 @@ func (a *Agent) resolveChannel(ctx context.Context, contacts Contacts, name stri
 	if err != nil || known.ID != "" {
 		return known, err
 	}
+	recent := lookupTime // a search that finds nothing is paid too
+	if slices.ContainsFunc(contacts, func(c Contact) bool { return c.Kind == KindChannel && c.Name == name && c.Deleted }) {
+		recent = 0 // it may have found what was deleted since
+	}
 	var page client.ChannelSearchPage
-	if _, err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page); err != nil {
+	if _, err := a.lookup(ctx, "searchChannels", map[string]any{"query": name, "page_size": 100}, &page, recent); err != nil {
 		return Contact{}, err
 	}
 	var ids []string

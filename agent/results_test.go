@@ -3,6 +3,7 @@ package agent_test
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -73,8 +74,9 @@ func TestAccessRequest(t *testing.T) {
 	message := value.Data["messages"].([]any)[0].(map[string]any)
 	request, next := value.Parts[0], fmt.Sprintf("parley group add %s bob", group)
 	if !strings.Contains(request.Line, fmt.Sprintf("asks for access to the group chat team (%s)", group)) ||
-		!strings.Contains(request.Foreign, "the service says: pay") || value.Parts[1].Line != "to add bob: "+next || message["next"] != next {
-		t.Errorf("the request is shown as %+v, next %v", value.Parts, message["next"])
+		!strings.Contains(request.Foreign, "the service says: pay") || value.Parts[1].Line != "to add bob: "+next ||
+		!reflect.DeepEqual(value.Data["next"], map[string]any{message["message_id"].(string): next}) || message["next"] != nil {
+		t.Errorf("the request is shown as %+v, next %v", value.Parts, value.Data["next"])
 	}
 	if _, err := time.Parse(time.RFC3339, fmt.Sprint(message["created_at"])); err != nil {
 		t.Errorf("the time is %v", message["created_at"])

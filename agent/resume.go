@@ -39,7 +39,7 @@ func (a *Agent) finish(ctx context.Context, call open) (*Result, error) {
 	of := call.Intent
 	ctx = withIntent(ctx, of)
 	response, err := a.payer.Resume(ctx, call.Signed)
-	if err != nil || response.StatusCode != http.StatusPaymentRequired {
+	if err != nil || response.StatusCode != http.StatusPaymentRequired || a.ledger.isOpen(ctx, of.ID) {
 		return a.read(ctx, of, response, err)
 	}
 	_ = response.Body.Close()
@@ -136,7 +136,7 @@ func (l *Ledger) busy(ctx context.Context, request string, err error) error {
 	if open, failed := value[bool](context.WithoutCancel(ctx), l.db, signed, request); open && failed == nil {
 		return outcomeOpen(errors.New("another process is making this call and has not ended"))
 	}
-	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the command was ended, or the file cannot be made
 		return err
 	}
 	f := failf(ExitError, "timeout", "", "another process is making the same call and has not ended; nothing was paid for this one")

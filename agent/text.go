@@ -88,6 +88,12 @@ func isHidden(r rune) bool {
 		unicode.Other_Default_Ignorable_Code_Point)
 }
 
+// neverShown reports whether a character is seen neither by itself nor as a part of an emoji or of a letter of any script.
+func neverShown(r rune) bool {
+	return r != zeroWidthJoiner && r != '\u200C' && (r < 0xE0020 || r > 0xE007F) && unicode.Is(unicode.Cf, r) &&
+		!unicode.In(r, unicode.Prepended_Concatenation_Mark, unicode.Egyptian_Hieroglyphs)
+}
+
 // plainName is what a name may contain without being quoted.
 func plainName(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))

@@ -52,7 +52,7 @@ func Open(settings Settings) (*Agent, error) {
 		return nil, errors.Join(err, ledger.db.Close())
 	}
 	a := &Agent{contract: contract, ledger: ledger, terms: agreed, secrets: settings.Secrets, address: settings.Signer.Address()}
-	ledger.keep, ledger.chain, ledger.address = a.keepSecrets, settings.Chain, a.address
+	ledger.keep, ledger.chain, ledger.address, ledger.contract = a.keepSecrets, settings.Chain, a.address, contract
 	transport := settings.Transport
 	if transport == nil {
 		transport = client.NewTransport()

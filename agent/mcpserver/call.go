@@ -24,30 +24,32 @@ const (
 )
 
 // ofOthers are the fields with texts of other agents. A result has them unchanged, and names those that it has.
-var ofOthers = []string{"agents", "channels", "description", "groups", "messages", "name", "notices", "pinned_messages"}
+var ofOthers = []string{"agents", "channels", "description", "groups", "members", "messages", "name", "notices", "pinned_messages"}
 
 // handler returns what runs a tool. Whatever goes wrong is a result that the model can act on, never an error of the protocol.
 func (s *parleyServer) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		s.written()
-		counted, command := agent.BeginCommand(ctx)
-		command.Face = s
-		counted, cancel := context.WithTimeout(counted, s.patience)
+		before := s.askedBefore(request)
+		counted, cancel := context.WithTimeout(before.Continue(ctx), s.patience)
 		defer cancel()
 		a, err := s.open()
 		if err != nil {
 			return s.result(nil, a.Explain(counted, err)), nil
 		}
+		if before.failed != nil && answer(request) == "cancel" {
+			return s.result(nil, before.failed), nil
+		}
 		run := &agent.Run{Agent: a, Context: counted, Room: room, Patience: s.patience}
 		value, err := s.run(t, run, request)
 		if err == nil && ctx.Err() == nil { // a client that has gone gets the responses at its next attempt
-			s.unseen.Store(request.Extra.Header.Get(requestHeader), run)
+			s.unseen.Store(nameOf(request), run)
 			return s.result(value, nil), nil
 		}
 		run.Release()
 		failed := a.Explain(counted, cmp.Or(err, ctx.Err()))
-		if failed.Question != "" && hasForms(request) && answer(request) == "" {
-			return ask(failed), nil
+		if failed.Question != "" && hasForms(request.ClientCapabilities()) && answer(request) == "" {
+			return s.ask(request, before.Command, failed), nil
 		}
 		return s.result(nil, failed), nil
 	}
@@ -143,7 +145,9 @@ func (s *parleyServer) toolOf(a *agent.Action) *tool {
 // Call implements [agent.Face]: a tool with its arguments as JSON, or the command for the human.
 func (s *parleyServer) Call(a *agent.Action, arguments map[string]any) string {
 	t := s.toolOf(a)
-	if t == nil {
+	if t == nil && arguments == nil {
+		return "parley " + a.Name
+	} else if t == nil {
 		return s.Line(a.Line(arguments))
 	}
 	given := map[string]any{}

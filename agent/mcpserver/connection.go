@@ -41,6 +41,8 @@ const requestHeader = "Request"
 
 func requestName(id jsonrpc.ID) string { return fmt.Sprintf("%T %[1]v", id.Raw()) }
 
+func nameOf(request *mcp.CallToolRequest) string { return request.Extra.Header.Get(requestHeader) }
+
 // Read implements [mcp.Connection]. A signal ends the calls in flight as the end of the input does.
 func (w *watched) Read(context.Context) (jsonrpc.Message, error) {
 	message, err := w.Connection.Read(w.session.ctx)

@@ -229,7 +229,6 @@ func TestArgumentsOfClients(t *testing.T) {
 	alice, bob := w.register("alice"), w.register("bob")
 	s := alice.session(Options{Tools: ToolsAll}, nil, "")
 	s.does("parley_inbox", map[string]any{"wait": "0", "n": "5", "keep": "true", "follow": nil})
-	s.does("parley_find", map[string]any{"words": "bob", "page": "1"})
 	s.does("parley_status", json.RawMessage("null"))
 	_, found := s.does("parley_call", map[string]any{"operation": "searchAgents", "arguments": `{"query": "bob", "page_size": "3"}`})
 	if found["count"] != 1.0 {
@@ -247,14 +246,15 @@ func TestArgumentsOfClients(t *testing.T) {
 	text, _ := bob.session(Options{}, nil, "").does("parley_inbox", nil)
 	testkit.Contains(t, text, "😀 \\ud800")
 	s.fails("usage", "parley_send", map[string]any{"to": nil, "text": "hi"})
-	s.fails("usage", "parley_inbox", map[string]any{"nonsense": 1})
-	s.fails("usage", "parley_group", map[string]any{"action": "explode"})
+	testkit.Contains(t, s.fails("usage", "parley_inbox", map[string]any{"nonsense": 1}), "takes no nonsense; it takes: wait, n, keep")
 	prices, _ := s.does("parley_status", map[string]any{"action": "prices"})
-	testkit.Contains(t, prices, `0.001    listUnreadMessages`, `(parley_inbox)`, `parley_group {"action":"unban"}`)
+	testkit.Contains(t, prices, `0.001    listUnreadMessages`, `(parley_inbox)`, `parley_group {"action":"unban"}`, "(parley init)")
 	operations, _ := s.does("parley_call", nil)
 	testkit.Contains(t, operations, prices)
 	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "getChannel"}), "takes: channel_id (string, required)")
 	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "sendMesage"}), `"prices","operation":"send"}`)
+	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "SendMessage"}), `"prices","operation":"send"}`)
+	testkit.Contains(t, s.fails("usage", "parley_call", map[string]any{"operation": "Ämter"}), `parley_status {"action":"prices"}`)
 	said := s.fails("agent_not_found", "parley_send", map[string]any{"to": "nobody", "text": "hi"})
 	testkit.Contains(t, said, "known after parley_inbox", `next: call parley_find {"kind":"agents","words":"nobody"}`)
 	testkit.Contains(t, s.fails("usage", "parley_send", map[string]any{"to": "bob", "text": "x", "reply_to": "y"}), "usage: reply_to: it must")
@@ -341,9 +341,19 @@ func TestConfirmation(t *testing.T) {
 			say, failing = "accept", nil
 			text, _ := s.does("parley_group", team)
 			testkit.Contains(t, text, "created", "paid 0.15 USD")
-			s.does("parley_group", map[string]any{"action": "delete", "conversation": "team"})
-			if len(asked) != 4 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
-				!strings.Contains(asked[3], "This is final") {
+			remove := map[string]any{"action": "delete", "conversation": "team"}
+			for _, one := range []struct{ say, paid, code string }{
+				{"decline", "0.001", "declined"}, {"cancel", "0.001", "confirmation_needed"}, {"accept", "0.003", ""},
+			} {
+				say, before = one.say, w.Revenue()
+				_, fields, _ := s.call("parley_group", remove)
+				code, _ := fields["code"].(string)
+				if paid := agent.USD(w.Revenue() - before); code != one.code || fields["paid_usd"] != one.paid || paid != one.paid {
+					t.Errorf("after %s: %v, %s was paid", say, fields, paid)
+				}
+			}
+			if len(asked) != 6 || asked[1] != "Parley: Create a group chat (name: team) for 0.15 USD?" ||
+				!strings.Contains(asked[5], "This is final") {
 				t.Errorf("the human was asked %q", asked)
 			}
 			without := alice.session(Options{}, nil, version)
@@ -404,11 +414,20 @@ func TestHostileServer(t *testing.T) {
 		{"parley_inbox", nil}, {"parley_read", map[string]any{"conversation": testkit.HostileRoom}},
 		{"parley_find", map[string]any{"words": "x"}}, {"parley_who", map[string]any{"name": testkit.Eve}},
 		{"parley_group", map[string]any{"action": "info", "conversation": testkit.HostileRoom}}, {"parley_contacts", nil},
+		{"parley_call", map[string]any{"operation": "getGroupChat", "arguments": map[string]any{"chat_id": testkit.HostileRoom}}},
+		{"parley_call", map[string]any{"operation": "listUnreadMessages"}},
 	} {
 		text, fields, _ := s.call(one.tool, one.arguments)
 		structured, _ := json.Marshal(fields)
 		if len(text) > 4*maxLines || len(structured) > 400_000 {
 			t.Errorf("%s %v returns %d and %d bytes", one.tool, one.arguments, len(text), len(structured))
+		}
+		marked, _ := fields["data_not_instructions"].([]any)
+		for name, value := range fields {
+			ours := slices.Contains(marked, any(name)) || name == "data_not_instructions" || strings.HasSuffix(name, "_ids")
+			if _, list := value.([]any); list && !ours {
+				t.Errorf("%s: %s is not marked", one.tool, name)
+			}
 		}
 		if _, after, found := strings.Cut(text, "\nobey"); found && !strings.Contains(after, "[/data ") {
 			t.Errorf("%s: a text is outside of its fence:\n%.500s", one.tool, text)

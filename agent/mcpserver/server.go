@@ -49,8 +49,9 @@ type parleyServer struct {
 	agent *agent.Agent
 	tools []tool
 
-	unseen  sync.Map     // by request, the run whose result is to be written
-	writing sync.RWMutex // locked while a result is written and counted as seen
+	unseen    sync.Map     // by request, the run whose result is to be written
+	questions sync.Map     // by request, what the human was asked
+	writing   sync.RWMutex // locked while a result is written and counted as seen
 }
 
 func newServer(options Options) (*mcp.Server, *parleyServer) {

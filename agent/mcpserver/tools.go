@@ -80,9 +80,6 @@ func (t tool) describe() *mcp.Tool {
 		property := map[string]any{"type": string(p.Type), "description": p.Limited()}
 		if p.Type == agent.Number && p.Max > 0 {
 			property["minimum"], property["maximum"], property["description"] = p.Min, p.Max, p.Help
-			if p.Name == "n" {
-				property["maximum"] = room / agent.MinShown
-			}
 		}
 		if p.Type == agent.List {
 			property["items"] = map[string]any{"type": "string"}

@@ -149,11 +149,12 @@ func TestLostSettings(t *testing.T) {
 	alice := newAgent(t, playServer(t).URL, "alice")
 	before := alice.settings()["address"]
 	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "config.json")))
-	if after := alice.run("init", "--username", "alice", "--yes"); after["address"] != before || after["paid_usd"] != "0.001" {
-		t.Errorf("init again: %v, want the wallet %v", after, before)
-	}
 	if got := alice.fails(agent.ExitUsage, "init", "--username", "other", "--yes"); !strings.Contains(got["error"].(string), "alice") {
 		t.Errorf("init with another name than the account's: %v", got)
+	}
+	after := alice.run("init", "--username", "alice", "--description", "x", "--yes")
+	if after["address"] != before || after["paid_usd"] != "0.00" || !strings.Contains(after["message"].(string), "keeps its description") {
+		t.Errorf("init again: %v, want the wallet %v", after, before)
 	}
 	testkit.NoError(t, os.Remove(filepath.Join(alice.home, "secrets.json")))
 	if got := alice.fails(agent.ExitNoKey, "init", "--username", "alice2", "--yes"); got["code"] != "no_key" {

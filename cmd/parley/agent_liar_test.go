@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/parley-chat/parley/agent"
 	"github.com/parley-chat/parley/x402"
 )
 
@@ -57,9 +56,11 @@ func text(text string) func(http.ResponseWriter) {
 func TestServerDrivesNoTerminal(t *testing.T) {
 	t.Parallel()
 	server := newLiar(t)
-	server.tell("/agent/me", text(`{"success":true,"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[]}`))
-	alice := newUser(t, server.URL)
-	for _, command := range [][]string{{"init", "--username", "alice", "--yes"}, {"status"}, {"profile"}, {"status", "--jq", ".username"}} {
+	alice := newAgent(t, server.URL, "alice")
+	server.tell("/agent/me", text(`{"agent_id":"agent_1","username":"\u001b]0;pwned\u0007\u009b31m","chat_ids":[],"description":"",
+		"is_discoverable":true,"created_at":1,"chat_count":0,"subscribed_channel_count":0,"subscribed_channel_ids":[],
+		"administered_channel_ids":[]}`))
+	for _, command := range [][]string{{"profile"}, {"status"}, {"init"}, {"status", "--jq", ".username"}} {
 		screen, err := alice.atTerminal("y\n", command...)
 		if err != nil || screen == "" {
 			t.Errorf("%v: %v\n%s", command, err, screen)
@@ -69,24 +70,5 @@ func TestServerDrivesNoTerminal(t *testing.T) {
 				t.Errorf("%v: the screen gets %q: %q", command, bad, screen)
 			}
 		}
-	}
-}
-
-// TestProxyPage: a page of a proxy leaves the outcome open, and the next command pays nothing more for it.
-func TestProxyPage(t *testing.T) {
-	t.Parallel()
-	server := newLiar(t)
-	alice := newAgent(t, server.URL, "alice")
-	server.tell("/agent/unread", text("<html>sign in to the network</html>"))
-	if got := alice.fails(agent.ExitOpen, "inbox"); got["code"] != "outcome_open" || got["charged"] != nil || strings.Contains(mustJSON(t,
-		got), "html") {
-		t.Errorf("the error is %v", got)
-	}
-	server.tell("", nil)
-	if got := alice.run("inbox"); got["paid_usd"] != "0.001" {
-		t.Errorf("the next command returns %v", got)
-	}
-	if report := alice.run("wallet", "report"); report["charged_usd"] != "1.002" {
-		t.Errorf("the calls cost %v, want the account, showing it and one fetch", report["charged_usd"])
 	}
 }

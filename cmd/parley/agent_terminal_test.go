@@ -110,8 +110,7 @@ func TestConfirm(t *testing.T) {
 	if got := alice.fails(agent.ExitLimit, "group", "delete", "team"); got["code"] != "confirmation_needed" || got["paid_usd"] != "0.001" {
 		t.Errorf("what is final without a terminal: %v", got)
 	}
-	testkit.Contains(t, alice.personFails("n\n", "group", "delete", "team"), "Delete team for everybody? This is final.")
-	alice.person("", "group", "info", "team")
+	testkit.Contains(t, alice.personFails("n\n", "group", "delete", "team"), "Delete team (chat_", ") for everybody? This is final.")
 	alice.run("group", "delete", "team", "--yes")
 	if screen := alice.person("", "inbox"); !strings.Contains(screen, "no unread messages") || strings.Contains(screen, "{") {
 		t.Errorf("a terminal gets no text:\n%s", screen)
@@ -133,5 +132,6 @@ func TestInitAtTerminal(t *testing.T) {
 		t.Errorf("after a no there is an account: %v", status)
 	}
 	testkit.Contains(t, alice.person("alice\ny\n", "init"),
-		"an account costs 1.001 USD", "secrets.json", "the wallet takes play money from", "alice is ready")
+		"an account costs 1.001 USD", "secrets.json", "the wallet takes play money from", "alice is ready",
+		"is the account: keep a copy")
 }

@@ -43,6 +43,10 @@ func TestThreeCommands(t *testing.T) {
 	if got := texts(bob.run("inbox")); !slices.Equal(got, []string{text}) {
 		t.Errorf("bob got %q", got)
 	}
+	out, _, _ := bob.try("read", "alice", "--jq", ".messages[0] | .content, (.content | tojson)")
+	if plain, inJSON, _ := strings.Cut(out, "\n"); plain != text || !json.Valid([]byte(inJSON)) {
+		t.Errorf("--jq prints %q", out)
+	}
 	alice.run("send", "bob", "--", "- milk")
 	testkit.Contains(t, alice.fails(agent.ExitUsage, "send", "bob", "- milk")["error"].(string),
 		"write -- before a text that begins with a dash")
@@ -113,14 +117,9 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("parley %v: %v", args, got)
 		}
 	}
-	for _, one := range []struct{ line, code, paid string }{
-		{"send nobody hi", "agent_not_found", "0.00"}, {"send #nosuch hi", "channel_not_found", "0.005"},
-		{"group info team", "chat_not_found", "0.00"},
-	} {
-		if got := alice.fails(agent.ExitRefused, strings.Fields(one.line)...); got["code"] != one.code || got["charged"] != false ||
-			got["paid_usd"] != one.paid || got["next"] == nil {
-			t.Errorf("parley %s: %v", one.line, got)
-		}
+	if got := alice.fails(agent.ExitRefused, "send", "#nosuch", "hi"); got["code"] != "channel_not_found" || got["charged"] != false ||
+		got["paid_usd"] != "0.005" || got["next"] == nil {
+		t.Errorf("a channel that does not exist: %v", got)
 	}
 	alice.run("wallet", "limit", "0")
 	if got := alice.fails(agent.ExitLimit, "inbox"); got["code"] != "limit" || got["next"] == nil {
@@ -136,7 +135,11 @@ func TestNextRuns(t *testing.T) {
 	alice := newUser(t, server.URL)
 	alice.env = alice.env[2:] // neither folder nor server are in the environment
 	next := alice.fails(agent.ExitNoKey, "--home", alice.home, "--server", server.URL, "status")["next"].(string)
+	unknown := alice.fails(agent.ExitNoKey, "--home", alice.home, "status")["next"].(string)
+	testkit.Contains(t, unknown, "init --server 'the URL of your server' --username agent_")
 	agreed := alice.fails(agent.ExitLimit, exampleArgs(next)[1:]...)
+	unknown = alice.fails(agent.ExitNoKey, "--home", alice.home, "inbox")["next"].(string)
+	testkit.Contains(t, unknown, "init --server "+agent.Quoted(server.URL))
 	testkit.Contains(t, agreed["error"].(string), server.URL+" takes payments on eip155:84532 to 0x", "an account costs 1.001 USD")
 	made := alice.run(exampleArgs(agreed["next"].(string))[1:]...)
 	if made["paid_usd"] != "1.001" {

@@ -32,6 +32,7 @@ func TestHelpCommand(t *testing.T) {
 		t.Errorf("parley prints %q", help)
 	}
 	testkit.Contains(t, invoke(t, "help", "inbox").good(t), "--wait=SECONDS", "-n, --n=N ", "default 20", "PARLEY_MESSAGE_IDS")
+	testkit.Contains(t, invoke(t, "help", "mcp").good(t), `{"mcpServers": {"parley": {`, `"env": {"PARLEY_HOME": `, "Also --home, --server")
 	testkit.Contains(t, invoke(t, "channel", "subscribe", "--help").good(t), "channel join (subscribe) <conversation>")
 	if help := invoke(t, "help", "send").good(t); len(help) > 600 {
 		t.Errorf("the help of send has %d bytes", len(help))

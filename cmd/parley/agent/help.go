@@ -21,6 +21,13 @@ See also: parley help flags, json, exit-codes, environment.
 
 The wallet key pays, the API key is the account's, and --key names a call.`
 
+// clientConfiguration is in the help of parley mcp.
+const clientConfiguration = `Configuration of a client, with the folder of the account:
+  {"mcpServers": {"parley": {
+    "command": "parley", "args": ["mcp"],
+    "env": {"PARLEY_HOME": "/home/me/.config/parley"}
+  }}}`
+
 // PrintHelp prints the help of a command. That of one for agents has its price, and not the flags of all.
 func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	node := context.Selected()
@@ -48,8 +55,12 @@ func PrintHelp(options kong.HelpOptions, context *kong.Context) error {
 	if node.DefaultCmd != nil {
 		node.Detail = "Alone it is: parley " + console.CommandName(node.DefaultCmd)
 	}
+	also := "\nAlso --json, --jq, --yes, --key, --home, --server, --secrets: parley help flags"
+	if node.Name == "mcp" {
+		also = "\n" + clientConfiguration + "\n\nAlso --home, --server, --secrets: parley help flags"
+	}
 	if err = kong.DefaultHelpPrinter(options, context); err == nil {
-		_, err = fmt.Fprintln(context.Stdout, "\nAlso --json, --jq, --yes, --key, --home, --server, --secrets: parley help flags")
+		_, err = fmt.Fprintln(context.Stdout, also)
 	}
 	return err
 }
@@ -95,7 +106,7 @@ var Topics = console.Topics{
 		{"error, code", "The text, and a word of parley help exit-codes."},
 		{"charged", "Whether the call that failed was charged; null if that is not known."},
 		{"retryable, retry_after_seconds", "Whether and when the same command may succeed."},
-		{"next", "A command that helps, if there is one. It runs as it is."},
+		{"next", "A command that helps, if there is one. It runs as it is. Beside messages: by message_id, what grants a request for access."},
 		{"status, request_id", "The status and the id of the server's response, if it responded."},
 		{"warning", "A command that goes on, or succeeds, writes what must be known as objects with this field."},
 	}},

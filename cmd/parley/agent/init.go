@@ -79,7 +79,7 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 	} else {
 		s.config.RPCURL = cmp.Or(c.RPCURL, s.config.RPCURL)
 	}
-	if err := c.openWallet(s); err != nil {
+	if err := c.openWallet(s, server); err != nil {
 		return err
 	}
 	terms, err := s.agent.Terms(ctx, server, cmp.Or(c.Network, s.config.Network))
@@ -114,7 +114,7 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 			return err
 		}
 		s.config.Username = own.Username
-		if err := saveConfig(s.home, s.config); err != nil {
+		if err := cmp.Or(saveConfig(s.home, s.config), c.chooseName(s, true)); err != nil { // an interrupted run may have made another
 			return err
 		}
 	}
@@ -122,14 +122,18 @@ func (c *initCommand) run(ctx context.Context, s *session, server string, publis
 	if err != nil || own == nil {
 		own = &client.OwnAgent{} // the ledger was lost
 	}
-	return s.print(nil, &agent.Value{Data: object{"username": s.config.Username, "agent_id": own.AgentID, "server": terms.Server,
-		"network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(), "wallet_key": s.keyPlace,
-		"secrets": s.config.Secrets, "play_money": play, "funded": c.funded, "home": s.home},
-		Parts: []agent.Part{{Line: agent.PlainWord(s.config.Username) + " is ready. Try: " + s.line("send NAME TEXT")}}})
+	message := agent.PlainWord(s.config.Username) + " is ready. The folder " + s.home + " is the account: keep a copy of it"
+	if account && c.Description != "" {
+		message += ". The account was there before and keeps its description: parley profile edit changes that"
+	}
+	return s.print(nil, &agent.Value{Data: object{"message": message, "username": s.config.Username, "agent_id": own.AgentID,
+		"server": terms.Server, "network": terms.Network, "asset": terms.Asset, "payee": terms.Payee, "address": s.agent.Address(),
+		"wallet_key": s.keyPlace, "secrets": s.config.Secrets, "play_money": play, "funded": c.funded, "home": s.home},
+		Parts: []agent.Part{{Line: message}, {Line: "Try: " + s.line("send NAME TEXT")}}})
 }
 
 // openWallet opens the wallet, whose key it makes if there is none.
-func (c *initCommand) openWallet(s *session) error {
+func (c *initCommand) openWallet(s *session, server string) error {
 	if err := s.openSecrets(); err != nil {
 		return err
 	}
@@ -150,6 +154,9 @@ func (c *initCommand) openWallet(s *session) error {
 	}
 	fmt.Fprintf(s.Err, "the wallet's key comes from: %s; the API key is stored in: %s\n", s.keyPlace, where)
 	s.config.Secrets, s.config.Address = s.secrets.Place(), signer.Address()
+	if s.config.Network == "" { // no terms were agreed to: the next init asks this server
+		s.config.Server = server
+	}
 	if err := saveConfig(s.home, s.config); err != nil {
 		return err
 	}

@@ -16,9 +16,6 @@ import (
 
 type object = map[string]any
 
-// wantsJSON reports whether the output is JSON.
-func (s *session) wantsJSON() bool { return s.flags.JSON || s.query != nil || s.Plain() }
-
 // revealing is an output in which every character is seen.
 type revealing struct{ io.Writer }
 
@@ -30,17 +27,21 @@ func (r revealing) Write(text []byte) (int, error) {
 }
 
 // print writes the value of an action, as JSON or as lines, and then notes that it was seen: from then on the same command is a new one. A
-// server may send anything, and nothing of it drives a terminal.
+// server may send anything, and nothing of it drives a terminal. A program gets the texts that --jq names as they are.
 func (s *session) print(run *agent.Run, value *agent.Value) (err error) {
 	var text bytes.Buffer
-	if s.wantsJSON() {
+	if s.flags.JSON || s.query != nil || s.Plain() {
 		value.Data["paid_usd"] = agent.USD(s.calls.Charged())
 		err = s.encode(&text, value.Data)
 	} else {
 		writeLines(&text, value)
 	}
+	shown := text.String()
+	if console.IsTerminal(s.Out) {
+		shown = agent.Reveal(shown)
+	}
 	if err == nil {
-		_, err = io.WriteString(s.Out, agent.Reveal(text.String()))
+		_, err = io.WriteString(s.Out, shown)
 	}
 	if err == nil && run != nil {
 		return run.Seen()
@@ -89,6 +90,9 @@ func (s *session) encode(w io.Writer, value object) error {
 			return console.Usagef("--jq: %w", err)
 		}
 		if text, ok := next.(string); ok {
+			if console.IsTerminal(s.Out) && json.Valid([]byte(text)) { // of tojson: it stays JSON
+				text = agent.EscapeJSON(text)
+			}
 			fmt.Fprintln(w, text)
 		} else if err := console.EncodeJSON(w, next); err != nil {
 			return err
@@ -99,7 +103,7 @@ func (s *session) encode(w io.Writer, value object) error {
 // line returns a command line as any shell can run it: with the folder, unless it is the standard one.
 func (s *session) line(command string) string {
 	if command == "init" { // with a name that nobody has
-		server := cmp.Or(s.flags.ServerURL, s.config.Server, DefaultServer)
+		server := cmp.Or(s.flags.ServerURL, s.config.Server, "the URL of your server")
 		command += " --server " + agent.Quoted(server) + " --username agent_" + strings.ToLower(rand.Text()[:8])
 	}
 	standard, err := agentHome("")
