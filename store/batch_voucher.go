@@ -23,8 +23,8 @@ func (c *VoucherCharge) done(charged chargedChannel) {
 	}
 }
 
-// voucherValues are the values of chargeVouchers and sendCharged that come from vouchers and their payments. The statements have the rest of
-// the payment's row; its network, asset, nonce and payee are NULL, because the payment channel has them (see PaymentRecord).
+// voucherValues are the values of chargeVouchers and sendCharged that come from vouchers and their payments. The statements have the rest
+// of the payment's row; its network, asset, nonce and payee are NULL, because the payment channel has them (see PaymentRecord).
 func voucherValues[T any](batch []batchItem[T], charge func(T) *VoucherCharge) pairs {
 	voucher := func(t T) *Voucher { return &charge(t).Voucher }
 	payment := func(t T) *Payment { return charge(t).Payment }
