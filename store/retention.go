@@ -143,8 +143,12 @@ const listOutlived = `
 		SELECT min(o.oldest) FROM page o WHERE o.first_number <= o.last_number AND NOT o.erase AND NOT o.expire) AS kept
 	FROM page p WHERE p.erase OR p.expire OR p.id = (SELECT id FROM page ORDER BY id DESC LIMIT 1) ORDER BY p.id`
 
-// Page returns the conversations with something to remove among the next ones after an id. The first page is after uuid.Nil.
+// Page returns the conversations with something to remove among the next ones after an id. The first page is after uuid.Nil; it is empty if
+// all messages and conversations stay.
 func (w *Sweep) Page(ctx context.Context, after uuid.UUID) (*SweepPage, error) {
+	if w.messages == nil && w.erase == nil {
+		return &SweepPage{}, nil
+	}
 	rows, _ := w.connection.Query(ctx, listOutlived, named{"after": after, "limit": sweepPage, "messages": w.messages, "erase": w.erase})
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[struct {
 		Outlived

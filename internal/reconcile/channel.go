@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	scheme "github.com/parley-chat/parley/payment/channel"
 	"github.com/parley-chat/parley/store"
 	"github.com/parley-chat/parley/x402"
 )
@@ -83,7 +84,7 @@ func (c *comparison) checkChannel(ctx context.Context, channel *store.PaymentCha
 	}
 	claimed, balance := atomic(chain.TotalClaimed), atomic(chain.Balance)
 	if claimed != channel.Claimed || balance != channel.Balance || (chain.WithdrawRequestedAt != 0) != (channel.WithdrawRequestedAt != 0) {
-		c.ChangedChannels = append(c.ChangedChannels, ChangedChannel{channel, onChain(chain)})
+		c.ChangedChannels = append(c.ChangedChannels, ChangedChannel{channel, scheme.MirrorOf(chain)})
 	}
 	switch {
 	case claimed < channel.Claimed:

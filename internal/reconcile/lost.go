@@ -42,11 +42,6 @@ type ChangedChannel struct {
 	Now store.OnChain
 }
 
-func onChain(state x402.Channel) store.OnChain {
-	return store.OnChain{Balance: atomic(state.Balance), Claimed: atomic(state.TotalClaimed), WithdrawRequestedAt: state.WithdrawRequestedAt,
-		RefundNonce: atomic(state.RefundNonce)}
-}
-
 // lose reports a transfer whose payment is not in the ledger.
 func (c *comparison) lose(used x402.UsedAuthorization, transfer x402.Transfer) {
 	amount := atomic(transfer.Amount)

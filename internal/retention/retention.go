@@ -34,7 +34,7 @@ type Report struct {
 // returns store.ErrSweeping if another sweep runs. With an error, the report says what was removed before.
 func Sweep(ctx context.Context, database *store.Store, policy store.Retention, dryRun bool, progress func(store.Removed)) (Report, error) {
 	began := time.Now()
-	pass := &pass{policy: policy, dryRun: dryRun, progress: progress}
+	pass := &pass{dryRun: dryRun, progress: progress}
 	if progress == nil {
 		pass.progress = func(store.Removed) {}
 	}
@@ -52,7 +52,6 @@ func Sweep(ctx context.Context, database *store.Store, policy store.Retention, d
 type pass struct {
 	Report
 	sweep    *store.Sweep
-	policy   store.Retention
 	dryRun   bool
 	progress func(store.Removed)
 }
@@ -61,7 +60,7 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.payments(ctx); err != nil {
 		return err
 	}
-	for last := new(uuid.UUID); last != nil && (p.policy.Messages != 0 || p.policy.Deleted != 0); {
+	for last := new(uuid.UUID); last != nil; {
 		var page *store.SweepPage
 		err := p.step(ctx, func() (err error) {
 			page, err = p.sweep.Page(ctx, *last)

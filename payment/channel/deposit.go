@@ -151,7 +151,7 @@ func (d *deposit) Deliver(
 	}
 	ctx, cancel := d.store.LimitCall(context.WithoutCancel(ctx))
 	defer cancel()
-	charge := &store.DepositCharge{Voucher: d.toCharge(), Chain: mirrorOf(found)}
+	charge := &store.DepositCharge{Voucher: d.toCharge(), Chain: MirrorOf(found)}
 	response, refusal, err := d.engine.CommitDelivery(ctx, call, row, transaction, response, charge)
 	row.Transaction = transaction
 	switch {

@@ -105,7 +105,7 @@ func (v *voucher) remembered() time.Duration {
 
 // synced records the state of a payment channel on the chain, and returns the payment channel, or nil if it has changed since.
 func (c *Scheme) synced(ctx context.Context, channel *store.PaymentChannel, found x402.Channel) (*store.PaymentChannel, error) {
-	now, err := c.store.SyncPaymentChannel(ctx, channel, mirrorOf(found))
+	now, err := c.store.SyncPaymentChannel(ctx, channel, MirrorOf(found))
 	if now != nil && now.Claimed > channel.Claimed { // the response to the claim was lost, so nothing was paid out
 		c.mayPayOut(now.PayTo)
 	}

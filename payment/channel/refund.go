@@ -273,7 +273,7 @@ func (c *Scheme) refund(ctx context.Context, channel *store.PaymentChannel) (*x4
 func (c *Scheme) endRefund(
 	ctx context.Context, channel *store.PaymentChannel, found x402.Channel, settled *x402.SettleResponse,
 ) (*x402.SettleResponse, error) {
-	chain := mirrorOf(found)
+	chain := MirrorOf(found)
 	paid, err := strconv.ParseInt(settled.Amount, 10, 64)
 	if err != nil || paid < 0 { // the facilitator need not report it
 		paid = channel.RefundAmount

@@ -180,7 +180,8 @@ func stateOf(channel *store.PaymentChannel) x402.ChannelState {
 	return onChainOf(channel).State(channel.ID, sumsOf(channel).Charged)
 }
 
-func mirrorOf(channel x402.Channel) store.OnChain {
+// MirrorOf is the state of a payment channel on the blockchain as the ledger records it.
+func MirrorOf(channel x402.Channel) store.OnChain {
 	return store.OnChain{
 		Balance: int64(channel.Balance), Claimed: int64(channel.TotalClaimed), //nolint:gosec // at most x402.MaxChannelAmount
 		RefundNonce:         int64(channel.RefundNonce), //nolint:gosec // as above
@@ -198,7 +199,7 @@ func (c *Scheme) chainState(ctx context.Context, id string) (x402.Channel, error
 
 // newChannel makes the row of a payment channel that the ledger does not have.
 func (v *voucher) newChannel(found x402.Channel) *store.PaymentChannel {
-	config, chain := v.payload.Payload.ChannelConfig, mirrorOf(found)
+	config, chain := v.payload.Payload.ChannelConfig, MirrorOf(found)
 	return &store.PaymentChannel{
 		ID: v.of.ChannelID, Payer: v.a.Payer(), PayerAuthorizer: v.of.PayerAuthorizer, Network: v.a.Requirements.Network,
 		Asset: strings.ToLower(v.a.Requirements.Asset), PayTo: strings.ToLower(config.Receiver),

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import pg from "pg";
 import { parseEther } from "viem";
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from "viem/accounts";
-import { command, freePort, newSecret, newServer, Program, startPostgres, until } from "../processes.mjs";
+import { command, freePort, newSecret, newServer, Program, startPostgres } from "../processes.mjs";
 import { Books } from "./channel-agents.mjs";
 import { startChain, usdc } from "./evm.mjs";
 
